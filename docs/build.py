@@ -42,7 +42,7 @@ API = {
 
 #: Title of an API page, to the modules that it shows whole, pure functions included.
 WHOLE = {
-    "Rankers": ["rankers.published"],
+    "Rankers": [f"rankers.{name}" for name in ("published", "long_documents", "heads")],
     "Training": [f"training.{name}" for name in ("losses", "samplers", "weights", "method", "report")],
     "Core": [f"core.{name}" for name in ("frames", "text", "statistics", "evaluation", "stage", "files")],
 }

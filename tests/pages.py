@@ -50,6 +50,8 @@ STAND_INS = {
     "'queries_gender_annotated.csv'": "LOCAL['annotated']",
     "import jieba ": "jieba = LOCAL['jieba']",
     "import stanza": "stanza = LOCAL['stanza']",
+    "parser='stanford'": "parser=LOCAL['trees']",
+    "StanfordParser(grammar='cased', cache='trees')": "LOCAL['trees']",
     "from pyterrier_doc2query import Doc2Query": "Doc2Query = LOCAL['Doc2Query']",
     # long trainings
     "max_steps=1000": "max_steps=2",

@@ -59,7 +59,7 @@ from pyterrier_debias.gender.measures.exposure import AWRF, ExpectedExposure
 from pyterrier_debias.gender.measures.over_rankings import NFaiRR
 from pyterrier_debias.gender.training import neutral_reranker
 from pyterrier_debias.gender.training.balanced import augment_balanced
-from pyterrier_debias.linguistic.data import analysers, noun_phrases
+from pyterrier_debias.linguistic.data import analysers, noun_phrases, stanford
 from pyterrier_debias.linguistic.formulas import kernel_whitening, lexical, spread
 from pyterrier_debias.linguistic.measures import over_queries
 from pyterrier_debias.linguistic.training.kernel_whitening import KernelWhiteningReranker
@@ -71,7 +71,7 @@ from pyterrier_debias.position.formulas import mats, psi
 from pyterrier_debias.position.measures.mats_probe import plot_ats
 from pyterrier_debias.rankers import dual_encoder, engine, tk_model
 from pyterrier_debias.rankers.duo_t5 import DuoT5Reranker
-from pyterrier_debias.rankers.heads import PooledHead
+from pyterrier_debias.rankers.heads import PassageHead, PooledHead, joint_head
 from pyterrier_debias.rankers.word_vectors import HuggingFaceWords
 from pyterrier_debias.report import attributions, gate, inputs, options, pictures
 from pyterrier_debias.report.request import Request
@@ -161,6 +161,10 @@ CASES = {
     "gender.training.neutral_reranker.NeutralReranker(method)": lambda word: NeutralReranker(method=word)(WOMEN),
     "linguistic.data.analysers.get_tagger(tagger)": analysers.get_tagger,
     "linguistic.data.analysers.get_lemmatiser(lemmatiser)": analysers.get_lemmatiser,
+    "linguistic.data.stanford.get_parser(parser)": stanford.get_parser,
+    "linguistic.data.stanford.StanfordParser(grammar)": lambda word: stanford.StanfordParser(grammar=word)(["tea"]),
+    "linguistic.data.stanford.StanfordParser(memory)": lambda word: stanford.StanfordParser(memory=word)(["tea"]),
+    "linguistic.data.stanford.StanfordParser(version)": lambda word: stanford.StanfordParser(version=word)(["tea"]),
     "linguistic.data.noun_phrases.repeat_noun_phrases(position)": lambda word: noun_phrases.repeat_noun_phrases(
         "a", [("a", "DT")], position=word
     ),
@@ -191,7 +195,7 @@ CASES = {
         f"linguistic.measures.complexity.LinguisticComplexity({option})": lambda word, option=option: LinguisticComplexity(
             **{"index_set": "table4", option: word}
         )(given.topics())
-        for option in ("index_set", "preset", "undefined", "normalise", "segment", "nv", "uber", "tagger", "lemmatiser")
+        for option in ("index_set", "preset", "undefined", "normalise", "segment", "nv", "uber", "tagger", "lemmatiser", "parser")
     },
     "pooling.data.relabel.relabel(action)": lambda word: relabel.relabel(CANDIDATES, JUDGED, Overlap(), action=word),
     "pooling.data.relabel.RelabelReranker(action)": lambda word: RelabelReranker(
@@ -245,7 +249,10 @@ CASES = {
     "rankers.bi_encoder.BiEncoder.of(name)": lambda word: BiEncoder.of(word, "no/such-model"),
     "rankers.cross_encoder.CrossEncoder(head)": lambda word: CrossEncoder("no/such-model", head=word)(CANDIDATES),
     "rankers.t5.T5Reranker(head)": lambda word: T5Reranker("no/such-model", head=word)(CANDIDATES),
+    "rankers.cross_encoder.CrossEncoder.of(name)": lambda word: CrossEncoder.of(word, "no/such-model"),
     "rankers.heads.PooledHead(pooling)": lambda word: PooledHead(None, word),
+    "rankers.heads.PassageHead(aggregate)": lambda word: PassageHead(None, word),
+    "rankers.heads.joint_head(name)": lambda word: joint_head(None, word),
     **{
         f"{place(make)}({option})": lambda word, make=make, option=option: make("no/such-model", **{option: word})(CANDIDATES)
         for make in (BiEncoder, CrossEncoder, MultiVector, SparseEncoder, T5Reranker, TK)

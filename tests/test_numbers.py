@@ -144,7 +144,7 @@ CALLS = {
     ("PlantedRanker", "strength", "noise", "seed"): lambda **o: PlantedRanker(**o)(texts()),
     ("intervene", "resamples", "level"): lambda **o: intervene(PlantedRanker(), texts(), passages={"loud": str.upper}, **o),
     ("compare", "margin", "resamples"): lambda **o: compare(None, None, **o),
-    ("CrossEncoder", *LIMITS): long_texts(CrossEncoder, "build"),
+    ("CrossEncoder", *LIMITS, "max_passages"): long_texts(CrossEncoder, "build"),
     ("BiEncoder", *LIMITS): long_texts(BiEncoder, "build_sentence_transformer"),
     ("SparseEncoder", *LIMITS): long_texts(SparseEncoder, "build_sparse"),
     ("MultiVector", *LIMITS): long_texts(MultiVector, "build_multi_vector"),
@@ -233,6 +233,7 @@ ELSEWHERE = {
     ("PositionSensitivity", "buckets"), ("FaiRR", "portions"), ("ARaBEvaluator", "portions"), ("AnnotateGender", "portions"),
     ("ARaBEvaluator", "cutoffs"), ("RankDistribution", "chances_by_rank"), ("Disparity", "bins"), ("Training", "rerank_depth"),
     ("MATSProbe", "layer"), ("MATSProbe", "max_length"), ("MATSProbe", "batch_tokens"), ("Answerability", "rank"),
+    ("CrossEncoder", "sentence_weights"),
 }  # fmt: skip
 
 

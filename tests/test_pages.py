@@ -64,6 +64,7 @@ def local(tmp_path_factory):
         "lexicon": Lexicon({"people": ["man", "woman", "singer"], "places": ["river", "city", "house"], "time": ["year", "day"]}),
         "short": Training(max_steps=2),
         "jieba": SimpleNamespace(lcut=list),
+        "trees": lambda texts: ["(ROOT (NP (NN tea)))"] * len(texts),
         "stanza": SimpleNamespace(Pipeline=lambda *args, **options: _sentences),
         "Doc2Query": Doc2Query,
     }

@@ -20,13 +20,13 @@ from pyterrier_debias import (
     SwapGender,
 )
 from pyterrier_debias.core import scripts
+from pyterrier_debias.core.scripts import sentences
 from pyterrier_debias.core.text import regex_word
 from pyterrier_debias.gender.formulas.counting import count_words
 from pyterrier_debias.gender.measures.evaluator import marked_words
 from pyterrier_debias.linguistic.data.analysers import bare_words, words_of
 from pyterrier_debias.linguistic.data.rewrites import keywords
 from pyterrier_debias.linguistic.measures.disparity import query_length
-from pyterrier_debias.position.data.rotation import sentences
 from pyterrier_debias.rankers.word_vectors import regex_spans
 from tests.position.toy import Overlap
 

@@ -282,7 +282,7 @@ HOOKS = {
     "AuditResult.write_files": lambda made, folder: made.result.write_files(folder),
     "RelabelReranker.write_beside": lambda made, folder: made.relabelled.write_beside(folder),
     "CETReranker.write_beside": lambda made, folder: made.coupled.write_beside(folder),
-    "PooledHead.save_pretrained": lambda made, folder: made.rankers["CrossEncoder(mean)"].module.save_pretrained(folder),
+    "EncoderHead.save_pretrained": lambda made, folder: made.rankers["CrossEncoder(mean)"].module.save_pretrained(folder),
 }
 
 

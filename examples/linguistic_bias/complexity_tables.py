@@ -3,7 +3,8 @@
     python examples/linguistic_bias/complexity_tables.py --dataset nfcorpus --dataset fiqa_subset --out complexity
 
 measures rankers that nobody trains here: BM25, the runs that a collection brings, all-MiniLM-L6-v2 and its first layers, late
-interaction (ColBERT) over all-MiniLM-L6-v2's vectors of words, and a T5 ranker where `--t5 FOLDER` names one. Bi-encoders search
+interaction (ColBERT) over all-MiniLM-L6-v2's vectors of words, and a T5 ranker where `--t5 FOLDER` names one; `--parser stanford`
+adds the syntactic indices, `--runs-only` leaves out whatever needs vectors. Bi-encoders search
 the whole collection, and re-rank BM25's candidates beside it; late interaction and T5 re-rank. For each there are mean, standard
 deviation and coefficient of variation of nDCG@10, the slope on complexity with and without controls, thirds by complexity, each
 index of complexity by itself, and the curve with its band.
@@ -59,12 +60,15 @@ def late_interaction(settings: Settings, folder: str | None, out: Path) -> tuple
 def measured(sources: list[Source], settings: Settings, options: Any) -> pd.DataFrame:
     """Measures of all rankers: ``name``, ``dataset``, ``use``, ``qid`` and the measures."""
     parts = []
-    model = find_model(settings.model, "bi")
-    rankers = {model.name: BiEncoder(model.source, max_length=settings.max_length)}
-    if settings.layers is not None:
-        rankers[f"{model.name}, {settings.layers} layers"] = new_ranker(settings, options.out)
-    late_name, late = late_interaction(settings, options.multi, options.out)
-    others = {late_name: late} | ({f"T5 ({Path(options.t5).name})": T5Reranker(options.t5)} if options.t5 else {})
+    rankers: dict[str, BiEncoder] = {}
+    others: dict[str, Any] = {}
+    if not options.runs_only:
+        model = find_model(settings.model, "bi")
+        rankers[model.name] = BiEncoder(model.source, max_length=settings.max_length)
+        if settings.layers is not None:
+            rankers[f"{model.name}, {settings.layers} layers"] = new_ranker(settings, options.out)
+        late_name, late = late_interaction(settings, options.multi, options.out)
+        others = {late_name: late} | ({f"T5 ({Path(options.t5).name})": T5Reranker(options.t5)} if options.t5 else {})
     for source in sources:
         runs = provided(source.dataset, "get_runs") or {}
         for name, run in {"BM25": source.candidates, **{n: r for n, r in runs.items() if n != "bm25"}}.items():
@@ -85,6 +89,7 @@ def main() -> None:
     options = parser(__doc__, trains=False)
     options.add_argument("--multi", metavar="FOLDER", help="a trained multi-vector (ColBERT) model")
     options.add_argument("--t5", metavar="FOLDER", help="a T5 ranker")
+    options.add_argument("--runs-only", action="store_true", help="BM25 and the collections' own runs alone: nothing is encoded")
     options = options.parse_args()
     settings = read_settings(options, Settings())
     lessons, sources = opened(options, settings)

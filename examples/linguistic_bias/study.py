@@ -85,6 +85,7 @@ class Settings(Shared):
         dro_bins: Groups of like size, by complexity, for group DRO.
         dro_step: Of group DRO.
         index_set: Of LinguisticComplexity, or ``'paper'`` for its preset.
+        parser: Of LinguisticComplexity: ``'stanford'``, or empty for none, and then the syntactic indices are left out.
         encode_dtype: In which what is measured is encoded; ``'bfloat16'`` is faster on a GPU, and on some processors.
         measure_learners: Whether all biased learners are measured by themselves, or the weaker model alone.
         max_documents: Larger collections are re-ranked only.
@@ -119,6 +120,7 @@ class Settings(Shared):
     dro_bins: int = 3
     dro_step: float = 0.01
     index_set: str = "table4"
+    parser: str = ""
     encode_dtype: str = "float32"
     measure_learners: bool = False
     max_documents: int = 10_000
@@ -126,7 +128,7 @@ class Settings(Shared):
     split_seed: int = 1
 
     POSITIVE: ClassVar[tuple[str, ...]] = (*Shared.POSITIVE, "train_queries", "max_documents", "num_results")
-    CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {"ranker": ("bi", "adapter")}
+    CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {"ranker": ("bi", "adapter"), "parser": ("", "stanford")}
 
 
 def parser(doc: str | None, *, trains: bool = True) -> argparse.ArgumentParser:
@@ -140,6 +142,7 @@ def parser(doc: str | None, *, trains: bool = True) -> argparse.ArgumentParser:
         parser.add_argument(
             "--ranker", choices=Settings.CHOICES["ranker"], help="bi-encoders (default), or linear layers over fixed vectors"
         )
+    parser.add_argument("--parser", choices=Settings.CHOICES["parser"], help="trees for syntactic indices (default: none)")
     parser.add_argument("--train", metavar="SPEC", help="folder or irds: id to train on, such as irds:beir/nfcorpus/train")
     return parser
 
@@ -231,7 +234,10 @@ class Lessons:
 
 def complexity_of(settings: Settings) -> LinguisticComplexity:
     """The stage that tells how complex a query is; it normalises over what it is given."""
-    return LinguisticComplexity(preset="paper") if settings.index_set == "paper" else LinguisticComplexity(settings.index_set)
+    parser = settings.parser or None
+    if settings.index_set == "paper":
+        return LinguisticComplexity(preset="paper", parser=parser)
+    return LinguisticComplexity(settings.index_set, parser=parser)
 
 
 def with_titles(dataset: Any) -> pd.DataFrame:

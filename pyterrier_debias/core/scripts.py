@@ -278,3 +278,33 @@ def joint(last: str, first: str) -> str:
     pair = last[-1] + first[0]
     return "" if _TIGHT.search(pair) and not _CLUSTER.fullmatch(pair) else " "
 
+
+_SENTENCE_END = re.compile(
+    r"""
+    (?: (?<=[.!?؟۔।॥։።។။]) | (?<=[.!?؟۔।॥։።។။]["')\]”’»]) ) \s+             # scripts with blanks
+    | (?: (?<=[。！？｡．]) | (?<=[。！？｡．][」』”’）]) ) \s* (?![。！？｡．」』”’）\s]) (?!$)     # and without
+    """,
+    re.VERBOSE,
+)
+
+
+def sentences(text: str) -> list[str]:
+    """Cut a text after ``.``, ``!`` or ``?`` (and a closing quote or bracket) where white space follows.
+
+    So it is for the marks of other scripts (``।``, ``؟``); after the full-width ones (``。``) no white space is needed. A rule
+    and no model: abbreviations such as ``Dr. Brown`` are cut too, a text without such marks (Thai) is one sentence.
+
+    Args:
+        text: Any text.
+
+    Returns:
+        The sentences without the white space between them; none for a blank text.
+
+    Example:
+        >>> sentences('It rains. "Why?" she asked.')
+        ['It rains.', '"Why?"', 'she asked.']
+        >>> sentences("下雨了。「为什么？」她问。")
+        ['下雨了。', '「为什么？」', '她问。']
+    """
+    text = text.strip()
+    return _SENTENCE_END.split(text) if text else []

@@ -256,6 +256,9 @@ class Ranker(Fittable, Stage):
 
     _NOT_IDENTITY = frozenset({"verbose", "batch_tokens", "training"})
 
+    #: What ``long`` may be.
+    _LONG: tuple[str, ...] = LONG
+
     #: Options that decide what is loaded; a change of one of them reloads.
     _SOURCE: tuple[str, ...] = ("model", "device", "dtype")
 
@@ -429,6 +432,11 @@ class Ranker(Fittable, Stage):
         scores = self.score_pairs(*map(list, zip(*place)))
         return np.asarray(scores, dtype=np.float64)[[place[pair] for pair in pairs]]
 
+    @property
+    def long_for_scoring_only(self) -> bool:
+        """Whether training reads less of a long document than scoring does, because ``long`` combines scores of passages."""
+        return self.long == "maxp"
+
     def training_text(self, text: str) -> str:
         """What training reads of a document: its first passage for ``long='firstp'``, else what fits into the window."""
         return passages(text, self.passage_length, self.passage_stride)[0][0] if self.long == "firstp" else text
@@ -441,7 +449,7 @@ class Ranker(Fittable, Stage):
         """
         name = type(self).__name__
         check_choice(name, "dtype", self.dtype, DTYPES)
-        check_choice(name, "long", self.long, LONG)
+        check_choice(name, "long", self.long, self._LONG)
         if not isinstance(self.model, (str, os.PathLike, Ranker, InMemory)):
             raise InputError(
                 f"{name}: model is of type {type(self.model).__name__}; give a hub name, a folder, a {name} or "

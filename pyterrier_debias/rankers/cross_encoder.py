@@ -7,27 +7,40 @@ import inspect
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from pyterrier_debias.core.errors import InputError, check_choice
+from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.files import check_empty
 from pyterrier_debias.rankers.base import InMemory, Ranker, quiet, shared_options
 from pyterrier_debias.rankers.engine import Sequences, Template, batches, gather, token_ids
+from pyterrier_debias.rankers.long_documents import (
+    CONVENTIONS,
+    LONG,
+    SENTENCES,
+    TOKENS,
+    PassageSequences,
+    sentences_of,
+    top_sum,
+)
 from pyterrier_debias.rankers.packed import PackedBert
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
 
-    from pyterrier_debias.rankers.heads import PooledHead
+    from pyterrier_debias.rankers.heads import EncoderHead, PooledHead
+    from pyterrier_debias.training.method import Method
     from pyterrier_debias.training.options import Training
 
 logger = logging.getLogger(__name__)
 
-#: Where a fresh head reads the encoder.
-HEADS = ("cls", "mean")
+#: Heads that read several passages of a document together.
+JOINT = tuple(str(row["head"]) for row in CONVENTIONS.values() if "head" in row)
+
+#: Where a head reads the encoder.
+HEADS = ("cls", "mean", *JOINT)
 
 
 class CrossEncoder(Ranker):
@@ -57,13 +70,22 @@ class CrossEncoder(Ranker):
         text_field: The column with the document's text.
         fields: Columns to join with a space in place of ``text_field``, e.g. ``['url', 'title', 'body']``.
         long: What to do with long documents: ``'truncate'`` reads what fits into the window, ``'firstp'`` scores the first
-            passage, ``'maxp'`` takes the best passage.
-        passage_length: Words of a passage, for ``'firstp'`` and ``'maxp'``.
-        passage_stride: Words from one passage's start to the next one's, for ``'maxp'``.
-        head: Where a fresh head reads: ``'cls'`` is the architecture's own classification head on the first token, ``'mean'`` a
+            passage, ``'maxp'`` takes the best passage; ``'sentences'`` scores each sentence and adds up the best ones, see
+            ``sentence_weights``. With the heads ``'parade-...'`` and ``'cedr-knrm'``, ``'windows'`` (of tokens) and
+            ``'sentences'`` are read together, in training too.
+        passage_length: Words of a passage, for ``'firstp'`` and ``'maxp'``; tokens, for ``'windows'``.
+        passage_stride: Words or tokens from one passage's start to the next one's, for ``'maxp'`` and ``'windows'``.
+        max_passages: How many windows or sentences of a document are read together; of more, the first, the last and evenly
+            spaced ones between them.
+        sentence_weights: What the best sentence's probability of relevance is multiplied by, the second best's, and so on;
+            their sum is the score, for ``long='sentences'`` with the heads ``'cls'`` and ``'mean'``. None for three of 1.
+        head: Where a head reads: ``'cls'`` is the architecture's own classification head on the first token, ``'mean'`` a
             linear layer on the mean of all tokens, for encoders whose first token was never trained (all-MiniLM-L6-v2). Without
-            effect on checkpoints that bring a head.
-        seed: Seed of the fresh head.
+            effect on checkpoints that bring a head. ``'parade-max'``, ``'parade-avg'``, ``'parade-attention'`` and
+            ``'parade-transformer'`` (:class:`~pyterrier_debias.rankers.heads.PassageHead`) and ``'cedr-knrm'``
+            (:class:`~pyterrier_debias.rankers.heads.KernelHead`) replace what a checkpoint brings. :meth:`of` has them with the
+            passages of their papers.
+        seed: Seed of a fresh head.
         training: How ``fit`` trains; None for the defaults of :class:`~pyterrier_debias.Training`.
         verbose: Whether to show progress.
 
@@ -91,9 +113,10 @@ class CrossEncoder(Ranker):
     if TYPE_CHECKING:
 
         @property
-        def module(self) -> PreTrainedModel | PooledHead:
+        def module(self) -> PreTrainedModel | EncoderHead:
             """The classifier."""
 
+    _LONG = (*LONG, TOKENS, SENTENCES)
     _SOURCE = ("model", "device", "dtype", "head", "seed")
 
     def __init__(
@@ -109,32 +132,130 @@ class CrossEncoder(Ranker):
         long: str = "truncate",
         passage_length: int = 150,
         passage_stride: int = 75,
+        max_passages: int = 16,
+        sentence_weights: Sequence[float] | None = None,
         head: str = "cls",
         seed: int = 0,
         training: Training | None = None,
         verbose: bool = False,
     ):
         super().__init__(**shared_options(locals()))
+        self.max_passages = max_passages
+        self.sentence_weights = sentence_weights
         self.head = head
         self.seed = seed
+
+    @classmethod
+    def of(cls, name: str, model: str | Path | CrossEncoder | InMemory, **options: Any) -> Self:
+        """A published way to score long documents, with the head and the passages of its paper.
+
+        ========================  ====================================================================================
+        ``name``                  what it is
+        ========================  ====================================================================================
+        ``'parade-max'``          at most 16 passages of 225 tokens, one every 200, whose vectors are aggregated; so are
+                                  ``'parade-avg'``, ``'parade-attention'`` and ``'parade-transformer'``
+        ``'cedr-knrm'``           kernels over every layer, in pieces of 489 tokens
+        ``'birch'``               each sentence scored by itself; the probabilities of the best three added up
+        ========================  ====================================================================================
+
+        Args:
+            name: One of these.
+            model: As for the class. Where it brings no such head, a fresh one is drawn from ``seed``, and must be trained.
+            options: Options of the class, also in place of the paper's (``passage_length=120``).
+
+        Returns:
+            The ranker.
+
+        Raises:
+            InputError: For another name, or options that do not go together.
+
+        Sources: Li et al., PARADE, 2020 (arXiv:2008.09093); MacAvaney et al., CEDR, SIGIR 2019; Akkalyoncu Yilmaz et al., Birch,
+        EMNLP-IJCNLP 2019. Three things differ: of more than 16 passages PARADE draws those between the first and the last at
+        random, here they are evenly spaced; CEDR's public code cuts a document into pieces of equal length; Birch adds the score
+        of the first stage, which pipelines do (``bm25 * 0.5 + (bm25 >> texts >> birch) * 0.5``).
+
+        When not to use it: for documents that fit into the window; to reproduce the papers' figures, for which no weights were at
+        hand.
+
+        Example:
+            >>> from pyterrier_debias import CrossEncoder
+            >>> CrossEncoder.of("birch", "cross-encoder/ms-marco-MiniLM-L6-v2")
+            CrossEncoder('cross-encoder/ms-marco-MiniLM-L6-v2', long='sentences')
+        """
+        check_choice("CrossEncoder.of", "name", name, CONVENTIONS)
+        made = cls(model, **{**CONVENTIONS[name], **options})
+        made.check_options()
+        return made
 
     def check_options(self) -> None:
         """Refuse unknown options; see :meth:`Ranker.check_options`."""
         super().check_options()
         check_choice("CrossEncoder", "head", self.head, HEADS)
+        check_number("CrossEncoder", "max_passages", self.max_passages, least=1, whole=True)
+        if self.long == TOKENS and self.head not in JOINT:
+            raise InputError(
+                f"CrossEncoder: long='windows' needs a head that reads passages together ({', '.join(JOINT)}); with "
+                f"head={self.head!r} use long='maxp'"
+            )
+        weights = self._weights()
+        if isinstance(weights, str) or not hasattr(weights, "__len__") or len(weights) == 0:
+            raise InputError(
+                f"CrossEncoder: sentence_weights={weights!r} must be a list of numbers, for the best sentence, the second best, "
+                f"and so on; e.g. [1.0, 0.5]"
+            )
+        for weight in weights:
+            check_number("CrossEncoder", "sentence_weights", weight)
+        joint = None
+        if isinstance(self.model, InMemory):
+            joint = getattr(self.model.module, "name", None)
+        elif isinstance(self.model, CrossEncoder):
+            joint = self.model.head
+        if joint != self.head and (joint in JOINT or (self.head in JOINT and isinstance(self.model, (InMemory, CrossEncoder)))):
+            raise InputError(
+                f"CrossEncoder: head={self.head!r} reads another model than the one that is given in memory; give its head, or "
+                f"a folder, whose encoder is taken"
+            )
+
+    def _weights(self) -> Sequence[float]:
+        """What the best sentences are multiplied by."""
+        return (1.0, 1.0, 1.0) if self.sentence_weights is None else self.sentence_weights
+
+    @property
+    def _together(self) -> bool:
+        """Whether the passages of a document are read together."""
+        return self.head in JOINT
+
+    @property
+    def long_for_scoring_only(self) -> bool:
+        """Whether training reads less of a long document than scoring does, because ``long`` combines scores of passages."""
+        return super().long_for_scoring_only or (self.long == SENTENCES and not self._together)
+
+    def identity(self) -> dict[str, Any]:  # type: ignore[override]  # see Stage.identity
+        """As for every ranker, with the weights of sentences that are meant, whoever named them."""
+        return {**super().identity(), "sentence_weights": [float(weight) for weight in self._weights()]}
+
+    def method(self, training: Training) -> Method:
+        """What ``fit`` trains; with a head over passages two networks, ``encoder`` and ``head``, whose rates may differ."""
+        if not self._together:
+            return super().method(training)
+        from pyterrier_debias.rankers.heads import HeadRanking
+        from pyterrier_debias.training.losses import get_loss
+
+        loss = get_loss(training.loss, dict(training.loss_options))
+        return HeadRanking(self, loss, in_batch=training.in_batch_negatives)
 
     def read(self, model: str) -> tuple[torch.nn.Module, Any]:
         """Load a classifier, or an encoder under a fresh head; see :meth:`Ranker.read`."""
         import torch
         from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
-        from pyterrier_debias.rankers.heads import PooledHead
+        from pyterrier_debias.rankers.heads import EncoderHead, PooledHead, joint_head
 
         config = AutoConfig.from_pretrained(model, trust_remote_code=False)
         options: dict[str, Any] = {"dtype": self.torch_dtype, "trust_remote_code": False}
         kind = (config.architectures or [""])[0]
         tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
-        if kind.endswith("ForSequenceClassification"):
+        if kind.endswith("ForSequenceClassification") and not self._together:
             if config.num_labels not in (1, 2):
                 raise InputError(
                     f"CrossEncoder: model {model!r} has {config.num_labels} labels; a ranker needs one (a score) or two (not "
@@ -146,20 +267,30 @@ class CrossEncoder(Ranker):
                 f"CrossEncoder: model {model!r} is a {kind or config.model_type}, not an encoder; "
                 f"use T5Reranker for T5, or a checkpoint with a classification head"
             )
-        pooling = PooledHead.saved_in(model)
-        if pooling is not None:
+        saved = EncoderHead.saved_in(model)
+        if saved != self.head and saved in JOINT:
+            raise InputError(f"CrossEncoder: model {model!r} has the head {saved!r}; open it with head={saved!r}")
+        if saved is not None and saved not in JOINT and not self._together:
             with torch.random.fork_rng(devices=[]):
-                module = PooledHead(AutoModel.from_pretrained(model, **options), pooling)
-            module.load_head(model)
-            return module, tokenizer
-        logger.warning(
-            "CrossEncoder: model %s brings no classification head; a fresh one on %s (seed %d) scores at random until trained",
-            model,
-            "the mean of all tokens" if self.head == "mean" else "the first token",
-            self.seed,
-        )
+                pooled = PooledHead(AutoModel.from_pretrained(model, **options), saved)
+            pooled.load_head(model)
+            return pooled, tokenizer
+        if saved != self.head:
+            where = {"cls": "the first token", "mean": "the mean of all tokens"}.get(self.head, f"passages ({self.head})")
+            logger.warning(
+                "CrossEncoder: model %s brings no classification head; a fresh one on %s (seed %d) scores at random until "
+                "trained",
+                model,
+                where,
+                self.seed,
+            )
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
+            if self._together:
+                module = joint_head(AutoModel.from_pretrained(model, **options), self.head).to(self.torch_dtype)
+                if saved == self.head:
+                    module.load_head(model)
+                return module, tokenizer
             if self.head == "mean":
                 return PooledHead(AutoModel.from_pretrained(model, **options)), tokenizer
             return AutoModelForSequenceClassification.from_pretrained(model, num_labels=1, **options), tokenizer
@@ -168,7 +299,7 @@ class CrossEncoder(Ranker):
         """Put a linear layer on the first token's state in place of the architecture's own head, unless the head is a pooled one.
 
         Returns:
-            The module, which is the ranker's from now on.
+            The module, which is the ranker's from now on. A head that reads passages together has no such form.
         """
         import torch
 
@@ -207,8 +338,49 @@ class CrossEncoder(Ranker):
             side=tokenizer.truncation_side,
         )
 
+    def score(self, queries: Sequence[str], docs: Sequence[str]) -> np.ndarray:
+        """Score n pairs of texts, long documents treated as ``long`` says; see :meth:`Ranker.score`."""
+        if self._together and self.long in (TOKENS, SENTENCES):
+            return self._score_distinct(list(zip(queries, docs)))
+        if self.long != SENTENCES:
+            return super().score(queries, docs)
+        cut = {doc: sentences_of(doc) for doc in dict.fromkeys(docs)}
+        owner = np.repeat(np.arange(len(docs)), [len(cut[doc]) for doc in docs])
+        scores = self._score_distinct([(query, sentence) for query, doc in zip(queries, docs) for sentence in cut[doc]])
+        # A sentence's probability of relevance: the score is its log-odds.
+        return top_sum(0.5 + 0.5 * np.tanh(scores / 2), owner, len(docs), self._weights())
+
+    def passages(self, queries: Sequence[str], docs: Sequence[str]) -> PassageSequences:
+        """The token sequences of n documents for a head that reads passages together; one passage where ``long`` cuts none."""
+        return PassageSequences(
+            self.tokenizer,
+            self.window,
+            queries,
+            docs,
+            long=self.long,
+            size=self.passage_length,
+            stride=self.passage_stride,
+            most=self.max_passages,
+            verbose=self.verbose,
+        )
+
+    def _score_together(self, queries: Sequence[str], docs: Sequence[str]) -> np.ndarray:
+        """Scores of n documents, whose passages are read one after another in batches of documents."""
+        self.scoring_module()
+        found = self.passages(queries, docs)
+        found.report_cuts("CrossEncoder")
+
+        def compute(indices: np.ndarray) -> torch.Tensor:
+            tensors = self._taken(found.padded(indices, self.tokenizer))
+            return self.forward(**{name: tensor.to(self.torch_device) for name, tensor in tensors.items()})
+
+        scored = batches(found.longest, compute, batch_tokens=self.budget(), verbose=self.verbose, label="CrossEncoder")
+        return gather(len(found), scored)
+
     def score_pairs(self, queries: Sequence[str], docs: Sequence[str]) -> np.ndarray:
         """Score n pairs; see :meth:`Ranker.score_pairs`."""
+        if self._together:
+            return self._score_together(queries, docs)
         module, sequences = self.scoring_module(), self.sequences(queries, docs)
         sequences.report_cuts("CrossEncoder", self.window)
         packed_logits = _packed_logits(module)
@@ -230,12 +402,17 @@ class CrossEncoder(Ranker):
         return gather(len(sequences), found)
 
     def tokenise(self, queries: Sequence[str], docs: Sequence[str]) -> dict[str, torch.Tensor]:
-        """Tensors of n pairs: ``input_ids``, ``attention_mask`` and, where the model takes them, ``token_type_ids``."""
+        """Tensors of n pairs: ``input_ids``, ``attention_mask`` and, where the model takes them, ``token_type_ids``.
+
+        Of shape [n, longest]; with a head that reads passages together [n, most passages, longest].
+        """
+        if self._together:
+            return self._taken(self.passages(queries, docs).padded(np.arange(len(queries)), self.tokenizer))
         return self._padded(self.sequences(queries, docs), np.arange(len(queries)))
 
     def cuts(self, queries: Sequence[str], docs: Sequence[str]) -> tuple[np.ndarray, np.ndarray, int] | None:
         """Tokens that pairs lose and have left, and the window; see :class:`~pyterrier_debias.training.fitting.Fittable`."""
-        sequences = self.sequences(queries, docs)
+        sequences = self.passages(queries, docs) if self._together else self.sequences(queries, docs)
         return sequences.cut, sequences.lengths, self.window
 
     def forward(self, **tensors: torch.Tensor) -> torch.Tensor:
@@ -243,10 +420,16 @@ class CrossEncoder(Ranker):
         return _relevance(self.module(**tensors).logits)
 
     def _padded(self, sequences: Sequences, indices: np.ndarray) -> dict[str, torch.Tensor]:
-        """A padded batch, without the tensors that the model does not take (a tokenizer may be another architecture's)."""
+        """A padded batch of pairs."""
+        return self._taken(sequences.padded(indices, self.tokenizer))
+
+    def _taken(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """The tensors that the model takes (a tokenizer may be another architecture's)."""
         module = self.module
-        takes = inspect.signature(getattr(module, "encoder", module).forward).parameters
-        return {name: tensor for name, tensor in sequences.padded(indices, self.tokenizer).items() if name in takes}
+        takes = {*inspect.signature(getattr(module, "encoder", module).forward).parameters}
+        if self.head == "cedr-knrm":
+            takes.add("parts")
+        return {name: tensor for name, tensor in tensors.items() if name in takes}
 
 
 def _relevance(logits: torch.Tensor) -> torch.Tensor:

@@ -223,6 +223,11 @@ class Sequences:
         counts += [self._second_length[index]] + [1] * len(suffix)
         return np.repeat(np.array([*prefix, first, *middle, second, *suffix], dtype=np.int64), counts)
 
+    def parts(self, index: int) -> np.ndarray:
+        """Which text each token of one sequence is of: 1 the first, 2 the second, 0 for special tokens."""
+        counts = [len(self.template.prefix), self._first_length[index], len(self.template.middle), self._second_length[index]]
+        return np.repeat(np.array([0, 1, 0, 2, 0], dtype=np.int64), [*counts, len(self.template.suffix)])
+
     def padded(self, indices: np.ndarray | Sequence[int], tokenizer: Any) -> dict[str, Any]:
         """One batch as the tensors that a Hugging Face model takes, padded to its longest sequence.
 

@@ -3,23 +3,87 @@
 from __future__ import annotations
 
 import json
+from abc import abstractmethod
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from pyterrier_debias.core.errors import check_choice
 from pyterrier_debias.core.files import check_empty
 from pyterrier_debias.rankers import whitening
+from pyterrier_debias.rankers.tk_model import kernel_sums, unit
+from pyterrier_debias.training.method import Ranking
 
 #: What of an encoder's token states the linear output reads.
 POOLING = ("mean", "first")
+
+#: How the vectors of a document's passages become one.
+AGGREGATES = ("max", "avg", "attention", "transformer")
+
+#: KNRM's kernels: ten of width .1, and one for equal terms.
+KNRM_MU = (1.0, 0.9, 0.7, 0.5, 0.3, 0.1, -0.1, -0.3, -0.5, -0.7, -0.9)
+KNRM_SIGMA = (0.001, *[0.1] * 10)
+
+#: What is added to a kernel's sum before its logarithm, as in CEDR's public code.
+KNRM_FLOOR = 1e-6
 
 #: Beside the encoder's own files: what stands on top of it.
 _ABOUT, _WEIGHTS = "pyterrier_debias.json", "head.safetensors"
 
 
-class PooledHead(torch.nn.Module):
+class EncoderHead(torch.nn.Module):
+    """An encoder and what stands on top of it, saved as the encoder's ordinary folder with two small files beside.
+
+    Args:
+        encoder: A Hugging Face encoder.
+    """
+
+    def __init__(self, encoder: Any):
+        super().__init__()
+        self.encoder = encoder
+        self.config = encoder.config
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What a saved folder says that stands on the encoder."""
+
+    @property
+    @abstractmethod
+    def on_top(self) -> torch.nn.Module:
+        """What stands on the encoder: all weights that are not its own."""
+
+    def about(self) -> dict[str, Any]:
+        """What a saved folder says of the head."""
+        return {"head": self.name}
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write the encoder as an ordinary model folder, with the head in two small files beside it."""
+        from safetensors.torch import save_file
+
+        check_empty(folder, f"{type(self).__name__}.save_pretrained")
+        self.encoder.save_pretrained(folder)
+        save_file({name: value.contiguous() for name, value in self.on_top.state_dict().items()}, Path(folder) / _WEIGHTS)
+        (Path(folder) / _ABOUT).write_text(json.dumps(self.about()) + "\n")
+
+    @classmethod
+    def saved_in(cls, model: str | Path) -> str | None:
+        """The name in a folder, or a model of the hub, that :meth:`save_pretrained` wrote; None for any other."""
+        if _file_of(model, _ABOUT) is None or _file_of(model, _WEIGHTS) is None:
+            return None
+        return str(_read_about(model)["head"])
+
+    def load_head(self, model: str | Path) -> None:
+        """Take the head from a folder, or a model of the hub, that :meth:`save_pretrained` wrote."""
+        from safetensors.torch import load_file
+
+        self.on_top.load_state_dict(load_file(cast(str, _file_of(model, _WEIGHTS))))
+
+
+class PooledHead(EncoderHead):
     """An encoder with one linear output on its pooled token states.
 
     Args:
@@ -35,11 +99,9 @@ class PooledHead(torch.nn.Module):
     whitened: tuple[int, str] | None = None
 
     def __init__(self, encoder: Any, pooling: str = "mean"):
-        super().__init__()
         check_choice("PooledHead", "pooling", pooling, POOLING)
-        self.encoder = encoder
+        super().__init__(encoder)
         self.pooling = pooling
-        self.config = encoder.config
         linear = torch.nn.Linear(encoder.config.hidden_size, 1, dtype=encoder.dtype)
         torch.nn.init.normal_(linear.weight, std=getattr(encoder.config, "initializer_range", 0.02))
         torch.nn.init.zeros_(linear.bias)
@@ -75,15 +137,25 @@ class PooledHead(torch.nn.Module):
         mean = (states * weights).sum(dim=1) / weights.sum(dim=1)
         return SequenceClassifierOutput(logits=self.classifier(mean))
 
-    def save_pretrained(self, folder: str | Path) -> None:
-        """Write the encoder as an ordinary model folder, with the head in two small files beside it."""
-        from safetensors.torch import save_file
+    @property
+    def name(self) -> str:
+        """The pooling."""
+        return self.pooling
 
-        check_empty(folder, "PooledHead.save_pretrained")
-        self.encoder.save_pretrained(folder)
-        save_file({name: value.contiguous() for name, value in self.classifier.state_dict().items()}, Path(folder) / _WEIGHTS)
-        about = {"head": self.pooling, **({} if self.whitened is None else {"whitened": self.whitened})}
-        (Path(folder) / _ABOUT).write_text(json.dumps(about) + "\n")
+    @property
+    def on_top(self) -> torch.nn.Module:
+        """The linear layer, and what it reads of a whitening."""
+        return self.classifier
+
+    def about(self) -> dict[str, Any]:
+        """The pooling, and the whitening where there is one."""
+        return {**super().about(), **({} if self.whitened is None else {"whitened": self.whitened})}
+
+    def load_head(self, model: str | Path) -> None:
+        """Take the head, a whitening included; see :meth:`EncoderHead.load_head`."""
+        if "whitened" in (about := _read_about(model)):
+            self.whiten(*about["whitened"])
+        super().load_head(model)
 
     def save_modules(self, folder: str | Path) -> None:
         """Add what ``sentence_transformers.CrossEncoder`` needs to score the same from the folder.
@@ -110,22 +182,303 @@ class PooledHead(torch.nn.Module):
             str(folder), create_model_card=False
         )
 
-    @classmethod
-    def saved_in(cls, model: str | Path) -> str | None:
-        """The pooling of a folder, or a model of the hub, that :meth:`save_pretrained` wrote; None for any other."""
-        about = _file_of(model, _ABOUT)
-        if about is None or _file_of(model, _WEIGHTS) is None:
-            return None
-        return str(json.loads(Path(about).read_text(encoding="utf-8"))["head"])
 
-    def load_head(self, model: str | Path) -> None:
-        """Take the head from a folder, or a model of the hub, that :meth:`save_pretrained` wrote."""
-        from safetensors.torch import load_file
+class PassageHead(EncoderHead):
+    r"""Several passages of a document, read one by one and then scored together (PARADE).
 
-        about = json.loads(Path(cast(str, _file_of(model, _ABOUT))).read_text(encoding="utf-8"))
-        if "whitened" in about:
-            self.whiten(*about["whitened"])
-        self.classifier.load_state_dict(load_file(cast(str, _file_of(model, _WEIGHTS))))
+    .. math:: d = \mathrm{aggregate}(p_1, \ldots, p_m), \qquad s(q, d) = w \cdot d + b
+
+    where :math:`p_i` is the vector of the first token of query and passage i: what the encoder's pooler makes of it where it has
+    one (BERT), else the last layer's state.
+
+    =================  ===========================================================================================
+    ``aggregate``      d
+    =================  ===========================================================================================
+    ``'max'``          the largest value of each dimension
+    ``'avg'``          the mean
+    ``'attention'``    :math:`\sum_i a_i p_i` with :math:`a = \mathrm{softmax}(v \cdot p_1, \ldots, v \cdot p_m)`
+    ``'transformer'``  the first of the states that two Transformer layers of the encoder's size give for the embedding of
+                       the classification token and :math:`p_1, \ldots, p_m`, without positions
+    =================  ===========================================================================================
+
+    Passages go through the encoder one after another. Where gradients are asked for, what the encoder computes inside is not
+    kept for the backward pass but computed once more, so that memory is that of one passage of each document.
+
+    Args:
+        encoder: A Hugging Face encoder.
+        aggregate: See above.
+
+    Attributes:
+        aggregation: The weights of the aggregation, none for ``'max'`` and ``'avg'``.
+        classifier: The linear layer, hidden size to 1. All of these are drawn from a normal distribution of width .02, with
+            biases 0.
+
+    Source: Li, Yates, MacAvaney, He and Sun, "PARADE: Passage Representation Aggregation for Document Reranking", 2020
+    (arXiv:2008.09093), Section 3, and the authors' public code (pooled vectors, dropout before the linear layer).
+
+    When not to use it: for documents that fit into the encoder's window, where it costs the same and aggregates nothing.
+
+    Example:
+        ``PassageHead(AutoModel.from_pretrained("bert-base-uncased"), "max")``; as a ranker
+        ``CrossEncoder.of("parade-max", model)``.
+    """
+
+    def __init__(self, encoder: Any, aggregate: str = "max"):
+        check_choice("PassageHead", "aggregate", aggregate, AGGREGATES)
+        super().__init__(encoder)
+        self.aggregate = aggregate
+        size = encoder.config.hidden_size
+        self.aggregation = torch.nn.ModuleList()
+        if aggregate == "attention":
+            self.aggregation.append(torch.nn.Linear(size, 1, bias=False))
+        if aggregate == "transformer":
+            self.aggregation.extend(_transformer_layer(encoder.config) for _ in range(2))
+        self.dropout = torch.nn.Dropout(_dropout(encoder.config))
+        self.classifier = torch.nn.Linear(size, 1)
+        _draw(self.on_top, encoder.dtype)
+
+    @property
+    def name(self) -> str:
+        """The name of the published system."""
+        return f"parade-{self.aggregate}"
+
+    @property
+    def on_top(self) -> torch.nn.Module:
+        """The aggregation and the linear layer."""
+        return torch.nn.ModuleDict({"aggregation": self.aggregation, "classifier": self.classifier})
+
+    def extra_repr(self) -> str:
+        """The aggregation, which two models with equal weights may differ in."""
+        return f"aggregate={self.aggregate!r}"
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, **tensors: torch.Tensor) -> Any:
+        """Logits of a padded batch of documents.
+
+        Args:
+            input_ids: Tokens of query and passage, shape [n, most passages, longest].
+            attention_mask: 1 for tokens, 0 for padding, same shape; all 0 where a document has fewer passages.
+            tensors: What else the encoder takes, same shape.
+
+        Returns:
+            An output with ``logits`` of shape [n, 1].
+        """
+        from transformers.modeling_outputs import SequenceClassifierOutput
+
+        there = attention_mask.any(dim=-1)
+        vectors = torch.zeros(*there.shape, self.config.hidden_size, dtype=self.encoder.dtype, device=input_ids.device)
+        for place in range(there.shape[1]):
+            rows, read = _one_passage(place, there, {"input_ids": input_ids, "attention_mask": attention_mask, **tensors})
+            found = _recomputed(self._vector, read, needed=there.shape[1] > 1)
+            vectors = vectors.to(found.dtype).index_put((rows, torch.full_like(rows, place)), found)
+        together = self._aggregated(vectors, there, input_ids[:, 0, 0])
+        return SequenceClassifierOutput(logits=self.classifier(self.dropout(together)))
+
+    def _vector(self, **tensors: torch.Tensor) -> torch.Tensor:
+        """Vectors of first tokens, shape [passages, hidden]."""
+        found = self.encoder(**tensors)
+        pooled = getattr(found, "pooler_output", None)
+        return found.last_hidden_state[:, 0] if pooled is None else pooled
+
+    def _aggregated(self, vectors: torch.Tensor, there: torch.Tensor, token: torch.Tensor) -> torch.Tensor:
+        """Passages' vectors [n, passages, hidden], which of them there are, and the classification token, to [n, hidden]."""
+        if self.aggregate == "max":
+            return vectors.masked_fill(~there[..., None], -torch.inf).amax(dim=1)
+        if self.aggregate == "avg":
+            return vectors.sum(dim=1) / there.sum(dim=1, keepdim=True)
+        if self.aggregate == "attention":
+            weights = self.aggregation[0](vectors).masked_fill(~there[..., None], -torch.inf).softmax(dim=1)
+            return (weights * vectors).sum(dim=1)
+        start = self.encoder.get_input_embeddings()(token)[:, None]
+        # ELECTRA's embeddings may be narrower than its layers.
+        start = self.encoder.embeddings_project(start) if hasattr(self.encoder, "embeddings_project") else start
+        states = torch.cat([start.to(vectors.dtype), vectors], dim=1)
+        padding = torch.nn.functional.pad(~there, (1, 0), value=False)
+        for layer in self.aggregation:
+            states = layer(states, src_key_padding_mask=padding)
+        return states[:, 0]
+
+
+class KernelHead(EncoderHead):
+    r"""Kernels over the contextual vectors of every layer, beside the classification token (CEDR-KNRM).
+
+    .. math::
+
+        K_{lk}(i) &= \sum_j \exp\!\big(-(\cos(q^l_i, d^l_j) - \mu_k)^2 / 2\sigma_k^2\big), \qquad
+        \phi_{lk} = \sum_i \ln(K_{lk}(i) + 10^{-6}) \\
+        s(q, d) &= w \cdot [\phi_{01}, \ldots, \phi_{LK}; c] + b
+
+    for the tokens i of the query and j of the document, without special tokens; :math:`q^l` and :math:`d^l` are the states after
+    layer l of the encoder (0: its embeddings) on both together, and c the last layer's state of the first token. Of a document in
+    several passages the j run over all of them, the :math:`q^l` are those beside its first passage, and c is the mean over
+    passages. Passages go through the encoder one after another, and are computed once more for the backward pass, as in
+    :class:`PassageHead`.
+
+    Args:
+        encoder: A Hugging Face encoder.
+
+    Attributes:
+        combine: The linear layer, (L + 1) times 11 plus the hidden size to 1; normal of width .02, bias 0.
+
+    Source: MacAvaney, Yates, Cohan and Goharian, "CEDR: Contextualized Embeddings for Document Ranking", SIGIR 2019, and the
+    authors' public code for kernels and long documents. Kernels stay as they are here; that code trains them, too.
+
+    When not to use it: where speed counts: every layer's states are compared.
+
+    Example:
+        ``KernelHead(AutoModel.from_pretrained("bert-base-uncased"))``; as a ranker ``CrossEncoder.of("cedr-knrm", model)``.
+    """
+
+    def __init__(self, encoder: Any):
+        super().__init__(encoder)
+        self.layers = encoder.config.num_hidden_layers + 1
+        features = self.layers * len(KNRM_MU) + encoder.config.hidden_size
+        self.combine = torch.nn.Linear(features, 1)
+        _draw(self.combine, encoder.dtype)
+
+    @property
+    def name(self) -> str:
+        """The name of the published system."""
+        return "cedr-knrm"
+
+    @property
+    def on_top(self) -> torch.nn.Module:
+        """The linear layer."""
+        return self.combine
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, parts: torch.Tensor, **tensors: torch.Tensor) -> Any:
+        """Logits of a padded batch of documents.
+
+        Args:
+            input_ids: Tokens of query and passage, shape [n, most passages, longest].
+            attention_mask: 1 for tokens, 0 for padding, same shape; all 0 where a document has fewer passages.
+            parts: 1 for tokens of the query, 2 for those of the document, else 0; same shape.
+            tensors: What else the encoder takes, same shape.
+
+        Returns:
+            An output with ``logits`` of shape [n, 1].
+        """
+        from transformers.modeling_outputs import SequenceClassifierOutput
+
+        there = attention_mask.any(dim=-1)
+        of_query = parts[:, 0] == 1
+        counts = of_query.sum(dim=-1)
+        most = int(counts.max())
+        terms = torch.arange(most, device=counts.device)[None, :] < counts[:, None]
+        # Where the tokens of each query stand in its first sequence: those that count come first, in their order.
+        at = (~of_query).to(torch.int8).argsort(dim=-1, stable=True)[:, :most]
+        given = {"input_ids": input_ids, "attention_mask": attention_mask, "parts": parts, **tensors}
+        queries, sums, first = torch.empty(0), torch.empty(0), torch.empty(0)
+        for place in range(there.shape[1]):
+            rows, read = _one_passage(place, there, given)
+            if place == 0:
+                queries, sums, first = _recomputed(self._first_passage, {**read, "at": at}, needed=there.shape[1] > 1)
+                continue
+            more, state = _recomputed(self._passage, {**read, "queries": queries[rows]}, needed=True)
+            sums, first = sums.index_add(0, rows, more), first.index_add(0, rows, state)
+        logs = (sums + KNRM_FLOOR).log() * terms[:, None, :, None]
+        first = first / there.sum(dim=1, keepdim=True)
+        features = torch.cat([logs.sum(dim=2).flatten(1), first.to(logs.dtype)], dim=-1)
+        return SequenceClassifierOutput(logits=self.combine(features.to(self.combine.weight.dtype)))
+
+    def _first_passage(self, at: torch.Tensor, **tensors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Unit vectors of the query's tokens [n, layers, query tokens, hidden], and what :meth:`_passage` gives."""
+        parts = tensors.pop("parts")
+        states = self._states(**tensors)
+        where = at[:, None, :, None].expand(-1, self.layers, -1, states.shape[-1])
+        queries = unit(states.gather(2, where))
+        return queries, *self._matched(queries, states, parts)
+
+    def _passage(self, queries: torch.Tensor, **tensors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Kernels' sums over one passage [n, layers, query tokens, kernels], and its first token's last state [n, hidden]."""
+        parts = tensors.pop("parts")
+        return self._matched(queries, self._states(**tensors), parts)
+
+    def _states(self, **tensors: torch.Tensor) -> torch.Tensor:
+        """States of all tokens after each layer, shape [n, layers, longest, hidden]."""
+        return torch.stack(self.encoder(**tensors, output_hidden_states=True).hidden_states, dim=1)
+
+    def _matched(self, queries: torch.Tensor, states: torch.Tensor, parts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        # In float32 or better, whatever the encoder computes in: the narrow kernel sees differences of a thousandth.
+        with torch.autocast(states.device.type, enabled=False):
+            cosines = (queries @ unit(states).transpose(2, 3)).flatten(0, 1)
+            counted = (parts == 2).repeat_interleave(self.layers, dim=0)
+            sums = kernel_sums(cosines, counted, KNRM_MU, KNRM_SIGMA).unflatten(0, (-1, self.layers))
+        return sums, states[:, -1, 0]
+
+
+class HeadRanking(Ranking):
+    """Trains a cross-encoder with a learning rate of its own for what stands on the encoder: ``encoder`` and ``head``.
+
+    CEDR's rates are ``Training(learning_rate={"encoder": 2e-5, "head": 1e-3})``; a single number is for both.
+    """
+
+    def networks(self) -> dict[str, torch.nn.Module]:
+        """The two parts."""
+        return {"encoder": self.network.encoder, "head": self.network.on_top}
+
+
+def joint_head(encoder: Any, name: str) -> PassageHead | KernelHead:
+    """A fresh head that reads several passages of a document together.
+
+    Args:
+        encoder: A Hugging Face encoder.
+        name: ``'cedr-knrm'``, or ``'parade-'`` and an aggregation.
+
+    Returns:
+        The encoder with the head.
+    """
+    return KernelHead(encoder) if name == "cedr-knrm" else PassageHead(encoder, name.removeprefix("parade-"))
+
+
+def _one_passage(
+    place: int, there: torch.Tensor, tensors: dict[str, torch.Tensor]
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """Which documents have a passage at a place, shape [k], and its tensors without the columns that all of them leave empty."""
+    rows = there[:, place].nonzero()[:, 0]
+    columns = tensors["attention_mask"][rows, place].any(dim=0).nonzero()[:, 0]
+    return rows, {name: values[rows, place][:, columns] for name, values in tensors.items()}
+
+
+def _recomputed(run: Callable[..., Any], tensors: dict[str, torch.Tensor], *, needed: bool) -> Any:
+    """What a function of an encoder gives; its inside is computed anew for the backward pass, where that is needed."""
+    if not (needed and torch.is_grad_enabled()):
+        return run(**tensors)
+    return checkpoint(lambda: run(**tensors), use_reentrant=False)
+
+
+def _dropout(config: Any) -> float:
+    """The rate of dropout that an encoder's configuration names."""
+    return float(getattr(config, "hidden_dropout_prob", getattr(config, "dropout", 0.1)))
+
+
+def _transformer_layer(config: Any) -> torch.nn.TransformerEncoderLayer:
+    """A layer of an encoder's size, as BERT's are: normalised after each sum."""
+    size = config.hidden_size
+    return torch.nn.TransformerEncoderLayer(
+        size,
+        config.num_attention_heads,
+        dim_feedforward=getattr(config, "intermediate_size", getattr(config, "hidden_dim", 4 * size)),
+        dropout=_dropout(config),
+        activation="gelu",
+        layer_norm_eps=getattr(config, "layer_norm_eps", 1e-12),
+        batch_first=True,
+    )
+
+
+def _draw(head: torch.nn.Module, dtype: torch.dtype) -> None:
+    """Draw the weights of linear layers and attention as BERT's are drawn: in float32, so that a seed's are the same in each."""
+    for part in head.modules():
+        for name, weight in part.named_parameters(recurse=False):
+            if "bias" in name:
+                torch.nn.init.zeros_(weight)
+            elif not isinstance(part, torch.nn.LayerNorm):
+                torch.nn.init.normal_(weight, std=0.02)
+    head.to(dtype)
+
+
+def _read_about(model: str | Path) -> dict[str, Any]:
+    """What a folder that :meth:`EncoderHead.save_pretrained` wrote says of its head."""
+    return dict(json.loads(Path(cast(str, _file_of(model, _ABOUT))).read_text(encoding="utf-8")))
 
 
 def _file_of(model: str | Path, name: str) -> str | None:

@@ -1,17 +1,45 @@
-"""Splitting documents that are longer than a ranker's window into passages of words.
+"""Splitting documents that are longer than a ranker's window into passages: windows of words or of tokens, and sentences.
 
-The passages are those of ``pt.text.sliding`` (words at white space, full windows only), so that ``long='maxp'`` scores what
-``pt.text.sliding(...) >> ranker >> pt.text.max_passage()`` scores, without multiplying rows.
+Passages of words are those of ``pt.text.sliding`` (words at white space, full windows only), so that ``long='maxp'`` scores what
+``pt.text.sliding(...) >> ranker >> pt.text.max_passage()`` scores, without multiplying rows. Windows of tokens, of which the last
+one may be shorter, and sentences are read by cross-encoders only; :data:`CONVENTIONS` has them as their papers cut documents.
 """
 
 from __future__ import annotations
 
+import logging
 import re
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pyterrier_debias.core.scripts import sentences
+from pyterrier_debias.core.telling import warn_of
+from pyterrier_debias.rankers.engine import Sequences, Template, token_ids
+
+if TYPE_CHECKING:
+    import torch
+
+logger = logging.getLogger(__name__)
+
 #: What a ranker may do with long documents.
 LONG = ("truncate", "firstp", "maxp")
+
+#: What a cross-encoder may do with them besides: windows of tokens, and sentences.
+TOKENS, SENTENCES = "windows", "sentences"
+
+#: PARADE, Li et al. 2020: at most 16 passages of 225 tokens, one every 200. CEDR, MacAvaney et al. 2019: what stands beside a
+#: query of 20 tokens and 3 special ones in 512. Birch, Akkalyoncu Yilmaz et al. 2019: each sentence by itself, the best count.
+_PARADE = {"long": TOKENS, "passage_length": 225, "passage_stride": 200, "max_passages": 16}
+CONVENTIONS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        **{f"parade-{how}": {"head": f"parade-{how}", **_PARADE} for how in ("max", "avg", "attention", "transformer")},
+        "cedr-knrm": {"head": "cedr-knrm", "long": TOKENS, "passage_length": 489, "passage_stride": 489, "max_passages": 16},
+        "birch": {"long": SENTENCES},
+    }
+)
 
 _SPACE = re.compile(r"\s+")
 
@@ -50,3 +78,198 @@ def best_of(scores: np.ndarray, owner: np.ndarray, n: int) -> np.ndarray:
     best = np.full(n, -np.inf)
     np.maximum.at(best, owner, scores)
     return best
+
+
+def windows(length: int, size: int, stride: int) -> list[tuple[int, int]]:
+    """Where overlapping windows over a number of tokens start and end.
+
+    The last one may be shorter than the others; one that would hold nothing new is left out.
+
+    Args:
+        length: How many tokens there are.
+        size: Tokens of a window.
+        stride: Tokens from the start of a window to the start of the next.
+
+    Returns:
+        Places (start, end), at least one.
+
+    Example:
+        >>> windows(10, size=4, stride=3), windows(11, size=4, stride=3)[-1], windows(0, size=4, stride=3)
+        ([(0, 4), (3, 7), (6, 10)], (9, 11), [(0, 0)])
+    """
+    starts = [0]
+    while starts[-1] + size < length and starts[-1] + stride < length:
+        starts.append(starts[-1] + stride)
+    return [(start, min(start + size, length)) for start in starts]
+
+
+def spread(n: int, most: int) -> list[int]:
+    """Which of n passages are read where there are too many: the first, the last, and evenly spaced ones between them.
+
+    PARADE draws those between at random; here a document's score is the same each time.
+
+    Args:
+        n: How many passages there are.
+        most: How many may be read.
+
+    Returns:
+        Their indices, in order.
+
+    Example:
+        >>> spread(9, 4), spread(3, 4), spread(9, 1)
+        ([0, 3, 5, 8], [0, 1, 2], [0])
+    """
+    return list(range(n)) if n <= most else np.linspace(0, n - 1, most).round().astype(int).tolist()
+
+
+def sentences_of(text: str) -> list[str]:
+    """The sentences of a text, at least one, which may be blank."""
+    return sentences(text) or [text]
+
+
+def top_sum(scores: np.ndarray, owner: np.ndarray, n: int, weights: Sequence[float]) -> np.ndarray:
+    """The weighted sum of each document's best passages (Birch).
+
+    Args:
+        scores: Scores of passages, shape [m].
+        owner: Which document each passage belongs to, shape [m].
+        n: How many documents.
+        weights: The weight of the best passage, of the second best, and so on; passages beyond are left out, and a document of
+            fewer passages has a shorter sum.
+
+    Returns:
+        float64 scores of documents, shape [n].
+
+    Source: Akkalyoncu Yilmaz, Yang, Zhang and Lin, "Cross-Domain Modeling of Sentence-Level Evidence for Document Retrieval",
+    EMNLP-IJCNLP 2019, Equation 1 without the score of the first stage.
+
+    Example:
+        >>> top_sum(np.array([0.5, 0.25, 1.0, 0.5]), np.array([0, 0, 0, 1]), 2, (1.0, 0.5)).tolist()
+        [1.25, 0.5]
+    """
+    order = np.lexsort((-scores, owner))
+    first = np.searchsorted(owner[order], np.arange(n))
+    place = np.arange(len(order)) - first[owner[order]]
+    counted = place < len(weights)
+    found = np.zeros(n)
+    np.add.at(found, owner[order][counted], np.asarray(weights, dtype=np.float64)[place[counted]] * scores[order][counted])
+    return found
+
+
+class PassageSequences:
+    """Documents as the passages that an encoder reads one by one, each behind the query.
+
+    Args:
+        tokenizer: The model's tokenizer.
+        window: The longest sequence, special tokens included.
+        queries: n queries.
+        docs: n documents.
+        long: :data:`TOKENS`, :data:`SENTENCES`, or anything else for the whole text as one passage.
+        size: Tokens of a window.
+        stride: Tokens from one window's start to the next one's.
+        most: Passages of a document that are read, see :func:`spread`.
+        verbose: Whether to show progress.
+
+    Attributes:
+        sequences: The sequences of all passages, document by document.
+        longest: Tokens of the longest sequence of each document, shape [n].
+        cut: Tokens of each document that no sequence holds, shape [n].
+        lengths: Tokens of each document that some sequence holds, shape [n].
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        window: int,
+        queries: Sequence[str],
+        docs: Sequence[str],
+        *,
+        long: str,
+        size: int,
+        stride: int,
+        most: int,
+        verbose: bool = False,
+    ):
+        distinct = list(dict.fromkeys(docs))
+        texts = [sentences_of(doc) if long == SENTENCES else [doc] for doc in distinct]
+        ids = iter(token_ids(tokenizer, [text for parts in texts for text in parts], verbose=verbose))
+        found: dict[str, tuple[list[np.ndarray], list[tuple[int, int]], int]] = {}
+        for doc, parts in zip(distinct, texts):
+            tokens = [next(ids) for _ in parts]
+            whole = np.concatenate(tokens)
+            ends = np.cumsum([len(part) for part in tokens]).tolist()
+            places = list(zip([0, *ends[:-1]], ends))
+            if long == TOKENS:
+                places = windows(len(whole), size, stride)
+            places = [places[i] for i in spread(len(places), most)]
+            found[doc] = [whole[start:end] for start, end in places], places, len(whole)
+        counts = [len(found[doc][0]) for doc in docs]
+        of_queries = token_ids(tokenizer, queries)
+        self.sequences = Sequences(
+            Template.pair(tokenizer),
+            window,
+            [query for query, count in zip(of_queries, counts) for _ in range(count)],
+            [passage for doc in docs for passage in found[doc][0]],
+            side=tokenizer.truncation_side,
+        )
+        self._ends = np.cumsum(counts, dtype=np.int64)
+        self._starts = self._ends - counts
+        self.longest = np.maximum.reduceat(self.sequences.lengths, self._starts) if len(docs) else np.zeros(0, dtype=np.int64)
+        read = [
+            _covered(found[doc][1], self.sequences.cut[start:end]) for doc, start, end in zip(docs, self._starts, self._ends)
+        ]
+        self.lengths = np.array(read, dtype=np.int64)
+        self.cut = np.array([found[doc][2] for doc in docs], dtype=np.int64) - self.lengths
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def padded(self, indices: np.ndarray | Sequence[int], tokenizer: Any) -> dict[str, torch.Tensor]:
+        """The passages of some documents.
+
+        Args:
+            indices: Which documents, k of them.
+            tokenizer: As for :meth:`Sequences.padded`.
+
+        Returns:
+            The tensors of :meth:`Sequences.padded`, and ``parts`` (:meth:`Sequences.parts`), shape [k, most passages, longest];
+            all padding where a document has fewer passages.
+        """
+        import torch
+
+        rows = np.concatenate([np.arange(self._starts[i], self._ends[i]) for i in indices])
+        counts = torch.from_numpy((self._ends - self._starts)[np.asarray(indices)])
+        there = torch.arange(int(counts.max()))[None, :] < counts[:, None]
+        empty = {"input_ids": tokenizer.pad_token_id or 0, "token_type_ids": tokenizer.pad_token_type_id}
+        flat = self.sequences.padded(rows, tokenizer)
+        flat["parts"] = torch.zeros_like(flat["input_ids"])
+        flat["parts"][flat["attention_mask"].bool()] = torch.from_numpy(np.concatenate([self.sequences.parts(i) for i in rows]))
+        out = {}
+        for name, values in flat.items():
+            out[name] = values.new_full((*there.shape, values.shape[1]), empty.get(name, 0))
+            out[name][there] = values
+        return out
+
+    def report_cuts(self, stage: str) -> None:
+        """Log once how much of the documents no passage holds; silent where everything is read."""
+        texts = int(np.count_nonzero(self.cut))
+        if texts:
+            warn_of(
+                logger,
+                f"{stage}: %d of %d documents are not read whole, and lost %d of %d tokens; raise max_passages, or lower "
+                f"passage_length where a passage and its query do not fit into the window",
+                texts,
+                len(self),
+                int(self.cut.sum()),
+                int(self.cut.sum() + self.lengths.sum()),
+            )
+
+
+def _covered(places: Sequence[tuple[int, int]], cut: np.ndarray) -> int:
+    """How many tokens some passage holds, where each of them lost so many at its end."""
+    covered, end = 0, 0
+    for (start, stop), lost in zip(places, cut.tolist()):
+        stop = max(stop - lost, start)
+        covered += max(stop - max(start, end), 0)
+        end = max(end, stop)
+    return covered

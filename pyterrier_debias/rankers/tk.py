@@ -117,7 +117,7 @@ class TK(Ranker):
                 trained on; its special tokens are not put around texts.
             convention: ``'paper'``, ``'released_v2'`` or ``'released_v1'``, see
                 :class:`~pyterrier_debias.rankers.tk_model.TKConfig`.
-            positional: ``'absolute'``, ``'relative'`` or ``'none'``, see there.
+            positional: ``'absolute'``, ``'vaswani'``, ``'relative'``, ``'shaw'`` or ``'none'``, see there.
             rescale: Whether to scale the table so that its rows are sqrt(d / 2) long on average, as those of the table of
                 positions are. Encoders' own rows are about 1 long: positions, and the contextualiser's output, would drown them.
             seed: Seed of all weights but the embeddings.

@@ -26,11 +26,13 @@ from pyterrier_debias.rankers import tying  # noqa: F401
 from pyterrier_debias.training.method import Ranking
 
 CONVENTIONS = ("paper", "released_v2", "released_v1")
-POSITIONAL = ("absolute", "relative", "none")
+POSITIONAL = ("absolute", "vaswani", "relative", "shaw", "none")
 
-#: Centres of the eleven kernels. There is none at -1, although the paper's text counts from -1 to +1.
+#: Centres of the eleven kernels of the released code. There is none at -1, although the paper's text counts from -1 to +1.
 KERNEL_MU = (1.0, 0.9, 0.7, 0.5, 0.3, 0.1, -0.1, -0.3, -0.5, -0.7, -0.9)
 KERNEL_SIGMA = 0.1
+#: Eleven centres at equal distances from -1 to +1, as the paper's text has them: ``config={"kernel_mu": PRINTED_MU}``.
+PRINTED_MU = (1.0, 0.8, 0.6, 0.4, 0.2, 0.0, -0.2, -0.4, -0.6, -0.8, -1.0)
 
 #: A kernel's sum is raised to this before its logarithm is taken: a passage without any match is not infinitely bad.
 FLOOR = 1e-10
@@ -66,10 +68,13 @@ class TKConfig(PreTrainedConfig):
         head_dim: Width of a head; queries, keys and values are projected to heads x width, whatever d is.
         intermediate_size: Width inside the feed-forward parts.
         convention: See above.
-        positional: ``'absolute'``: the table of sines and cosines is added; ``'relative'``: attention has a learned bias for each
-            head and distance instead; ``'none'``: neither, so that a term's vector does not depend on where the term stands.
+        positional: ``'absolute'``: the released code's table of sines and cosines is added; ``'vaswani'``: that of Vaswani et al.
+            2017 is (:func:`interleaved_table`); ``'relative'``: attention has a learned number for each head and distance
+            instead; ``'shaw'``: each layer has two learned vectors for each distance, one that is added to keys and one to
+            values, shared by its heads (Shaw et al. 2018, Equations 3 and 4); ``'none'``: none of them, so that a term's vector
+            does not depend on where the term stands.
         document_shift: The table's row for a document's first term; queries start at 0. None for the convention's own.
-        max_distance: Distances beyond it share one bias, for ``'relative'``.
+        max_distance: Distances beyond it share one number or vector, for ``'relative'`` and ``'shaw'``.
         max_position_embeddings: Longest text in tokens.
         mask_unknown: Whether unknown words take no part in attention and matching; they keep their place in any case.
         unk_token_id: The unknown word's id; needed for ``mask_unknown``.
@@ -176,19 +181,65 @@ def positional_table(rows: int, dimensions: int) -> np.ndarray:
     return table
 
 
+def interleaved_table(rows: int, dimensions: int) -> np.ndarray:
+    r"""The table of positions of Vaswani et al. (2017): a sine and its cosine stand side by side.
+
+    .. math:: e_{p,2i} = \sin(p / 10^{4 \cdot 2i/d}),\quad e_{p,2i+1} = \cos(p / 10^{4 \cdot 2i/d})
+
+    An odd last dimension is a sine.
+
+    Args:
+        rows: Positions 0 to rows - 1.
+        dimensions: d.
+
+    Returns:
+        float32, shape [rows, d].
+
+    Source: Vaswani et al., "Attention Is All You Need", NeurIPS 2017, Section 3.5.
+
+    When not to use it: for weights that were trained with the released code, whose table is :func:`positional_table`.
+
+    Example:
+        >>> interleaved_table(2, 4).astype(float).round(3).tolist()
+        [[0.0, 1.0, 0.0, 1.0], [0.841, 0.54, 0.01, 1.0]]
+    """
+    even = np.arange(0, dimensions, 2)
+    angles = np.arange(rows)[:, None] * 10_000.0 ** (-even / dimensions)
+    table = np.zeros((rows, dimensions), dtype=np.float32)
+    table[:, 0::2], table[:, 1::2] = np.sin(angles), np.cos(angles)[:, : dimensions // 2]
+    return table
+
+
+#: The tables that are added to embeddings, by the kind of position.
+_TABLES = {"absolute": positional_table, "vaswani": interleaved_table}
+
+
 @lru_cache(maxsize=16)
-def _cached_table(rows: int, dimensions: int) -> np.ndarray:
-    return positional_table(rows, dimensions)
+def _cached_table(kind: str, rows: int, dimensions: int) -> np.ndarray:
+    return _TABLES[kind](rows, dimensions)
 
 
-def kernel_sums(cosines: torch.Tensor, mask: torch.Tensor, mu: Sequence[float], sigma: float) -> torch.Tensor:
+def clipped_offsets(length: int, limit: int, device: torch.device | None = None) -> torch.Tensor:
+    """The distance j - i of each pair of positions, clipped to the limit and counted from 0: int64, shape [length, length].
+
+    Example:
+        >>> clipped_offsets(4, 1).tolist()
+        [[1, 2, 2, 2], [0, 1, 2, 2], [0, 0, 1, 2], [0, 0, 0, 1]]
+    """
+    places = torch.arange(length, device=device)
+    return (places[None, :] - places[:, None]).clamp(-limit, limit) + limit
+
+
+def kernel_sums(
+    cosines: torch.Tensor, mask: torch.Tensor, mu: Sequence[float], sigma: float | Sequence[float]
+) -> torch.Tensor:
     r"""The soft counts of matches by their strength, :math:`K_k(i) = \sum_j \exp(-(c_{ij} - \mu_k)^2 / 2\sigma^2)` (Eq. 5, 6).
 
     Args:
         cosines: The match matrix of each pair, shape [n, query terms, document terms].
         mask: Which document terms count, bool, shape [n, document terms].
         mu: Centres of the kernels, K of them.
-        sigma: Their width.
+        sigma: Their width, or the width of each.
 
     Returns:
         Shape [n, query terms, K].
@@ -199,7 +250,9 @@ def kernel_sums(cosines: torch.Tensor, mask: torch.Tensor, mu: Sequence[float], 
     """
     # One kernel at a time: n x q x l numbers are held instead of K times as many.
     counts = mask[:, None, :].to(cosines.dtype)
-    return torch.stack([((cosines - m).square() * (-0.5 / sigma**2)).exp().mul(counts).sum(dim=-1) for m in mu], dim=-1)
+    widths = [sigma] * len(mu) if isinstance(sigma, (int, float)) else sigma
+    sums = [((cosines - m).square() * (-0.5 / s**2)).exp().mul(counts).sum(dim=-1) for m, s in zip(mu, widths, strict=True)]
+    return torch.stack(sums, dim=-1)
 
 
 class TKLayer(nn.Module):
@@ -218,6 +271,11 @@ class TKLayer(nn.Module):
         self.residual = not (first and self.feed_forward_first)
         self.scale = (d // self.heads if self.feed_forward_first else config.head_dim) ** -0.5
         self.qkv = nn.Linear(d, 3 * inner)
+        self.max_distance = config.max_distance
+        self.by_vectors = config.positional == "shaw"
+        if self.by_vectors:
+            self.key_offsets = nn.Embedding(2 * config.max_distance + 1, config.head_dim)
+            self.value_offsets = nn.Embedding(2 * config.max_distance + 1, config.head_dim)
         self.output = nn.Linear(inner, d)
         self.expand = nn.Linear(d, config.intermediate_size)
         self.contract = nn.Linear(config.intermediate_size, d)
@@ -229,8 +287,18 @@ class TKLayer(nn.Module):
         """Multi-head self-attention; ``bias`` is added to the logits, shape broadcastable to [n, heads, length, length]."""
         n, length, _ = states.shape
         query, key, value = self.qkv(states).view(n, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        mixed = nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=self.scale)
+        if self.by_vectors:
+            mixed = self._with_offsets(query, key, value, bias)
+        else:
+            mixed = nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=self.scale)
         return self.output(mixed.transpose(1, 2).reshape(n, length, -1))
+
+    def _with_offsets(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        """Attention with a vector for each distance beside keys and values (Shaw et al. 2018): [n, heads, length, width]."""
+        offsets = clipped_offsets(query.shape[2], self.max_distance, query.device)
+        logits = query @ key.transpose(2, 3) + torch.einsum("nhiw,ijw->nhij", query, self.key_offsets(offsets))
+        weights = (logits * self.scale + bias).softmax(dim=-1)
+        return weights @ value + torch.einsum("nhij,ijw->nhiw", weights, self.value_offsets(offsets))
 
     def forward(self, states: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         """States [n, length, d] to states of the same shape."""
@@ -273,7 +341,7 @@ class TermEncoder(nn.Module):
         static = self.embeddings(input_ids) * mask[..., None]
         if input_ids.shape[1] == 0:
             return static, (static,) * (len(self.layers) + 1)
-        states = [static + self._positions(start, static) if self.config.positional == "absolute" else static]
+        states = [static + self._positions(start, static) if self.config.positional in _TABLES else static]
         bias = self.attention_bias(mask, static.dtype)
         for layer in self.layers:
             states.append(layer(states[-1], bias))
@@ -283,7 +351,7 @@ class TermEncoder(nn.Module):
     def _positions(self, start: int, like: torch.Tensor) -> torch.Tensor:
         """Rows of the table for the positions of a batch, shape [longest, d]."""
         rows = 512 * math.ceil((start + like.shape[1]) / 512)
-        table = _cached_table(rows, like.shape[2])[start : start + like.shape[1]]
+        table = _cached_table(self.config.positional, rows, like.shape[2])[start : start + like.shape[1]]
         return torch.from_numpy(table).to(like.device, like.dtype)
 
     def attention_bias(self, mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -292,9 +360,8 @@ class TermEncoder(nn.Module):
         bias = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask, -1e4)[:, None, None, :]
         if self.config.positional != "relative":
             return bias
-        limit, places = self.config.max_distance, torch.arange(mask.shape[1], device=mask.device)
-        distances = (places[None, :] - places[:, None]).clamp(-limit, limit) + limit
-        return self.distance_bias(distances).permute(2, 0, 1)[None] + bias
+        offsets = clipped_offsets(mask.shape[1], self.config.max_distance, mask.device)
+        return self.distance_bias(offsets).permute(2, 0, 1)[None] + bias
 
 
 class KernelPooling(nn.Module):

@@ -98,7 +98,12 @@ def find_model(name: str, kind: str | None = None) -> Model:
 
 
 def _kind(source: str, config: Any) -> str | None:
-    """The kind, by what sentence-transformers, ColBERT and transformers write beside the weights."""
+    """The kind, by what this package, sentence-transformers, ColBERT and transformers write beside the weights."""
+    if (Path(source) / ABOUT).is_file():
+        own = _read(source, ABOUT).get("ranker")
+        kinds = [kind for kind, (_, name) in KINDS.items() if name == own]
+        if kinds:
+            return kinds[0]
     saved = _read(source, "config_sentence_transformers.json") or {}
     if saved.get("model_type") in _SENTENCE_TRANSFORMERS:
         return _SENTENCE_TRANSFORMERS[saved["model_type"]]

@@ -330,11 +330,12 @@ def _all_or_nothing(method: Method) -> Iterator[None]:
 
 def _tell_what_is_not_read(ranker: Any, groups: Groups, name: str) -> None:
     """Log how much of the training texts the window does not hold, which no step of the training tells."""
-    if getattr(ranker, "long", None) == "maxp":
+    if getattr(ranker, "long_for_scoring_only", False):
         logger.warning(
-            "%s: long='maxp' is for scoring; training reads each text from its start, as far as the window goes; cut the "
+            "%s: long=%r is for scoring; training reads each text from its start, as far as the window goes; cut the "
             "candidates into passages, or use long='firstp'",
             name,
+            ranker.long,
         )
     rows = np.concatenate([rows for group in groups.groups for rows in (group.positives, group.pool)])
     chosen = groups.rows.iloc[rows[np.linspace(0, len(rows) - 1, min(len(rows), _LOOKED_AT)).astype(int)]]

@@ -179,6 +179,9 @@ def test_ways_have_the_options_of_the_settings(programs, tmp_path, model):
     assert programs.study.learner_of("fewer_steps", settings, tmp_path, stage.training).share == 0.2
     full = json.loads((FOLDER / "full.json").read_text())
     paper = programs.study.Settings(**{**full, "layers": None})
+    complexity = programs.study.complexity_of(paper)
+    assert (complexity.preset, complexity.parser) == ("paper", "stanford")
+    assert programs.study.complexity_of(programs.study.Settings()).parser is None
     assert (paper.model, paper.learning_rate, paper.alpha, paper.similarity) == ("bert-base-uncased", 1e-5, 0.1, "dot")
     assert programs.study.plain_training(paper, 0).in_batch_negatives is False
 
@@ -344,6 +347,14 @@ def test_complexity_tables(folder, config, tmp_path, run):
     assert spread["name"].tolist()[0] == "BM25" and len(spread) == 6 and (spread["n"] == 12).all()
     tests = pd.read_csv(out / "tests.csv")
     assert {"slope", "slope, uncontrolled"} <= set(tests["test"]) and (out / f"figure_1_{folder.name}.png").is_file()
+
+
+def test_runs_alone_need_no_model(programs, folder, tmp_path, model):
+    import complexity_tables
+
+    settings, _, sources = opened(programs, folder, tmp_path, model)
+    found = complexity_tables.measured(sources, replace(settings, model="no/such-model"), argparse.Namespace(runs_only=True))
+    assert set(found["name"]) == {"BM25"} and len(found) == 12
 
 
 def test_what_cannot_be_trained_on_is_said(other, config, tmp_path, run):

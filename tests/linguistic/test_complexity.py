@@ -347,6 +347,34 @@ def test_parsers_may_return_trees_in_any_form(form):
     assert stage(TOPICS)["MLS"].tolist() == [2, 6, 5, 1]
 
 
+def test_a_text_without_trees_has_no_syntactic_index_and_one_that_was_skipped_is_an_error():
+    def but_tea(texts):
+        return [None if text == "tea" else TREES[text] for text in texts]
+
+    for undefined in ("nan", "zero"):
+        scored = LinguisticComplexity(["MLS", "C/S"], parser=but_tea, undefined=undefined, keep_indices=True)(TOPICS)
+        assert scored["MLS"].isna().tolist() == scored["C/S"].isna().tolist() == [False, False, False, True]
+        assert scored["MLS"].tolist()[:3] == [2, 6, 5]
+    with pytest.raises(InputError, match="the parser <lambda>: the text 'green tea' was skipped"):
+        LinguisticComplexity(["MLS"], parser=lambda texts: ["(())"] * len(texts))(TOPICS)
+
+
+def test_the_summary_by_hand():
+    stage = LinguisticComplexity(["MLS", "NDW"], parser=lambda texts: [TREES.get(text) for text in texts])
+    scored = stage(pd.concat([TOPICS, queries("?!", "green tea")], ignore_index=True))
+    summary = stage.summary()
+    # Words 2, 6, 5, 1; complexity by MLS (2, 6, 5, 1) and NDW (2, 3, 5, 1): ranks 2 3 4 1 against 2 4 3 1, 1 - 6 * 2 / 60.
+    assert scored["complexity"].iloc[:4].rank().tolist() == [2, 3, 4, 1]
+    expected = {"texts": 4, "words": 3.5, "live": 2, "no_t_unit": 3 / 4, "no_clause": 3 / 4, "rho_words": 0.8}
+    assert summary == pytest.approx(expected)
+    assert stage.fit(TOPICS).summary() == pytest.approx(expected) and stage.summary(TOPICS) == pytest.approx(expected)
+    bare = LinguisticComplexity(["NDW"]).summary(TOPICS)
+    assert np.isnan(bare["no_t_unit"]) and np.isnan(bare["no_clause"]) and bare["live"] == 1
+    with pytest.raises(InputError, match="nothing was scored yet"):
+        LinguisticComplexity().summary()
+    assert np.isnan(LinguisticComplexity(["NDW"]).summary(queries("tea"))["rho_words"])
+
+
 @pytest.mark.parametrize("tool", ["tagger", "parser"])
 def test_a_tool_must_answer_for_each_text(tool):
     stage = LinguisticComplexity(["LD", "MLS"], **{"tagger": Tagger(), "parser": parser, tool: lambda texts: [[]]})

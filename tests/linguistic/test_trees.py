@@ -12,7 +12,14 @@ from nltk import ParentedTree, Tree
 from nltk.tgrep import tgrep_compile, tgrep_positions
 
 from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.linguistic.formulas.trees import LU, TreeCounts, read_trees, syntactic_indices, tree_counts
+from pyterrier_debias.linguistic.formulas.trees import (
+    LU,
+    TreeCounts,
+    check_parsed,
+    read_trees,
+    syntactic_indices,
+    tree_counts,
+)
 
 # Each comment says which nodes are counted. W S VP C T DC CT CP CN.
 BY_HAND = {
@@ -104,6 +111,14 @@ BY_HAND = {
         # 'low-fat' is a word, the tokens '-', '$' and '(' are none; 'fat' alone would have no adjective.
         "(ROOT (NP (JJ low-fat) (HYPH -) ($ $) (CD 3) (-LRB- -LRB-) (NN milk) (-RRB- -RRB-)))",
         (3, 1, 0, 0, 0, 0, 0, 0, 1),
+    ),
+    "brackets that a parser took for words": (
+        "(ROOT (NP (NNP -LSB-) (NNP x) (NNP -RSB-) (NN -LRB-) (CD 7\u00a01/2)))", (2, 1, 0, 0, 0, 0, 0, 0, 0),
+    ),
+    "traces": (
+        # A PP that holds a trace alone makes no complex nominal.
+        "( (S (NP-SBJ-1 (NP (NN tea)) (PP (-NONE- *ICH*-2))) (VP (VBZ is) (VP (VBN drunk) (NP (-NONE- *-1)))) (. .)) )",
+        (3, 1, 1, 1, 1, 0, 0, 0, 0),
     ),
     "two sentences": (
         "(ROOT (S (NP (NN tea)) (VP (VBZ calms)))) (ROOT (NP (NN sleep)))",
@@ -205,6 +220,38 @@ def test_counts_add_up_and_bound_each_other(one, two):
     assert both == tree_counts(read_trees([Tree.fromstring(one), two]))
     assert both.CT <= both.T
     assert both.CT <= both.DC or both.DC == 0 == both.CT
+
+
+TRACES = ["(-NONE- *T*-1)", "(NP-SBJ (-NONE- *))", "(SBAR (-NONE- 0))"]
+TRACED = st.recursive(st.sampled_from([*(f"({tag} x)" for tag in TAGS), *TRACES]), grown, max_leaves=14).map(
+    lambda tree: f"(ROOT {tree} (NN x))"
+)
+
+
+@settings(max_examples=60)
+@given(TRACED)
+def test_traces_and_what_they_leave_empty_are_as_if_they_were_not_there(bracketed):
+    """They are cut out of the brackets themselves, again and again, until nothing is empty."""
+    cut, before = bracketed, ""
+    while cut != before:
+        before, cut = cut, re.sub(r" ?\(-NONE- [^()]*\)| ?\([A-Z]+(-[A-Z]+)?\)", "", cut)
+    assert tree_counts(read_trees(bracketed)) == tree_counts(read_trees(cut))
+    assert tree_counts(read_trees(Tree.fromstring(bracketed))) == tree_counts(read_trees(cut))
+
+
+def test_a_sentence_of_traces_alone_is_none():
+    assert read_trees("(S (NP (-NONE- *)) (VP (-NONE- *?*)))") == []
+
+
+@pytest.mark.parametrize(("tree", "message"), [
+    ("(())", "parser x: the text 'green tea' was skipped"), ("(ROOT (NP))", "was skipped"),
+    ("(X (X green) (X tea))", "got a flat tree"), ("(ROOT (X (X green) (X tea)))", "got a flat tree"),
+])  # fmt: skip
+def test_what_is_no_parse_is_refused(tree, message):
+    with pytest.raises(InputError, match=message):
+        check_parsed(read_trees(tree), "green tea", "parser x")
+    check_parsed(read_trees("(ROOT (X (SYM *)))"), "*", "parser x")
+    check_parsed([], "", "parser x")
 
 
 def test_nltk_trees_are_read_like_brackets():

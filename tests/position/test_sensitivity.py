@@ -12,9 +12,9 @@ from scipy import stats
 
 from pyterrier_debias import AnswerPositions, InputError, PositionSensitivity, RotatePassages, System
 from pyterrier_debias.core.frames import ranked
+from pyterrier_debias.core.scripts import sentences
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.statistics import exchange_test
-from pyterrier_debias.position.data.rotation import sentences
 from pyterrier_debias.position.formulas import psi
 from pyterrier_debias.position.measures.sensitivity_result import relative_change
 from tests.position.toy import Overlap, collection, world

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyterrier_debias import InputError
-from pyterrier_debias.position.data.rotation import sentences
+from pyterrier_debias.core.scripts import sentences
 from pyterrier_debias.position.formulas import psi
 
 RNG = np.random.default_rng(11)

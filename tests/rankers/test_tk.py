@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from pyterrier_debias import TK, CrossEncoder, InputError, MATSProbe, RotatePassages, Training
 from pyterrier_debias.core.files import MANIFEST
 from pyterrier_debias.rankers.base import InMemory
-from pyterrier_debias.rankers.tk_model import TKModel
+from pyterrier_debias.rankers.tk_model import POSITIONAL, TKModel
 from pyterrier_debias.training.scorer import Scorer
 from tests.contract import Case, assert_contract
 from tests.tiny_models import WORDS
@@ -100,7 +100,7 @@ def test_a_pairs_score_is_the_same_in_any_batch_order_and_budget(tk, data, budge
     np.testing.assert_allclose(found, alone, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("positional", ["absolute", "relative", "none"])
+@pytest.mark.parametrize("positional", POSITIONAL)
 @pytest.mark.parametrize("convention", ["paper", "released_v2", "released_v1"])
 def test_the_protocol_scores_as_the_stage_does(encoder, convention, positional):
     ranker = fresh(encoder, convention=convention, positional=positional)

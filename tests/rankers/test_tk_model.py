@@ -14,6 +14,7 @@ from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.rankers.tk_model import (
     CONVENTIONS,
     POSITIONAL,
+    PRINTED_MU,
     KernelPooling,
     TKConfig,
     TKModel,
@@ -59,12 +60,17 @@ def attention(x, w, name, config, scale):
     for h in range(heads):
         part = slice(h * width, (h + 1) * width)
         for i in range(n):
-            logits = np.array([query[i, part] @ key[j, part] * scale for j in range(n)])
+            limit = config.max_distance
+            rows = [min(max(j - i, -limit), limit) + limit for j in range(n)]
+            keys, values = [key[j, part] for j in range(n)], [value[j, part] for j in range(n)]
+            if config.positional == "shaw":
+                keys = [keys[j] + w[f"{name}.key_offsets.weight"][rows[j]] for j in range(n)]
+                values = [values[j] + w[f"{name}.value_offsets.weight"][rows[j]] for j in range(n)]
+            logits = np.array([query[i, part] @ keys[j] * scale for j in range(n)])
             if config.positional == "relative":
-                limit = config.max_distance
-                logits += [w["terms.distance_bias.weight"][min(max(j - i, -limit), limit) + limit, h] for j in range(n)]
+                logits += [w["terms.distance_bias.weight"][rows[j], h] for j in range(n)]
             weights = np.exp(logits) / np.exp(logits).sum()
-            out[i, part] = sum(weights[j] * value[j, part] for j in range(n))
+            out[i, part] = sum(weights[j] * values[j] for j in range(n))
     return out @ w[f"{name}.output.weight"].T + w[f"{name}.output.bias"]
 
 
@@ -85,6 +91,11 @@ def contextualised(tk, text, start):
                 rate = 10000.0 ** (-i / (half - 1))
                 x[p, i] += math.sin((start + p) * rate)
                 x[p, half + i] += math.cos((start + p) * rate)
+    if config.positional == "vaswani":
+        for p in range(len(x)):
+            for i in range(config.hidden_size):
+                angle = (start + p) / 10000.0 ** ((i - i % 2) / config.hidden_size)
+                x[p, i] += math.cos(angle) if i % 2 else math.sin(angle)
     for i in range(config.num_hidden_layers):
         name = f"terms.layers.{i}"
         norm = w[f"{name}.attention_norm.weight"], w[f"{name}.attention_norm.bias"]
@@ -100,13 +111,16 @@ def contextualised(tk, text, start):
     return alpha * static + (1 - alpha) * x
 
 
-def score(tk, query, document):
+RELEASED = [1.0, 0.9, 0.7, 0.5, 0.3, 0.1, -0.1, -0.3, -0.5, -0.7, -0.9]
+
+
+def score(tk, query, document, centres=RELEASED):
     """Equations 5 and 6 for one pair, one kernel, one query term and one passage term at a time."""
     w, convention = numbers(tk), tk.config.convention
     q = contextualised(tk, query, 0)
     d = contextualised(tk, document, 0 if convention == "released_v1" else 500)
     logs, means = [], []
-    for k, mu in enumerate([1.0, 0.9, 0.7, 0.5, 0.3, 0.1, -0.1, -0.3, -0.5, -0.7, -0.9]):
+    for k, mu in enumerate(centres):
         log, mean = 0.0, 0.0
         for i in range(len(q)):
             total = 0.0
@@ -142,6 +156,17 @@ def test_scores_and_vectors_are_those_of_the_equations(convention, positional):
         np.testing.assert_allclose(out.last_hidden_state[0].numpy(), expected, atol=1e-6)  # the table is float32
         expected_score = [score(tk, query[0].numpy(), document[0].numpy())]
         np.testing.assert_allclose(out.scores.numpy(), expected_score, rtol=1e-6)
+
+
+def test_kernels_from_minus_one_to_one_as_printed():
+    printed = [1 - k / 5 for k in range(11)]
+    np.testing.assert_allclose(PRINTED_MU, printed, atol=1e-12)
+    assert (printed[0], printed[-1]) == (1.0, -1.0)
+    tk, query, document = model(kernel_mu=PRINTED_MU).double(), ids(1, 3, seed=1), ids(1, 8, seed=2)
+    with torch.no_grad():
+        found = tk(document, query_input_ids=query).scores.item()
+    assert found == pytest.approx(score(tk, query[0].numpy(), document[0].numpy(), printed), rel=1e-6)
+    assert abs(found - score(tk, query[0].numpy(), document[0].numpy())) > 1e-3
 
 
 def test_a_layer_is_torchs_own_where_its_heads_share_the_width():
@@ -264,7 +289,7 @@ def test_without_positions_a_terms_vector_does_not_depend_on_where_it_stands(con
     torch.testing.assert_close(scores[0], scores[2], rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("positional", ["absolute", "relative"])
+@pytest.mark.parametrize("positional", [kind for kind in POSITIONAL if kind != "none"])
 def test_with_positions_it_does(positional):
     tk, text = model(positional=positional), ids(1, 9)
     with torch.no_grad():
@@ -272,9 +297,10 @@ def test_with_positions_it_does(positional):
     assert not torch.allclose(rotated(before, 4), after, atol=1e-3)
 
 
-def test_relative_positions_know_distances_only():
+@pytest.mark.parametrize("positional", ["relative", "shaw"])
+def test_relative_positions_know_distances_only(positional):
     """A text behind 30 masked tokens has the vectors of the text alone: only differences of positions count."""
-    tk, text = model(positional="relative", mask_unknown=True, unk_token_id=1), ids(1, 6)
+    tk, text = model(positional=positional, mask_unknown=True, unk_token_id=1), ids(1, 6)
     behind = torch.cat([torch.ones(1, 30, dtype=torch.long), text], dim=1)
     with torch.no_grad():
         torch.testing.assert_close(tk.represent(behind)[0][:, 30:], tk.represent(text)[0], rtol=1e-5, atol=1e-5)

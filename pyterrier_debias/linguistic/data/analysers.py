@@ -2,7 +2,8 @@
 
 A tagger is any function from a sequence of texts to one list of ``(token, Penn Treebank tag)`` pairs for each. The taggers here
 all split a text with :func:`words_of`, so that they differ only in their tags and can be compared token by token. A parser is any
-function from a sequence of texts to one list of bracketed trees (or ``nltk.Tree``) for each; none comes with the package.
+function from a sequence of texts to one list of bracketed trees (or ``nltk.Tree``) for each; see
+:mod:`pyterrier_debias.linguistic.data.stanford`.
 
 Each tool is imported only when it is used.
 """

@@ -48,6 +48,8 @@ _PHRASES = frozenset({"ADJP", "ADVP", "NP", "VP"})
 _MODIFIERS = frozenset({"JJ", "POS", "PP", "S", "VBG"})
 _PUNCTUATION = frozenset({"''", "``", "-LRB-", "-RRB-", ".", ":", ","})
 _ROOTS = frozenset({"", "ROOT", "TOP", "S1"})
+#: How treebanks write brackets, which are no words whatever tag a parser gives them.
+_WRITTEN_BRACKETS = frozenset({"-LRB-", "-RRB-", "-LSB-", "-RSB-", "-LCB-", "-RCB-"})
 
 #: Collins' head rules of the categories that the patterns ask for: labels by priority, each searched from the left.
 _HEADS = {
@@ -58,7 +60,8 @@ _HEADS = {
     "VP": "TO VBD VBN MD VBZ VB VBG VBP AUX AUXG VP ADJP NN NNS NP",
 }
 
-_BRACKET = re.compile(r"[()]|[^\s()]+")
+#: No-break spaces are inside of tokens (``7 1/2``): a tree's own blanks are ASCII's.
+_BRACKET = re.compile(r"[()]|[^\s()]+", re.ASCII)
 _WORD_TAG = re.compile(r"[A-Z]+\$?")
 
 
@@ -141,6 +144,9 @@ class Node:
 def read_trees(trees: Any) -> list[Node]:
     """Trees in any of the forms that parsers return, each under a node ``ROOT``.
 
+    Traces (``-NONE-``) of raw treebanks are taken out, with the phrases that they leave empty: Lu's patterns are for what
+    parsers give.
+
     Args:
         trees: Text in brackets (one tree or several), an ``nltk.Tree``, anything whose ``str()`` is text in brackets (a tree of
             stanza), or a sequence of these; None or an empty text holds no tree.
@@ -165,7 +171,47 @@ def read_trees(trees: Any) -> list[Node]:
         return [root for tree in trees for root in read_trees(tree)]
     else:
         found = _from_brackets(str(trees))
-    return [_rooted(node) for node in found]
+    return [_rooted(node) for node in found if _stays(node)]
+
+
+def _stays(node: Node) -> bool:
+    """Take traces out, and what they leave empty; whether the node itself stays."""
+    if not node.children:
+        return node.label != "-NONE-"
+    stay = [child for child in node.children if _stays(child)]
+    if len(stay) < len(node.children):
+        node.children = []
+        for child in stay:
+            node.add(child)
+    return bool(stay)
+
+
+def check_parsed(roots: Sequence[Node], text: str, parser: str) -> None:
+    """Refuse what a parser returns for a text that it could not parse: it would be counted as a tree.
+
+    Args:
+        roots: The trees of the text, as :func:`read_trees` gives them.
+        text: The text.
+        parser: The parser's name, for the message.
+
+    Raises:
+        InputError: If a tree holds no word, as ``(())`` for a text that was skipped, or is flat, as ``(X (X the) (X tea))`` for
+            one that needs more memory or time.
+
+    Example:
+        >>> check_parsed(read_trees("(())"), "green tea", "StanfordParser")
+        Traceback (most recent call last):
+        pyterrier_debias.core.errors.InputError: StanfordParser: the text 'green tea' was skipped; leave it out, or shorten it
+    """
+    for root in roots:
+        tags = {node.label for node in root.below() if node.word is not None}
+        if not tags:
+            raise InputError(f"{parser}: the text {_brief(text)!r} was skipped; leave it out, or shorten it")
+        if tags == {"X"}:
+            raise InputError(
+                f"{parser}: the text {_brief(text)!r} got a flat tree, which is no parse; give the parser more memory, or leave "
+                f"the text out"
+            )
 
 
 def _rooted(node: Node) -> Node:
@@ -299,7 +345,8 @@ def _head_in(node: Node, labels: frozenset[str] | set[str]) -> bool:
 
 
 def _is_word(node: Node) -> bool:
-    return _WORD_TAG.fullmatch(node.label) is not None and any(map(str.isalnum, node.word or ""))
+    word = node.word or ""
+    return _WORD_TAG.fullmatch(node.label) is not None and word not in _WRITTEN_BRACKETS and any(map(str.isalnum, word))
 
 
 def _is_question_verb(node: Node) -> bool:

@@ -8,7 +8,7 @@ import numbers
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 import pandas as pd
@@ -32,11 +32,10 @@ from pyterrier_debias.linguistic.data.analysers import (
     lowered,
     word_form,
 )
+from pyterrier_debias.linguistic.data.stanford import Parser, get_parser
 from pyterrier_debias.linguistic.formulas import lexical, trees
 
 logger = logging.getLogger(__name__)
-
-Parser = Callable[[Sequence[str]], Sequence[Any]]
 
 #: Every index that can be asked for, under the names of the literature.
 INDICES = (*trees.LU, *lexical.LU, "D", "HD-D")
@@ -157,6 +156,7 @@ class LinguisticComplexity(Stage):
     #: What :meth:`fit` learnt; None before.
     normalisation: Normalisation | None = None
     _report: pd.DataFrame | None = None
+    _measured: pd.DataFrame | None = None
     _kept: tuple[Any, dict[str, _Analysed]] | None = None
 
     def __init__(
@@ -176,7 +176,7 @@ class LinguisticComplexity(Stage):
         hyphenated: bool = True,
         tagger: str | Tagger = "auto",
         lemmatiser: str | Lemmatiser = "auto",
-        parser: Parser | None = None,
+        parser: str | Parser | None = None,
         common_words: str | Path | Collection[str] | lexical.FrequencyList = "wordfreq",
         seed: int = 0,
         verbose: bool = False,
@@ -209,7 +209,9 @@ class LinguisticComplexity(Stage):
                 needs tags.
             lemmatiser: ``'auto'``, ``'lemminflect'``, ``'form'``, or a function from word and tag to the lemma. Types are lemmas.
                 With ``'auto'`` they are lower-cased words where no index needs tags, and where lemminflect is missing.
-            parser: A function from texts to the trees of each, in brackets or as ``nltk.Tree``; None: no trees.
+            parser: ``'stanford'`` (the parser of Lu's analyser, in a Java process of its own; see
+                :class:`~pyterrier_debias.linguistic.data.stanford.StanfordParser`), or a function from texts to the trees of
+                each, in brackets or as ``nltk.Tree``, or None for a text that it does not parse; None: no trees.
             common_words: What is *not* sophisticated: ``'wordfreq'`` (the 2,000 most frequent words of that package), a path to a
                 list laid out as Lu's (BNC, ANC), the words themselves, or a
                 :class:`~pyterrier_debias.linguistic.formulas.lexical.FrequencyList`. Except for the last and the path, adjectives
@@ -266,6 +268,7 @@ class LinguisticComplexity(Stage):
         if fitted is None:
             fitted = self._learnt(values[worded], names, segment, chosen)
         self._report = self._reported(fitted)
+        self._measured = _measured(analysed, fitted.apply(values[worded]))
         indices: dict[str, np.ndarray] = {}
         if self.keep_indices:
             indices = dict(zip(chosen_columns(names, chosen["segment"]), values[row_of].T))
@@ -294,8 +297,10 @@ class LinguisticComplexity(Stage):
         if not analysed:
             raise InputError("LinguisticComplexity: fit() got no text with a word; give it the texts to normalise over")
         segment = self._segment(analysed, chosen)
-        self.normalisation = self._learnt(self._values(analysed, names, segment, chosen), names, segment, chosen)
+        values = self._values(analysed, names, segment, chosen)
+        self.normalisation = self._learnt(values, names, segment, chosen)
         self._report = self._reported(self.normalisation)
+        self._measured = _measured(analysed, self.normalisation.apply(values))
         return self
 
     @reads_frames
@@ -319,13 +324,47 @@ class LinguisticComplexity(Stage):
             raise InputError("LinguisticComplexity: nothing was scored yet; give report() a frame")
         return self._report.copy()
 
+    @reads_frames
+    def summary(self, inp: pd.DataFrame | None = None) -> dict[str, float]:
+        """What to tell beside complexity: how many texts have nothing to count, and how far complexity is only length.
+
+        Args:
+            inp: A frame with ``column``; None: the last one that was scored or fitted.
+
+        Returns:
+            Over its different texts that hold a word: ``texts``, their number; ``words``, the mean number of words; ``live``, the
+            number of indices in the mean; ``no_t_unit`` and ``no_clause``, the shares of the parsed texts that hold no
+            T-unit and no clause, so that all indices per T-unit or clause are undefined (NaN without a parser);
+            ``rho_words``, Spearman's correlation of complexity with the number of words (NaN where one of them is constant).
+
+        Raises:
+            InputError: As :meth:`report`.
+
+        Example:
+            >>> stage = LinguisticComplexity(["NDW"])
+            >>> stage.summary(pd.DataFrame({"qid": ["1", "2"], "query": ["tea", "green tea"]}))["words"]
+            1.5
+        """
+        report = self.report(inp)
+        measured = cast(pd.DataFrame, self._measured)
+        parsed = measured.dropna(subset="T")
+        ranks = measured[["complexity", "words"]].dropna().rank()
+        return {
+            "texts": len(measured),
+            "words": float(measured["words"].mean()),
+            "live": int(report["live"].sum()),
+            "no_t_unit": float((parsed["T"] == 0).mean()),
+            "no_clause": float((parsed["C"] == 0).mean()),
+            "rho_words": float(ranks.corr().iloc[0, 1]),
+        }
+
     def identity(self) -> dict[str, Any]:  # type: ignore[override]  # see Stage.identity
         """The options, and what was learnt."""
         return {**super().identity(), "normalisation": self.normalisation}
 
     def __getstate__(self) -> dict[str, Any]:
         """Analysed texts stay behind."""
-        return {name: value for name, value in self.__dict__.items() if name != "_kept"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_kept", "_measured")}
 
     # ------------------------------------------------------------------------------------------------ options
 
@@ -415,6 +454,13 @@ class LinguisticComplexity(Stage):
             if sum(len(one.words) for one in kept.values()) > _KEPT_WORDS:
                 kept.clear()
             kept.update((text, found[text]) for text in missing)
+        unparsed = sum(found[text].trees is None for text in texts) if use_trees else 0
+        if unparsed:
+            logger.warning(
+                "LinguisticComplexity: the parser left out %d of %d different texts (%.1f %%), as StanfordParser does with "
+                "sentences of more than max_words; their syntactic indices are NaN",
+                unparsed, len(texts), 100 * unparsed / len(texts),
+            )  # fmt: skip
         return [found[text] for text in texts]
 
     def _analyser(self, needs: dict[str, bool], use_trees: bool, hyphenated: bool) -> Callable[[list[str]], list[_Analysed]]:
@@ -422,7 +468,7 @@ class LinguisticComplexity(Stage):
         tag = get_tagger(self.tagger) if needs["tags"] else None
         lemma = get_lemmatiser(self.lemmatiser) if needs["tags"] else word_form
         frequency = self._frequency(needs["list"]) if needs["tags"] else None
-        parser = self.parser if use_trees else None
+        parser = get_parser(self.parser) if use_trees else None
 
         def analyse(texts: list[str]) -> list[_Analysed]:
             token_counts: list[tuple[tuple[str, ...], lexical.LexicalCounts]]
@@ -438,8 +484,11 @@ class LinguisticComplexity(Stage):
                     token_counts.append((lemmas, lexical.lexical_counts(lemmas, [t for _, t in kept], frequency)))
             found: list[trees.TreeCounts | None] = [None] * len(texts)
             if parser is not None:
-                parsed = self._one_each(parser(texts), texts, "parser")
-                found = [trees.tree_counts(trees.read_trees(one), hyphenated=hyphenated) for one in parsed]
+                for i, (text, one) in enumerate(zip(texts, self._one_each(parser(texts), texts, "parser"))):
+                    if one is not None:
+                        roots = trees.read_trees(one)
+                        trees.check_parsed(roots, text, f"the parser {_name_of(parser)}")
+                        found[i] = trees.tree_counts(roots, hyphenated=hyphenated)
             return [_Analysed(*two, three) for two, three in zip(token_counts, found)]
 
         return analyse
@@ -489,13 +538,13 @@ class LinguisticComplexity(Stage):
             found["HD-D"] = np.array([lexical.hdd(one.words) for one in analysed])
         if chosen["undefined"] == "zero":
             found = {name: np.nan_to_num(values, nan=0.0) for name, values in found.items()}
-        parsed = [one.trees for one in analysed if one.trees is not None]  # of all texts, or of none
-        if parsed:
-            syntactic = trees.syntactic_indices(lexical.stacked(parsed, trees.TreeCounts._fields))
-            if chosen["undefined"] == "zero":
-                syntactic = {name: np.nan_to_num(values, nan=0.0) for name, values in syntactic.items()}
-            found |= syntactic
+        parsed = [one.trees for one in analysed if one.trees is not None]
         nothing = np.full(len(analysed), np.nan)
+        if parsed:
+            has_trees = np.array([one.trees is not None for one in analysed])
+            for name, values in trees.syntactic_indices(lexical.stacked(parsed, trees.TreeCounts._fields)).items():
+                found[name] = nothing.copy()
+                found[name][has_trees] = np.nan_to_num(values, nan=0.0) if chosen["undefined"] == "zero" else values
         return np.stack([found.get(name, nothing) for name in names], axis=1)
 
     def _generator(self, what: str, of: Sequence[str]) -> np.random.Generator:
@@ -567,8 +616,16 @@ class LinguisticComplexity(Stage):
             "words": types,
             "tags": f"{tagged}, {types}" if types == "words as they stand" else types,
             "list": f"{tagged}, list {listed}",
-            "trees": "no parser" if self.parser is None else f"parser {_name_of(self.parser)}",
+            "trees": "no parser" if self.parser is None else f"parser {_name_of(get_parser(self.parser))}",
         }
+
+
+def _measured(analysed: list[_Analysed], complexity: np.ndarray) -> pd.DataFrame:
+    """What :meth:`LinguisticComplexity.summary` is made of, one row per text."""
+    parsed = [(np.nan, np.nan) if one.trees is None else (one.trees.T, one.trees.C) for one in analysed]
+    return pd.DataFrame(np.reshape(parsed, (-1, 2)), columns=["T", "C"]).assign(
+        words=[one.counts.N for one in analysed], complexity=complexity
+    )
 
 
 def chosen_columns(names: Sequence[str], segment: int | str) -> list[str]:

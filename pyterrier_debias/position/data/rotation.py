@@ -7,7 +7,6 @@ offset is r - 1, the number of units moved from the front to the end, and positi
 from __future__ import annotations
 
 import logging
-import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -21,7 +20,7 @@ import pyterrier as pt
 from pyterrier_debias.core.caches import VARIANT, marked, variant_name
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.frames import check_text
-from pyterrier_debias.core.scripts import Segmenter, joint, places_of, units
+from pyterrier_debias.core.scripts import Segmenter, joint, places_of, sentences, units
 from pyterrier_debias.core.stage import RowWise
 from pyterrier_debias.core.telling import warn_of
 from pyterrier_debias.core.text import Tokeniser, as_name, get_tokeniser, keyed_integer
@@ -30,15 +29,6 @@ from pyterrier_debias.core.text import Tokeniser, as_name, get_tokeniser, keyed_
 Rotator = Callable[..., tuple[str, int]]
 
 logger = logging.getLogger(__name__)
-
-_SENTENCE_END = re.compile(
-    r"""
-    (?: (?<=[.!?؟۔।॥։።។။]) | (?<=[.!?؟۔।॥։።។။]["')\]”’»]) ) \s+             # scripts with blanks
-    | (?: (?<=[。！？｡．]) | (?<=[。！？｡．][」』”’）]) ) \s* (?![。！？｡．」』”’）\s]) (?!$)     # and without
-    """,
-    re.VERBOSE,
-)
-
 
 def rotate(units: Sequence[str], offset: int) -> list[str]:
     """Move the first units to the end.
@@ -56,28 +46,6 @@ def rotate(units: Sequence[str], offset: int) -> list[str]:
     """
     offset = offset % len(units) if units else 0
     return [*units[offset:], *units[:offset]]
-
-
-def sentences(text: str) -> list[str]:
-    """Cut a text after ``.``, ``!`` or ``?`` (and a closing quote or bracket) where white space follows.
-
-    So it is for the marks of other scripts (``।``, ``؟``); after the full-width ones (``。``) no white space is needed. A rule
-    and no model: abbreviations such as ``Dr. Brown`` are cut too, a text without such marks (Thai) is one sentence.
-
-    Args:
-        text: Any text.
-
-    Returns:
-        The sentences without the white space between them; none for a blank text.
-
-    Example:
-        >>> sentences('It rains. "Why?" she asked.')
-        ['It rains.', '"Why?"', 'she asked.']
-        >>> sentences("下雨了。「为什么？」她问。")
-        ['下雨了。', '「为什么？」', '她问。']
-    """
-    text = text.strip()
-    return _SENTENCE_END.split(text) if text else []
 
 
 def moved(position: Any, offset: Any, n: Any) -> Any:
