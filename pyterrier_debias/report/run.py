@@ -278,9 +278,9 @@ def _words(topics: pd.DataFrame, per_query: pd.DataFrame) -> dict[str, str]:
 def _remembering(systems: Sequence[System]) -> Iterator[None]:
     """Rankers that can remember what they made of a text do so: biases have the same documents ranked for other queries."""
     with ExitStack() as stack:
-        for stage in (stage for system in systems if system.ranker is not None for stage in flatten(system.ranker)):
-            if hasattr(stage, "remembering"):
-                stack.enter_context(stage.remembering())
+        rankers = (stage for system in systems if system.ranker is not None for stage in _all_stages(system.ranker))
+        for stage in {id(stage): stage for stage in rankers if hasattr(stage, "remembering")}.values():
+            stack.enter_context(stage.remembering())
         yield
 
 
