@@ -75,7 +75,7 @@ def candidates_of(specs: list[str], settings: Settings, folder: Path) -> tuple[s
     qids = sorted(set(qrels["qid"]))
     if len(qids) < len(labels) or qrels.duplicated(["qid", "docno"]).any():
         raise InputError(f"{specs[0]}: its splits share queries; measure them in runs of their own")
-    return " and ".join([dataset.name, *specs[1:]]), candidates, qrels, qids
+    return dataset.name + (f" ({', '.join(specs[1:])})" if specs[1:] else ""), candidates, qrels, qids
 
 
 def measured(ranker, candidates: pd.DataFrame, qrels: pd.DataFrame, qids: list[str], settings: Settings) -> pd.DataFrame:
