@@ -349,7 +349,7 @@ class BiEncoder(CorpusEncoder):
 
     def rows_of(self, found: torch.Tensor) -> Sequence[np.ndarray]:
         """The vectors of a batch; see :class:`CorpusEncoder`."""
-        return found.cpu().numpy()
+        return list(found.cpu().numpy())
 
     def of_rows(self, rows: Sequence[np.ndarray]) -> torch.Tensor:
         """Vectors as a batch."""
