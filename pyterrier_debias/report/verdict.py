@@ -222,7 +222,7 @@ def _cost(result: AuditTables, bias: str, system: str) -> str:
         return ""
     change = bootstrap_interval((values[system] - values[plain]).dropna().to_numpy())
     ends = f" [{change.low:+.3f}, {change.high:+.3f}]" if math.isfinite(change.low) else ""
-    return f" Against {plain}, nDCG@10 changes by {change.estimate:+.3f}{ends}."
+    return f" Cost: nDCG@10 on unchanged passages differs by {change.estimate:+.3f}{ends} from {plain}."
 
 
 def _own_question(bias: str, rows: pd.DataFrame) -> str:
