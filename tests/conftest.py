@@ -1,5 +1,6 @@
 """Fixtures that all tests share."""
 
+import gc
 import logging
 import os
 import random
@@ -55,6 +56,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("java") is not None)
 
 
+_frozen = 0
+
+
+def _freeze() -> None:
+    """Libraries that were imported since the last time are not looked at by the garbage collector again.
+
+    A training collects garbage more than once, and half of its time went into the objects of torch and transformers.
+    """
+    global _frozen
+    if len(sys.modules) > _frozen + 50:
+        gc.collect()
+        gc.freeze()
+        _frozen = len(sys.modules)
+
+
+def pytest_sessionfinish() -> None:
+    """What was frozen is freed at the end."""
+    gc.unfreeze()
+
+
 def _seed() -> None:
     random.seed(0), np.random.seed(0), torch.manual_seed(0)  # noqa: NPY002
 
@@ -62,6 +83,7 @@ def _seed() -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """What a test draws, dropout included, depends neither on chance nor on other tests. Terrier starts where it is used."""
+    _freeze()
     _seed()
     if item.get_closest_marker("java") is not None and not pt.java.started():
         start_terrier()

@@ -15,7 +15,7 @@ import pandas as pd
 
 from pyterrier_debias.core.bias import FIGURE_KEY, p_text
 from pyterrier_debias.core.errors import shortened
-from pyterrier_debias.core.statistics import bootstrap_interval
+from pyterrier_debias.core.statistics import Interval, bootstrap_interval, detectable_effect
 from pyterrier_debias.report.tables import AuditTables
 from pyterrier_debias.report.text import ALPHA, interval, number
 from pyterrier_debias.report.treatments import TREATMENTS, Treatment, treatments
@@ -130,8 +130,6 @@ _BIASES: Mapping[str, tuple[str, tuple[_Figure, ...]]] = {
     "linguistic": ("Does quality depend on how a query is worded?", (_WORDING,)),
     "pooling": ("Do missing judgements distort the score?", (_JUDGED,)),
 }
-#: The effect that a test at the 5 % level finds with 80 % power, in half widths of a 95 % interval.
-_DETECTED = (1.960 + 0.842) / 1.960
 _NOTHING_HELPS = "No treatment has been shown to help yet."
 _OUTCOMES: tuple[Outcome, ...] = ("yes", "cannot tell", "no")
 
@@ -281,7 +279,7 @@ def _told(result: AuditTables, row: Mapping[str, Any], figures: Sequence[_Figure
     margin = figure.margin
     if bound <= margin:
         return answer("no", f"No: smaller than {_amount(_upwards(bound, figure), figure)} ({over}).")
-    smallest = detectable if math.isfinite(detectable) else _DETECTED * (high - low) / 2
+    smallest = detectable if math.isfinite(detectable) else detectable_effect(Interval(value, low, high, 0.95, n))
     needed = _rounded_up(n * ((smallest if smallest > margin else bound) / margin) ** 2)
     if detectable > margin and not hint:
         found += f", which show {_amount(detectable, figure, bare=True)} or more"

@@ -1,3 +1,3 @@
 """Model folders that the tests of training share."""
 
-from tests.training.conftest import light_collections, one_thread, tiny  # noqa: F401
+from tests.training.conftest import one_thread, tiny  # noqa: F401
