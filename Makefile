@@ -1,5 +1,5 @@
 # From a fresh clone, with Python 3.11 to 3.13 and make:
-#   make quickstart   audits two rankers on a planted collection
+#   make quickstart   audits two rankers on a planted collection, and a third that is the second debiased
 #   make test         lint, types, then every test
 #   make check        lint, types, and the tests that need no minutes
 # Before a release, too (docs/RELEASING.md):
@@ -33,7 +33,7 @@ export HF_HUB_OFFLINE ?= 1
 .PHONY: quickstart test check lint mypy docs gpu-check wheel lowest newest py313 clean
 
 quickstart: $(VENV)/.demo
-	$(VENV)/bin/pyterrier-debias audit --dataset $(PLANTED) --depth 20 --draws 2 --out $(OUT) --overwrite
+	$(VENV)/bin/pyterrier-debias audit --dataset $(PLANTED) --depth 20 --draws 2 --rotations 2 --out $(OUT) --overwrite
 
 test: $(VENV)/.terrier lint mypy
 	$(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST)

@@ -18,6 +18,7 @@ from pyterrier_debias import (
     Answerability,
     AnswerPositions,
     ARaBEvaluator,
+    AverageRotations,
     BalancedPairs,
     BiasAwareNegatives,
     BiasAwareReranker,
@@ -220,6 +221,12 @@ CASES = {
     "pooling.measures.hidden.HiddenJudgements(non_relevant)": lambda word: HiddenJudgements(
         JUDGED, CANDIDATES, depth=1, non_relevant=word
     ),
+    **{
+        f"position.data.averaging.AverageRotations({option})": lambda word, option=option: AverageRotations(
+            Overlap(), **{option: word}
+        )(given.texts())
+        for option in ("rotations", "combine", "spacing", "unit", "tokeniser")
+    },
     "position.data.rotation.RotatePassages(tokeniser)": lambda word: RotatePassages(tokeniser=word)(CANDIDATES),
     "position.data.rotation.RotatePassages(scope)": lambda word: RotatePassages(scope=word)(CANDIDATES),
     "position.data.rotation.RotatePassages(unit)": lambda word: RotatePassages(unit=word)(CANDIDATES),

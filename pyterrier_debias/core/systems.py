@@ -116,6 +116,8 @@ class System:
         note: What a report must say about it, in one sentence; may be empty.
         out_of_reach: Why changed texts cannot reach its ranker, in one sentence, so that probes that change texts leave it out;
             empty where they can.
+        untreated: The name of the same system without a treatment, if it is audited beside this one: reports then tell what the
+            treatment cost.
     """
 
     name: str
@@ -124,6 +126,7 @@ class System:
     indexer: Indexer | None = None
     note: str = ""
     out_of_reach: str = ""
+    untreated: str = ""
 
     def __post_init__(self) -> None:
         """Refuse a cache that would hide changed texts; see :mod:`pyterrier_debias.core.caches`."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 import pyterrier as pt
@@ -356,6 +357,62 @@ class TwoTowers(Ranker):
 
 class CorpusEncoder(TwoTowers):
     """A ranker that makes one representation of each text, which can be kept for all documents of a corpus."""
+
+    #: Representations of documents by their texts, and how many are kept, while :meth:`remembering` lasts.
+    _remembered: tuple[dict[str, Any], int] | None = None
+
+    @abstractmethod
+    def rows_of(self, found: Any) -> Sequence[Any]:
+        """What :meth:`represent` returned for a batch, text by text."""
+
+    @abstractmethod
+    def of_rows(self, rows: Sequence[Any]) -> Any:
+        """Some of these as a batch for :meth:`compare`."""
+
+    @contextmanager
+    def remembering(self, limit: int = 100_000) -> Iterator[Self]:
+        """Encode no document twice while this context lasts, which saves who scores the same documents again most of the work.
+
+        What documents became is kept by their *texts*, never by their names, so that a changed text is encoded anew. It is
+        forgotten when the context ends; do not fit the ranker inside.
+
+        Args:
+            limit: How many documents are kept at most (100,000 vectors of 384 dimensions take 150 MB); those beyond that are
+                encoded each time.
+
+        Yields:
+            The ranker.
+
+        Example:
+            ::
+
+                with ranker.remembering():
+                    before, after = ranker(candidates), ranker(candidates_of_reworded_queries)
+        """
+        before, self._remembered = self._remembered, ({}, limit)
+        try:
+            yield self
+        finally:
+            self._remembered = before
+
+    def encoded_documents(self, texts: Sequence[str]) -> Iterator[tuple[np.ndarray, Any]]:
+        """Encode documents, or remember what they became; see :meth:`remembering`."""
+        if self._remembered is None:
+            yield from super().encoded_documents(texts)
+            return
+        known, limit = self._remembered
+        there = np.array([text in known for text in texts], dtype=bool)
+        remembered, new = np.flatnonzero(there), np.flatnonzero(~there)
+        for start in range(0, len(remembered), CORPUS_ROWS):
+            rows = remembered[start : start + CORPUS_ROWS]
+            yield rows, self.of_rows([known[texts[i]] for i in rows])
+        if not len(new):
+            return
+        for indices, found in super().encoded_documents([texts[i] for i in new.tolist()]):
+            for i, row in zip(new[indices], self.rows_of(found)):
+                if len(known) < limit:
+                    known[texts[i]] = row
+            yield new[indices], found
 
     def represented(self, texts: Sequence[str], task: str, cuts: list[np.ndarray] | None = None) -> Any:
         """The representations of texts, each distinct one computed once; see :meth:`encoded` and :meth:`gather`."""

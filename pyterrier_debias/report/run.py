@@ -153,6 +153,7 @@ def audit(
         "systems": [system.name for system in examined],
         "rankers": _rankers(examined),
         "treated": _treated(examined),
+        "untreated": {system.name: visible(system.untreated) for system in examined if system.untreated},
         "biases": [bias.name for bias in chosen],
         "baseline": baseline,
         "topics": len(all_topics),
@@ -203,7 +204,7 @@ def _rankers(systems: Sequence[System]) -> dict[str, str]:
     """System to the class of its ranker, where that is one of this package's."""
     found = {}
     for system in systems:
-        for stage in () if system.ranker is None else flatten(system.ranker):
+        for stage in () if system.ranker is None else _all_stages(system.ranker):
             if type(stage).__module__.startswith("pyterrier_debias.rankers."):
                 found[system.name] = type(stage).__name__
     return found
@@ -278,9 +279,9 @@ def _words(topics: pd.DataFrame, per_query: pd.DataFrame) -> dict[str, str]:
 def _remembering(systems: Sequence[System]) -> Iterator[None]:
     """Rankers that can remember what they made of a text do so: biases have the same documents ranked for other queries."""
     with ExitStack() as stack:
-        for stage in (stage for system in systems if system.ranker is not None for stage in flatten(system.ranker)):
-            if hasattr(stage, "remembering"):
-                stack.enter_context(stage.remembering())
+        rankers = (stage for system in systems if system.ranker is not None for stage in _all_stages(system.ranker))
+        for stage in {id(stage): stage for stage in rankers if hasattr(stage, "remembering")}.values():
+            stack.enter_context(stage.remembering())
         yield
 
 

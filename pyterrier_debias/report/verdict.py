@@ -15,10 +15,10 @@ import pandas as pd
 
 from pyterrier_debias.core.bias import FIGURE_KEY, p_text
 from pyterrier_debias.core.errors import shortened
-from pyterrier_debias.core.statistics import Interval, detectable_effect
+from pyterrier_debias.core.statistics import Interval, bootstrap_interval, detectable_effect
 from pyterrier_debias.report.tables import AuditTables
 from pyterrier_debias.report.text import ALPHA, interval, number
-from pyterrier_debias.report.treatments import Treatment, treatments
+from pyterrier_debias.report.treatments import TREATMENTS, Treatment, treatments
 
 Outcome = Literal["yes", "no", "cannot tell", "not examined"]
 
@@ -223,10 +223,27 @@ def _verdict(result: AuditTables, bias: str, rows: pd.DataFrame, systems: Iterab
     if len(rows) and not rows["measure"].str.startswith(tuple(figure.measure for figure in figures)).any():
         question, figures = own
     answers = tuple(_answer(result, bias, system, rows[rows["system"] == system], figures) for system in systems)
-    # Of several systems with the bias the code is for the last, which is the longest pipeline where one reranks another.
-    biased = [answer.system for answer in answers if answer.outcome == "yes"]
-    helps = treatments(bias, biased[-1], result.settings) if biased else ()
+    answers = tuple(replace(one, sentence=one.sentence + _cost(result, bias, one.system)) for one in answers)
+    # Of several systems with the bias the code is for the last, which is the longest pipeline where one reranks another; one
+    # that has a treatment already comes after those that have none.
+    biased = [treatments(bias, answer.system, result.settings) for answer in answers if answer.outcome == "yes"]
+    helps = max(reversed(biased), key=len, default=())
     return Verdict(bias, question, answers, helps, _NOTHING_HELPS if biased and not helps else "")
+
+
+def _cost(result: AuditTables, bias: str, system: str) -> str:
+    """What a treatment of this bias cost the system, in one sentence after others; empty for an untreated one."""
+    plain = result.settings.get("untreated", {}).get(system)
+    there = result.settings.get("treated", {}).get(system, ())
+    if plain is None or not any(one.stage in there for one in TREATMENTS.get(bias, ())):
+        return ""
+    own = result.per_query[(result.per_query["measure"] == "nDCG@10") & (result.per_query["contrast"] == "original")]
+    values = own.pivot_table(index="qid", columns="system", values="value", sort=False)
+    if not {plain, system} <= set(values.columns):
+        return ""
+    change = bootstrap_interval((values[system] - values[plain]).dropna().to_numpy())
+    ends = f" [{change.low:+.3f}, {change.high:+.3f}]" if math.isfinite(change.low) else ""
+    return f" Cost: nDCG@10 on unchanged passages differs by {change.estimate:+.3f}{ends} from {plain}."
 
 
 def _own_question(bias: str, rows: pd.DataFrame) -> str:

@@ -247,12 +247,16 @@ def test_treatments_are_shown_where_something_was_found_and_nowhere_else():
 def test_code_names_what_was_audited():
     findings = [found(system="BM25", value=0.0, low=0.0, high=0.0, p_corrected=NAN), found(system=MINE)]
     (verdict,) = verdicts(made(findings, ["BM25", MINE], ["position"], rankers={MINE: "BiEncoder"}))
-    (one,) = verdict.treatments
-    assert one.code == (
+    averaged, trained = verdict.treatments
+    assert averaged.code == (
+        "ranker = AverageRotations(BiEncoder('mine'), rotations=4)\n"
+        "averaged = systems['BM25'] % 30 >> dataset.text_loader() >> ranker"
+    )
+    assert trained.code == (
         "ranker = BiEncoder('mine', training=Training(augment=RotatePassages()))\n"
         "(systems['BM25'] % 30 >> AddJudged(qrels) >> dataset.text_loader() >> ranker).fit(topics, qrels)"
     )
-    (bare,) = treatments("position", "mine", settings(["mine"], []))
+    bare = treatments("position", "mine", settings(["mine"], []))[-1]
     assert bare.code.startswith("ranker = CrossEncoder(model, training=") and "(candidates % 30 >>" in bare.code
 
 
@@ -300,6 +304,24 @@ def test_a_treatment_is_not_recommended_to_a_system_that_has_it():
     assert AuditResult.from_json(result.to_json()).settings == result.settings
 
 
+def test_a_system_beside_its_treated_form():
+    """What to do is told of the untreated one, and what the treatment cost of the other."""
+    treated = f"{MINE} (4 rotations)"
+    findings = [found(system=MINE), found(system=treated, value=-0.001, low=-0.002, high=0.0, p_corrected=0.04)]
+    for system, values in ((MINE, [0.2, 0.4, 0.9]), (treated, [0.1, 0.4, 0.7])):
+        quality = pd.Series(values, index=["1", "2", "3"])
+        findings.append(found(system=system, contrast="original", primary=False, values=quality))
+    known = {"untreated": {treated: MINE}, "treated": {treated: ["AverageRotations"]}, "rankers": {treated: "BiEncoder"}}
+    result = made(findings, [MINE, treated], ["position"], **known)
+    (verdict,) = verdicts(result)
+    assert [one.name for one in verdict.treatments] == ["Average over rotations", "Train on rotated passages"]
+    told = verdict.answers[1].sentence
+    assert " Cost: nDCG@10 on unchanged passages differs by -0.100 [" in told and told.endswith(f"] from {MINE}.")
+    assert "Cost" not in verdict.answers[0].sentence
+    (alone,) = treatments("position", treated, result.settings)
+    assert "BiEncoder('mine', training=" in alone.code
+
+
 def test_code_that_trains_nothing_runs():
     from pyterrier_debias import ExpectedNDCG, NeutralReranker
     from pyterrier_debias.pooling.measures.unjudged import infer_judgements
@@ -339,7 +361,7 @@ def test_the_verdict_fits_a_screen_and_names_every_question(systems, width):
     flat = " ".join(text.split())
     for verdict in verdicts(result):
         assert verdict.question in flat
-    assert "Train on rotated passages" in flat and "No treatment has been shown to help yet." in flat
+    assert "Average over rotations" in flat and "No treatment has been shown to help yet." in flat
     assert ("a model with a long name 0" in flat) or systems == 20
 
 
