@@ -513,8 +513,33 @@ def draw_matrix(table: pd.DataFrame, axes: Any) -> None:
     plots.label_axes(axes, x="test: share of collections with p at or below .05", y="planted, at this strength")
 
 
+def topics_for(power: float, topics: int, aim: float = 0.95) -> float:
+    """How many topics a test needs, by a power that was counted: the effect in standard errors grows with the root of the number.
+
+    The approximation takes the test for one of a normal mean at the 5 % level.
+    """
+    from scipy import stats
+
+    quantile = stats.norm.isf(LEVEL / 2)
+    return topics * float((quantile + stats.norm.ppf(aim)) / (quantile + stats.norm.ppf(power))) ** 2
+
+
+def needed(row: dict[str, Any], topics: int) -> str:
+    """The same of a share with its interval, in words; below the number of topics that was tried nothing is said."""
+    if row["low"] > 0.95:
+        return f"fewer than {topics}"
+    most, least = (topics_for(row[end], topics) for end in ("low", "high"))
+    return f"{topics_for(row['rate'], topics):.0f} [{least:.0f}, {most:.0f}]"
+
+
 def write_tables(
-    table: pd.DataFrame, covered: pd.DataFrame, shares: dict[str, dict[str, float]], command: str, sizes: str, out: Path
+    table: pd.DataFrame,
+    covered: pd.DataFrame,
+    shares: dict[str, dict[str, float]],
+    command: str,
+    sizes: str,
+    topics: int,
+    out: Path,
 ) -> None:
     """Every test against every kind of collection, with what they show together; power alone; coverage."""
     rows = [["Planted", "strength", "collections", *TESTS]]
@@ -525,10 +550,13 @@ def write_tables(
     note = "; ".join(f"{what}: {shown(row)}" for what, row in shares.items())
     write_table(out / "calibration.inc", title, rows, f"Together, where nothing is planted: {note}." if note else "")
     own = table[table["bias"] == table["test"]]
-    rows = [["Test", *(f"{level}" for level in LEVELS)]]
+    middle = LEVELS.index("middle")
+    rows = [["Test", *(f"{level}" for level in LEVELS), "topics for 95 % power, middle"]]
     for test, found in own.groupby("test", sort=False):
         cells = {row["strength"]: f"{row['strength']:g}: {shown(row)}" for row in found.to_dict("records")}
-        rows.append([test, *(cells.get(strength, "") for strength in STRENGTHS[test])])
+        own_middle = [row for row in found.to_dict("records") if row["strength"] == STRENGTHS[test][middle]]
+        wanted = needed(own_middle[0], topics) if own_middle else ""
+        rows.append([test, *(cells.get(strength, "") for strength in STRENGTHS[test]), wanted])
     title = f"Share of collections in which a test finds its own bias [99 % interval], by strength; {sizes}; ``{command}``"
     write_table(out / "calibration_power.inc", title, rows)
     rows = [["Test", "collections", "coverage"]]
@@ -592,7 +620,7 @@ def main() -> None:
     command = f"python benchmarks/calibration.py {numbers}"
     sizes = f"{options.topics} topics of null collections, {options.power_topics} of others"
     shares = together(found, whole)
-    write_tables(table, covered, shares, command, sizes, options.out)
+    write_tables(table, covered, shares, command, sizes, options.power_topics, options.out)
     print(f"{sizes}; {len(cases)} collections, {time.perf_counter() - started:.0f} s")
     print(table.round(4).to_string(index=False))
     print("\n".join(verdicts(table, covered, taus, shares)))

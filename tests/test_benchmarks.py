@@ -111,6 +111,21 @@ def test_null_collections_with_several_answers(monkeypatch):
     assert shown.eq((left + 1) // 2).all() and (case.shown.groupby("qid").size() == 10).all()
 
 
+@pytest.mark.parametrize("effect", [0.2, 0.33])
+def test_topics_that_a_test_needs(effect, monkeypatch):
+    """By the power of a test of a normal mean as statsmodels has it."""
+    from statsmodels.stats.power import NormalIndPower
+
+    monkeypatch.syspath_prepend(str(FOLDER))
+    calibration = importlib.import_module("calibration")
+    theirs = NormalIndPower(ddof=0)
+    power = theirs.power(effect, nobs1=60, alpha=0.05, ratio=0)
+    expected = theirs.solve_power(effect, power=0.95, alpha=0.05, ratio=0)
+    # The other tail, which statsmodels counts, is far away.
+    assert calibration.topics_for(power, 60) == pytest.approx(expected, rel=1e-3)
+    assert calibration.needed({"rate": 1.0, "low": 0.97, "high": 1.0}, 50) == "fewer than 50"
+
+
 def test_mutants_of_a_module(monkeypatch):
     """One place at a time; types are left alone; what importing runs is told apart."""
     monkeypatch.syspath_prepend(str(FOLDER))
