@@ -1,5 +1,5 @@
 # From a fresh clone, with Python 3.11 to 3.13 and make:
-#   make quickstart   audits two rankers on a planted collection
+#   make quickstart   audits two rankers on a planted collection, and a third that is the second debiased
 #   make test         lint, types, then every test
 #   make check        lint, types, and the tests that need no minutes
 # Before a release, too (docs/RELEASING.md):
@@ -7,6 +7,7 @@
 #   make lowest       the tests with the lowest versions that setup.cfg promises
 #   make newest       the tests with the newest versions, without constraints.txt
 #   make py313        `make test` with Python 3.13
+#   make gpu-check    what needs a CUDA device: the tests marked gpu, and the speed there
 # Each target installs what it needs into an environment of its own once; a second run installs nothing.
 
 PYTHON ?= python3
@@ -29,10 +30,10 @@ FAST := $(filter-out $(patsubst %,tests/test_%.py,benchmarks docs examples pages
 
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: quickstart test check lint mypy docs wheel lowest newest py313 clean
+.PHONY: quickstart test check lint mypy docs gpu-check wheel lowest newest py313 clean
 
 quickstart: $(VENV)/.demo
-	$(VENV)/bin/pyterrier-debias audit --dataset $(PLANTED) --depth 20 --draws 2 --out $(OUT) --overwrite
+	$(VENV)/bin/pyterrier-debias audit --dataset $(PLANTED) --depth 20 --draws 2 --rotations 2 --out $(OUT) --overwrite
 
 test: $(VENV)/.terrier lint mypy
 	$(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST)
@@ -45,6 +46,9 @@ lint: $(VENV)/.test
 
 mypy: $(VENV)/.test
 	$(VENV)/bin/python -m mypy pyterrier_debias
+
+gpu-check: $(VENV)/.test
+	$(VENV)/bin/python benchmarks/gpu_check.py
 
 docs: $(VENV)/.test
 	$(VENV)/bin/python docs/build.py

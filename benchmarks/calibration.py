@@ -13,6 +13,10 @@ that the biases use:
   tests; and in how many a whole audit shows any primary finding, and any further one, after correction in two steps
   (``--audits``; slow). At most 5 %: the 99 % interval must reach no higher than 8 %.
 
+A second kind of null collection has *several answers*: of the passages that answer a query from one to all count as answers,
+query by query, and labellers were shown half of them, among others, in a random order. Queries with more answers are then met
+earlier and have another quality, whatever the ranker: each test must be silent there, too.
+
 Null collections are small, since that is where tests fail first; collections with a bias are as large as a usual set of test
 queries.
 
@@ -53,13 +57,14 @@ import pandas as pd
 import pyterrier as pt
 import real_nulls
 from calibrating import LEVEL, finished, rates, share, shown, write_table
+from survivorship_calibration import random_lists
 
 from pyterrier_debias import PlantedCollection, PlantedRanker, RotatePassages, audit
 from pyterrier_debias.core import plots
 from pyterrier_debias.core.evaluation import per_query
 from pyterrier_debias.core.frames import ranked
 from pyterrier_debias.core.statistics import correct, exchange_test, inverted_interval, randomisation_test
-from pyterrier_debias.core.text import keyed_hash
+from pyterrier_debias.core.text import keyed_hash, keyed_integer
 from pyterrier_debias.data import planted, planted_rankers
 from pyterrier_debias.data.planted_rankers import BIASES, wording_complexity
 from pyterrier_debias.gender.audit import neutral_qids
@@ -73,7 +78,7 @@ from pyterrier_debias.survivorship.formulas.binary_gain import discounted_gain
 from pyterrier_debias.survivorship.formulas.nested import trend
 
 MEASURE = "nDCG@10"
-NOTHING = "nothing"
+NOTHING, SEVERAL = NULLS = "nothing", "nothing, several answers"
 #: How strongly each bias is planted: weak, middle, strong. Of N passages N ** (1 - strength) are pooled for a query, 49,
 #: 22 and 10 of 2,400. Pools shallower than Judged@10 looks leave the rankings of the pool and of the system equally unjudged.
 STRENGTHS = {
@@ -149,9 +154,26 @@ class Ground:
     @cached_property
     def half_judged(self) -> pd.DataFrame:
         """Judgements of these results, of which each is there with even chances; of other passages no test here asks."""
-        qrels = self.unbiased.get_qrels().merge(self.deep[["qid", "docno"]], on=["qid", "docno"])
+        return self.some_judged(self.unbiased.get_qrels())
+
+    def some_judged(self, qrels: pd.DataFrame) -> pd.DataFrame:
+        """The same of other judgements."""
+        qrels = qrels.merge(self.deep[["qid", "docno"]], on=["qid", "docno"])
         pairs = zip(qrels["qid"].tolist(), qrels["docno"].tolist())
         return qrels[[keyed_hash(self.seed, "judged", *pair) < 2**63 for pair in pairs]]
+
+    @cached_property
+    def several(self) -> pd.DataFrame:
+        """All judgements, but of a query's answers only some are left, from one to all; the others count as not relevant."""
+        qrels = self.unbiased.get_qrels()
+        answers = qrels[qrels["label"] == qrels["label"].max()].copy()
+        pairs = zip(answers["qid"].tolist(), answers["docno"].tolist())
+        answers["chance"] = [keyed_hash(self.seed, "answer", *pair) for pair in pairs]
+        answers = answers.sort_values("chance")
+        sizes = answers.groupby("qid").size().items()
+        kept = answers["qid"].map({qid: 1 + keyed_integer(size, self.seed, "answers", qid) for qid, size in sizes})
+        dropped = answers.index[answers.groupby("qid").cumcount() >= kept]
+        return qrels.assign(label=qrels["label"].where(~qrels.index.isin(dropped), 0))
 
     @cached_property
     def bm25(self) -> pd.DataFrame:
@@ -243,12 +265,19 @@ class Case:
     @cached_property
     def qrels(self) -> pd.DataFrame:
         """Judgements."""
-        return self.collection.get_qrels()
+        return self.ground.several if self.bias == SEVERAL else self.collection.get_qrels()
 
     @cached_property
     def relevant(self) -> pd.DataFrame:
         """Judgements above 0."""
         return self.qrels[self.qrels["label"] > 0]
+
+    @cached_property
+    def shown(self) -> pd.DataFrame:
+        """What labellers were shown."""
+        if self.bias != SEVERAL:
+            return self.collection.get_candidates()
+        return random_lists(self.collection, self.relevant, answer_grade(self.collection, self.relevant), self.seed)
 
     @cached_property
     def results(self) -> pd.DataFrame:
@@ -280,7 +309,7 @@ def position(case: Case) -> tuple[float, float, float, float]:
 def survivorship(case: Case) -> tuple[float, float, float, float]:
     """Quality and the rank at which labellers first met the answer."""
     grade = answer_grade(case.collection, case.relevant)
-    ranks = first_relevant_ranks(case.collection.get_candidates(), case.relevant, min_label=grade).set_index("qid")
+    ranks = first_relevant_ranks(case.shown, case.relevant, min_label=grade).set_index("qid")
     ranks = ranks.reindex(case.topics["qid"])
     first = ranks["first_relevant_rank"].fillna(np.inf).to_numpy()
     lists = list_strata(ranks["relevant_shown"].fillna(0), ranks["shown"].fillna(0))
@@ -314,7 +343,10 @@ def linguistic(case: Case) -> tuple[float, float, float, float]:
 
 def pooling(case: Case) -> tuple[float, float, float, float]:
     """Judged@10 of the ranker against that of BM25, over a list deeper than the pool: what was pooled is judged in any order."""
-    qrels = case.qrels if case.bias == "pooling" else case.asked(case.ground.half_judged)
+    if case.bias == "pooling":
+        qrels = case.qrels
+    else:
+        qrels = case.asked(case.ground.some_judged(case.qrels) if case.bias == SEVERAL else case.ground.half_judged)
     lists = case.asked(case.arms.deep), case.asked(case.ground.deep)
     frame, test = judged_difference(*lists, qrels, case.topics["qid"].tolist(), seed=case.seed)
     interval = inverted_interval(frame["difference"].to_numpy(), seed=case.seed)
@@ -374,15 +406,17 @@ def done(
 
 def in_order(found: pd.DataFrame) -> pd.DataFrame:
     """Rows by what is planted, in the order of the tests, and how strongly."""
-    biases = [NOTHING, *TESTS]
+    biases = [*NULLS, *TESTS]
     return found.sort_values(["bias", "strength"], key=lambda c: c.map(biases.index) if c.name == "bias" else c, kind="stable")
 
 
 def coverage(found: pd.DataFrame) -> pd.DataFrame:
     """How often the stated interval holds 0 in null collections, with the exact 99 % interval of that share."""
     rows = []
-    for test, group in found[found["bias"] == NOTHING].dropna(subset=["low"]).groupby("test", sort=False):
-        rows.append((test, len(group), *share((group["low"] <= 0) & (group["high"] >= 0)).values()))
+    nulls = found[found["bias"].isin(NULLS)].dropna(subset=["low"])
+    for (bias, test), group in nulls.groupby(["bias", "test"], sort=False):
+        holds = (group["low"] <= 0) & (group["high"] >= 0)
+        rows.append((test if bias == NOTHING else f"{test}, several answers", len(group), *share(holds).values()))
     return pd.DataFrame(rows, columns=["test", "collections", "coverage", "low", "high"])
 
 
@@ -397,6 +431,8 @@ def order(table: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for test in TESTS:
         own = table[(table["test"] == test) & table["bias"].isin([test, NOTHING])]
+        if len(own) < 2:
+            continue
         falls = -own["value"] if test != "position" else own["value"]
         rows.append((test, float(stats.kendalltau(own["strength"], falls).statistic)))
     return pd.DataFrame(rows, columns=["test", "tau"])
@@ -404,11 +440,12 @@ def order(table: pd.DataFrame) -> pd.DataFrame:
 
 def together(found: pd.DataFrame, whole: pd.DataFrame | None) -> dict[str, dict[str, float]]:
     """What the tests of a collection without bias show together, after correction: a name, and a share of collections."""
-    nulls = found[found["bias"] == NOTHING].pivot_table(index="seed", columns="test", values="p")
-    if not len(nulls):
-        return {}
-    smallest = pd.Series([np.min(correct(p[np.isfinite(p)], "holm")) for p in nulls.to_numpy()])
-    shares = {f"any of {nulls.shape[1]} tests after Holm's correction, {len(nulls)} collections": share(smallest <= LEVEL)}
+    shares = {}
+    for bias, own in found[found["bias"].isin(NULLS)].groupby("bias", sort=False):
+        nulls = own.pivot_table(index="seed", columns="test", values="p")
+        smallest = pd.Series([np.min(correct(p[np.isfinite(p)], "holm")) for p in nulls.to_numpy()])
+        what = f"any of {nulls.shape[1]} tests after Holm's correction, {len(nulls)} collections"
+        shares[what if bias == NOTHING else f"{what} with several answers"] = share(smallest <= LEVEL)
     if whole is not None and len(whole):
         for column, what in (("smallest", "primary"), ("further", "further")):
             made = f"{whole['primaries'].median():.0f} primary tests of {whole['tests'].median():.0f}"
@@ -424,8 +461,9 @@ def verdicts(table: pd.DataFrame, covered: pd.DataFrame, taus: pd.DataFrame, sha
 
     lines = []
     for row in table.to_dict("records"):
-        if row["bias"] == NOTHING:
-            lines.append(line(f"false alarms, {row['test']}", row, "rate", row["low"] <= 0.07 and row["high"] >= 0.03))
+        if row["bias"] in NULLS:
+            what = f"false alarms, {row['bias']}, {row['test']}"
+            lines.append(line(what, row, "rate", row["low"] <= 0.07 and row["high"] >= 0.03))
         elif row["bias"] != row["test"]:
             if row["low"] > LEVEL:
                 what = f"cross-talk, {row['test']} where {row['bias']} is planted at {row['strength']:g}"
@@ -460,7 +498,8 @@ def draw(table: pd.DataFrame, path: Path) -> None:
 
 def draw_matrix(table: pd.DataFrame, axes: Any) -> None:
     """Shares as numbers on a ground that is the darker the greater they are."""
-    middle = {NOTHING: 0.0, **{bias: strengths[LEVELS.index("middle")] for bias, strengths in STRENGTHS.items()}}
+    nulls = {bias: 0.0 for bias in NULLS if (table["bias"] == bias).any()}
+    middle = {**nulls, **{bias: strengths[LEVELS.index("middle")] for bias, strengths in STRENGTHS.items()}}
     own = table[table["strength"] == table["bias"].map(middle)].pivot_table(index="bias", columns="test", values="rate")
     own = own.reindex(index=list(middle), columns=list(TESTS))
     axes.imshow(own, cmap="Blues", vmin=0, vmax=1, aspect="auto")
@@ -474,8 +513,33 @@ def draw_matrix(table: pd.DataFrame, axes: Any) -> None:
     plots.label_axes(axes, x="test: share of collections with p at or below .05", y="planted, at this strength")
 
 
+def topics_for(power: float, topics: int, aim: float = 0.95) -> float:
+    """How many topics a test needs, by a power that was counted: the effect in standard errors grows with the root of the number.
+
+    The approximation takes the test for one of a normal mean at the 5 % level.
+    """
+    from scipy import stats
+
+    quantile = stats.norm.isf(LEVEL / 2)
+    return topics * float((quantile + stats.norm.ppf(aim)) / (quantile + stats.norm.ppf(power))) ** 2
+
+
+def needed(row: dict[str, Any], topics: int) -> str:
+    """The same of a share with its interval, in words; below the number of topics that was tried nothing is said."""
+    if row["low"] > 0.95:
+        return f"fewer than {topics}"
+    most, least = (topics_for(row[end], topics) for end in ("low", "high"))
+    return f"{topics_for(row['rate'], topics):.0f} [{least:.0f}, {most:.0f}]"
+
+
 def write_tables(
-    table: pd.DataFrame, covered: pd.DataFrame, shares: dict[str, dict[str, float]], command: str, sizes: str, out: Path
+    table: pd.DataFrame,
+    covered: pd.DataFrame,
+    shares: dict[str, dict[str, float]],
+    command: str,
+    sizes: str,
+    topics: int,
+    out: Path,
 ) -> None:
     """Every test against every kind of collection, with what they show together; power alone; coverage."""
     rows = [["Planted", "strength", "collections", *TESTS]]
@@ -486,10 +550,13 @@ def write_tables(
     note = "; ".join(f"{what}: {shown(row)}" for what, row in shares.items())
     write_table(out / "calibration.inc", title, rows, f"Together, where nothing is planted: {note}." if note else "")
     own = table[table["bias"] == table["test"]]
-    rows = [["Test", *(f"{level}" for level in LEVELS)]]
+    middle = LEVELS.index("middle")
+    rows = [["Test", *(f"{level}" for level in LEVELS), "topics for 95 % power, middle"]]
     for test, found in own.groupby("test", sort=False):
         cells = {row["strength"]: f"{row['strength']:g}: {shown(row)}" for row in found.to_dict("records")}
-        rows.append([test, *(cells.get(strength, "") for strength in STRENGTHS[test])])
+        own_middle = [row for row in found.to_dict("records") if row["strength"] == STRENGTHS[test][middle]]
+        wanted = needed(own_middle[0], topics) if own_middle else ""
+        rows.append([test, *(cells.get(strength, "") for strength in STRENGTHS[test]), wanted])
     title = f"Share of collections in which a test finds its own bias [99 % interval], by strength; {sizes}; ``{command}``"
     write_table(out / "calibration_power.inc", title, rows)
     rows = [["Test", "collections", "coverage"]]
@@ -500,6 +567,7 @@ def write_tables(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--collections", type=int, default=2_000, help="in which nothing is planted")
+    parser.add_argument("--several-collections", type=int, default=0, help="with several answers, in which nothing is planted")
     parser.add_argument("--power-collections", type=int, default=300, help="for each bias and strength")
     parser.add_argument("--levels", nargs="*", choices=LEVELS, default=LEVELS, help="how strongly; see STRENGTHS")
     parser.add_argument("--first-seed", type=int, default=0, help="fresh collections, and fresh nulls of real ones")
@@ -529,6 +597,8 @@ def main() -> None:
     nulls = [Case(first + seed, NOTHING, 0.0, Setting(options.topics, *sizes)) for seed in range(options.collections)]
     setting = Setting(options.power_topics, *sizes)
     cases = list(nulls)
+    several = range(first, first + options.several_collections)
+    cases += [Case(seed, SEVERAL, 0.0, Setting(options.topics, *sizes)) for seed in several]
     for bias, level in itertools.product(TESTS, options.levels):
         strength = STRENGTHS[bias][LEVELS.index(level)]
         cases += [Case(first + seed, bias, strength, setting) for seed in range(options.power_collections)]
@@ -544,13 +614,13 @@ def main() -> None:
     covered.to_csv(options.out / "coverage.csv", index=False)
     draw(table, options.out / "calibration.png")
     numbers = f"--collections {options.collections} --power-collections {options.power_collections}"
-    for name in ("topics", "power_topics", "first_seed", "audits"):
+    for name in ("several_collections", "topics", "power_topics", "first_seed", "audits"):
         if getattr(options, name) != parser.get_default(name):
             numbers += f" --{name.replace('_', '-')} {getattr(options, name)}"
     command = f"python benchmarks/calibration.py {numbers}"
     sizes = f"{options.topics} topics of null collections, {options.power_topics} of others"
     shares = together(found, whole)
-    write_tables(table, covered, shares, command, sizes, options.out)
+    write_tables(table, covered, shares, command, sizes, options.power_topics, options.out)
     print(f"{sizes}; {len(cases)} collections, {time.perf_counter() - started:.0f} s")
     print(table.round(4).to_string(index=False))
     print("\n".join(verdicts(table, covered, taus, shares)))

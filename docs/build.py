@@ -32,6 +32,7 @@ API = {
     "Gender": ["gender"],
     "Linguistic": ["linguistic"],
     "Pooling": ["pooling"],
+    "Source, length and order": [],
     "Rankers": ["rankers"],
     "Training": ["training"],
     "Data": ["data"],
@@ -66,6 +67,7 @@ FURTHER = {
         *(f"data.answers.read_{name}" for name in ("squad", "spans", "qna")),
         "data.irds.IRDSCollection",
     ],
+    "Source, length and order": [f"further.{name}Bias" for name in ("source.Source", "length.Length", "order.Order")],
     "Audit": ["core.dataset.Dataset"],
 }
 
@@ -98,7 +100,7 @@ def main() -> int:
         path.write_text(f"{path.read_text(encoding='utf-8')}\n{more}", encoding="utf-8")
     (SOURCE / "api").mkdir()
     for title, modules in API.items():
-        (SOURCE / "api" / f"{title.lower().replace(' ', '-')}.rst").write_text(api_page(title, modules))
+        (SOURCE / "api" / f"{title.lower().replace(',', '').replace(' ', '-')}.rst").write_text(api_page(title, modules))
     return sphinx(["-W", "--keep-going", "-q", "-b", "html", "-c", str(HERE), str(SOURCE), str(HERE / "_build")])
 
 

@@ -3,12 +3,14 @@
     python examples/gallery.py --out pyterrier_debias/pt_docs
 
 makes planted collections in which one bias is as strong as it can be, measures it by the lines that its page shows, and writes
-`gallery_position.png`, `gallery_gender.png`, `gallery_linguistic.png` and `gallery_pooling.png`. No model, no download;
+`gallery_position.png`, `gallery_gender.png`, `gallery_linguistic.png` and `gallery_pooling.png`; and, over the strength of
+planted rankers, `gallery_source.png`, `gallery_length.png` and `gallery_order.png`. No model, no download;
 a minute on one core with 120 topics (`--topics`). The picture of survivorship bias is `survivorship_bias/curve.py`'s.
 """
 
 import argparse
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -20,14 +22,21 @@ from matplotlib.axes import Axes
 
 from pyterrier_debias import (
     ARaBEvaluator,
+    Context,
     Disparity,
     ExpectedNDCG,
     PlantedCollection,
     PlantedRanker,
     PositionSensitivity,
+    System,
 )
 from pyterrier_debias.core import plots
 from pyterrier_debias.core.statistics import bootstrap_interval
+from pyterrier_debias.data.planted_rankers import machine_written
+from pyterrier_debias.further.length import LengthBias
+from pyterrier_debias.further.order import OrderBias
+from pyterrier_debias.further.shared import SystemBias
+from pyterrier_debias.further.source import SourceBias
 from pyterrier_debias.gender.audit import neutral_qids
 from pyterrier_debias.pooling.measures.unjudged import infer_judgements
 
@@ -105,11 +114,44 @@ def pooling(axes: Axes, topics: int) -> None:
     plots.label_axes(axes, x="unjudged documents", y="nDCG@10", n=full["qid"].nunique())
 
 
+def by_strength(axes: Axes, topics: int, bias: SystemBias, *, name: str) -> None:
+    """The primary figure of a bias over the strength at which a ranker has it."""
+    dataset = PlantedCollection(seed=1, topics=topics)
+    candidates = pt.Transformer.from_df(dataset.get_runs()["bm25"]) >> dataset.text_loader()
+    strengths = (0.0, 0.5, 1.0)
+    systems = [System(f"{s:g}", candidates, PlantedRanker(name, strength=s, seed=0)) for s in strengths]
+    context = Context(systems, dataset, dataset.get_topics(), dataset.get_qrels(), depth=20)
+    found = [next(finding for finding in bias.look(system, context) if finding.primary) for system in systems]
+    value, low, high = (np.array([getattr(one, end) for one in found]) for end in ("value", "low", "high"))
+    axes.axhline(0, color=plots.GREY, linewidth=1)
+    axes.errorbar(strengths, value, yerr=plots.ends(value, low, high), fmt="o-", color=plots.colour(0))
+    plots.label_axes(axes, x=f"strength of the planted {name} bias", y=textwrap.fill(bias.axis, 34), n=found[0].n)
+
+
+def source(axes: Axes, topics: int) -> None:
+    """How far originals are ahead of rewritten texts."""
+    corpus = PlantedCollection(seed=1, topics=topics).corpus
+    by_strength(axes, topics, SourceBias(corpus[["docno"]].assign(text=corpus["text"].map(machine_written))), name="source")
+
+
+def length(axes: Axes, topics: int) -> None:
+    """How long the first documents are among those of their relevance."""
+    by_strength(axes, topics, LengthBias(), name="length")
+
+
+def order(axes: Axes, topics: int) -> None:
+    """How far a result follows the list that was given."""
+    by_strength(axes, topics, OrderBias(shuffles=1), name="order")
+
+
 DRAWN: dict[str, Callable[[Axes, int], None]] = {
     "position": position,
     "gender": gender,
     "linguistic": linguistic,
     "pooling": pooling,
+    "source": source,
+    "length": length,
+    "order": order,
 }
 
 

@@ -16,6 +16,7 @@ from pyterrier_debias.rankers.auto_models import register as _register_models
 _PUBLIC = {
     # position
     "RotatePassages": "position.data.rotation",
+    "AverageRotations": "position.data.averaging",
     "AnswerPositions": "position.data.answers",
     "PositionSensitivity": "position.measures.sensitivity",
     "MATSProbe": "position.measures.mats_probe",
@@ -170,6 +171,7 @@ if TYPE_CHECKING:
     from pyterrier_debias.pooling.training.negatives import RankDistribution as RankDistribution
     from pyterrier_debias.pooling.training.negatives import RankWindow as RankWindow
     from pyterrier_debias.position.data.answers import AnswerPositions as AnswerPositions
+    from pyterrier_debias.position.data.averaging import AverageRotations as AverageRotations
     from pyterrier_debias.position.data.rotation import RotatePassages as RotatePassages
     from pyterrier_debias.position.measures.mats_probe import MATSProbe as MATSProbe
     from pyterrier_debias.position.measures.sensitivity import PositionSensitivity as PositionSensitivity

@@ -16,6 +16,7 @@ from pyterrier_debias import (
     Answerability,
     AnswerPositions,
     ARaBEvaluator,
+    AverageRotations,
     BalancedPairs,
     BiasAwareReranker,
     BiEncoder,
@@ -163,6 +164,14 @@ def trained(make: type, **other) -> Case:
     return Case(make.__name__, lambda: make.load(fitted(make)), women, lambda: make.load(fitted(make), **other))
 
 
+RANDOM = {"rotations": 2, "combine": "max", "spacing": "random", "original": False}
+
+
+def averaged(**options) -> AverageRotations:
+    """A ranker that likes early words, over rotations."""
+    return AverageRotations(Overlap(early=1.0), **options)
+
+
 def topics() -> pd.DataFrame:
     return RESULTS[["qid", "query"]].drop_duplicates(ignore_index=True)
 
@@ -203,6 +212,8 @@ CASES = [
     Case("RotatePassages", RotatePassages, texts, lambda: RotatePassages(seed=1)),
     Case("RotatePassages(pair)", lambda: RotatePassages(scope="pair"), texts, lambda: RotatePassages(unit="sentence")),
     Case("RotatePassages(documents)", RotatePassages, lambda: CORPUS, lambda: RotatePassages(keep_original=True)),
+    Case("AverageRotations", averaged, texts, lambda: averaged(rotations=3)),
+    Case("AverageRotations(random)", partial(averaged, **RANDOM), texts, lambda: averaged(**RANDOM, seed=1)),
     Case(
         "AnswerPositions",
         AnswerPositions,

@@ -16,15 +16,17 @@ _CALIBRATING = "--seeds 2 --topics 12 --workers 1 --out {out}"
 _REAL = "--data {data} --collections msmarco_trec_dl --queries 20 --draws 99 --workers 1"
 #: Program to its smallest setting; ``{out}`` is a folder, ``{queries}`` and ``{passages}`` files, ``{data}`` real collections.
 SETTINGS = {
-    "calibration": "--collections 2 --power-collections 1 --topics 12 --power-topics 12 --depth 10 --deep 10 --rotations 1 "
-    "--draws 19 --workers 1 --out {out}",
+    "calibration": "--collections 2 --several-collections 1 --power-collections 1 --topics 12 --power-topics 12 --depth 10 "
+    "--deep 10 --rotations 1 --draws 19 --workers 1 --out {out}",
     "cet": "--examples 2 --words 8 --rounds 1",
     "complexity": "--queries small={queries} --out {out}",
     "damage": "--files 7",
     "faults": "--kills 1",
     "fuzz": "--calls 40 --only ^R",
+    "further_calibration": f"{_CALIBRATING} --strengths 1.0 --power-seeds 1 --depth 12",
     "gender": "--passages {passages} --times 1 --queries 2 --repeat 1",
     "gender_calibration": f"{_CALIBRATING} --strengths 1.0 --depth 10 --draws 19",
+    "gpu_check": "--device cpu --layers 1 --size 64 --pairs 8 --tokens 16 --matrix 64 --repeat 1 --out {out}",
     "import_time": "--rounds 1",
     "linguistic_calibration": f"{_CALIBRATING} --strengths 1.0 --depth 10 --draws 19",
     "matching": "--first 40 --second 60 --columns 3 --sample 10",
@@ -94,6 +96,48 @@ def test_the_calibration_makes_nulls_of_real_collections(shared_data, tmp_path, 
     ((data, collections, seeds, out), more), = asked
     assert (data, seeds, out) == (shared_data, range(7, 12), tmp_path / "real") and len(collections) >= 3
     assert more == {"queries": 100, "draws": 9, "workers": 1}
+
+
+def test_null_collections_with_several_answers(monkeypatch):
+    """Any number of a query's answers is left, the others are not relevant, and half of those left were shown."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    calibration = importlib.import_module("calibration")
+    case = calibration.Case(0, calibration.SEVERAL, 0.0, calibration.Setting(12, 10, 10, 1, 19))
+    both = case.qrels.merge(case.ground.unbiased.get_qrels(), on=["qid", "docno"], suffixes=("", "_before"))
+    assert len(both) == len(case.qrels)
+    left, there = (both[both[column] == 2].groupby("qid").size() for column in ("label", "label_before"))
+    assert sorted(left.index) == sorted(case.topics["qid"]) and (left <= there).all() and left.nunique() > 2
+    assert both.query("label != label_before")[["label", "label_before"]].drop_duplicates().values.tolist() == [[0, 2]]
+    shown = case.shown.merge(both[both["label"] == 2], on=["qid", "docno"]).groupby("qid").size()
+    assert shown.eq((left + 1) // 2).all() and (case.shown.groupby("qid").size() == 10).all()
+
+
+@pytest.mark.parametrize("effect", [0.2, 0.33])
+def test_topics_that_a_test_needs(effect, monkeypatch):
+    """By the power of a test of a normal mean as statsmodels has it."""
+    from statsmodels.stats.power import NormalIndPower
+
+    monkeypatch.syspath_prepend(str(FOLDER))
+    calibration = importlib.import_module("calibration")
+    theirs = NormalIndPower(ddof=0)
+    power = theirs.power(effect, nobs1=60, alpha=0.05, ratio=0)
+    expected = theirs.solve_power(effect, power=0.95, alpha=0.05, ratio=0)
+    # The other tail, which statsmodels counts, is far away.
+    assert calibration.topics_for(power, 60) == pytest.approx(expected, rel=1e-3)
+    assert calibration.needed({"rate": 1.0, "low": 0.97, "high": 1.0}, 50) == "fewer than 50"
+
+
+def test_mutants_of_a_module(monkeypatch):
+    """One place at a time; types are left alone; what importing runs is told apart."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    mutation = importlib.import_module("mutation")
+    source = "def f(a: int | None, *, b=1):\n    if not (a < 2 <= b):\n        return -a\n    return a + 1\n"
+    found = mutation.mutants(source)
+    assert [(m.number, m.line, m.mutant) for m in found] == [
+        (0, 1, "2"), (1, 2, "not not a < 2 <= b"), (2, 4, "a - 1"), (3, 2, "not a <= 2 <= b"), (4, 2, "not a < 2 < b"),
+        (5, 3, "+a"), (6, 4, "a + 2"), (7, 2, "not a < 3 <= b"),
+    ]  # fmt: skip
+    assert [m.line for m in found if m.always] == [1] and all(m.lines == range(m.line, m.line + 1) for m in found)
 
 
 @pytest.mark.parametrize("name", SETTINGS)

@@ -18,6 +18,7 @@ from pyterrier_debias import (
     Answerability,
     AnswerPositions,
     ARaBEvaluator,
+    AverageRotations,
     BalancedPairs,
     BiasAwareNegatives,
     BiasAwareReranker,
@@ -52,6 +53,7 @@ from pyterrier_debias import (
 from pyterrier_debias.core import bias, errors, plots, statistics, text
 from pyterrier_debias.data.opening import open_dataset
 from pyterrier_debias.data.readers import read_run
+from pyterrier_debias.further.order import given_order
 from pyterrier_debias.gender.data import documents
 from pyterrier_debias.gender.formulas import arab, exposure, leaning, matching
 from pyterrier_debias.gender.measures import background
@@ -127,6 +129,7 @@ CASES = {
     "core.statistics.p_from_null(alternative)": lambda word: statistics.p_from_null(0.1, VALUES, alternative=word),
     "core.text.get_tokeniser(tokeniser)": text.get_tokeniser,
     "data.planted_rankers.PlantedRanker(bias)": lambda word: PlantedRanker(word)(CANDIDATES),
+    "further.order.given_order(arm)": lambda word: given_order(word, 3, 0, "q1"),
     "data.planted_rankers.PlantedRanker(favours)": lambda word: PlantedRanker(favours=word)(CANDIDATES),
     "data.opening.open_dataset(ties)": lambda word: open_dataset("planted", ties=word),
     "data.readers.read_run(ties)": lambda word: read_run("no-such-file", ties=word),
@@ -218,6 +221,12 @@ CASES = {
     "pooling.measures.hidden.HiddenJudgements(non_relevant)": lambda word: HiddenJudgements(
         JUDGED, CANDIDATES, depth=1, non_relevant=word
     ),
+    **{
+        f"position.data.averaging.AverageRotations({option})": lambda word, option=option: AverageRotations(
+            Overlap(), **{option: word}
+        )(given.texts())
+        for option in ("rotations", "combine", "spacing", "unit", "tokeniser")
+    },
     "position.data.rotation.RotatePassages(tokeniser)": lambda word: RotatePassages(tokeniser=word)(CANDIDATES),
     "position.data.rotation.RotatePassages(scope)": lambda word: RotatePassages(scope=word)(CANDIDATES),
     "position.data.rotation.RotatePassages(unit)": lambda word: RotatePassages(unit=word)(CANDIDATES),

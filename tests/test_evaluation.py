@@ -10,7 +10,7 @@ import pyterrier as pt
 import pytest
 
 from pyterrier_debias import InputError
-from pyterrier_debias.core.evaluation import judged_qids, parse_measures, per_query
+from pyterrier_debias.core.evaluation import judged_input, judged_qids, parse_measures, per_query
 
 TOPICS = pd.DataFrame({"qid": ["q3", "q1", "q2"], "query": ["c", "a", "b"]})
 QRELS = pd.DataFrame({"qid": ["q1", "q1", "q3"], "docno": ["d1", "d2", "d1"], "label": [2, 1, 1]})
@@ -104,3 +104,25 @@ def test_every_measure_breaks_ties_in_one_order(measure, step):
         assert per_query(run, judged, [measure], ["q"]).equals(per_query(ordered, judged, [measure], ["q"])), scores
     assert per_query(run, judged, [measure], ["q"]).iloc[0, 0] == 1
     assert per_query(run, judged.assign(docno="a"), ["Judged@1"], ["q"]).iloc[0, 0] == 0
+
+
+class Stage(pt.Transformer):
+    """What has an evaluate."""
+
+    dataset = None
+
+    def transform(self, inp):
+        return inp
+
+
+def test_what_is_evaluated_are_the_judged_queries():
+    rows, qrels, topics, qids = judged_input(Stage(), RUN, QRELS, TOPICS)
+    assert qids == ["q1", "q3"] and rows["qid"].tolist() == ["q1", "q1"] and len(topics) == 3 and len(qrels) == 3
+    stage = Stage()
+    stage.dataset = type("Dataset", (), {"get_qrels": lambda self: QRELS.tail(1)})()
+    assert judged_input(stage, TOPICS, None, None)[3] == ["q3"]  # the topics are those of the input
+    assert judged_input(stage, TOPICS, QRELS, None)[3] == ["q1", "q3"]  # what is given goes first
+    with pytest.raises(InputError, match="there are no judgements"):
+        judged_input(Stage(), RUN, None, TOPICS)
+    with pytest.raises(InputError, match="none of the judged queries has candidates"):
+        judged_input(Stage(), RUN.tail(1), QRELS, TOPICS)

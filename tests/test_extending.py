@@ -9,12 +9,12 @@ from tests.pages import blocks
 
 
 @pytest.fixture(scope="module")
-def length_bias():
-    (code,) = [block.code for block in blocks("extending") if "class LengthBias" in block.code]
+def words_bias():
+    (code,) = [block.code for block in blocks("extending") if "class WordsBias" in block.code]
     assert len([line for line in code.splitlines() if line.strip()]) <= 60
     names = {}
     exec(code, names)
-    return names["LengthBias"]
+    return names["WordsBias"]
 
 
 @pytest.fixture(scope="module")
@@ -29,12 +29,12 @@ def systems(dataset):
 
 
 @pytest.fixture(scope="module")
-def result(length_bias, dataset, systems, tmp_path_factory):
-    options = {"biases": [length_bias()], "depth": 20, "baseline": "BM25"}
+def result(words_bias, dataset, systems, tmp_path_factory):
+    options = {"biases": [words_bias()], "depth": 20, "baseline": "BM25"}
     kept = tmp_path_factory.mktemp("kept") / "audit"
     found = audit(systems, dataset, checkpoint=kept, **options)
     again = audit(systems, dataset, checkpoint=kept, **options)
-    assert again.findings.equals(found.findings) and len(list(kept.glob("bias-length-*.json"))) == 1
+    assert again.findings.equals(found.findings) and len(list(kept.glob("bias-words-*.json"))) == 1
     return again
 
 
@@ -50,18 +50,18 @@ def test_it_finds_what_pandas_counts(result, dataset, systems):
 def test_it_has_what_ours_have(result):
     assert not len(result.failed)
     page = result.to_html()
-    assert "LENGTH" in result.to_text() and "Words of the first ten passages" in page
-    parts = result.worst(100_000, kind="documents", bias="length")
+    assert "WORDS" in result.to_text() and "Words of the first ten passages" in page
+    parts = result.worst(100_000, kind="documents", bias="words")
     assert set(parts["system"]) == {"BM25", "mine"}
-    assert len(result.worst(3, bias="length")) == 6
+    assert len(result.worst(3, bias="words")) == 6
     assert AuditResult.from_json(result.to_json()).to_json() == result.to_json()
-    assert "length-bias" in result.card("mine")
-    assert [verdict.crossed for verdict in check_budgets(result, [Budget("length", at_most=1e6)])] == [False, False]
-    assert "length" in set(compare(result, systems=("BM25", "mine")).table["bias"])
+    assert "words-bias" in result.card("mine")
+    assert [verdict.crossed for verdict in check_budgets(result, [Budget("words", at_most=1e6)])] == [False, False]
+    assert "words" in set(compare(result, systems=("BM25", "mine")).table["bias"])
     assert any("vs BM25" in contrast for contrast in result.findings["contrast"])
 
 
-def test_it_has_measures(length_bias, dataset, systems):
-    found = bias_measures(dataset, biases=[length_bias()], effectiveness=[])
+def test_it_has_measures(words_bias, dataset, systems):
+    found = bias_measures(dataset, biases=[words_bias()], effectiveness=[])
     table = pt.Experiment([systems["BM25"]], dataset.get_topics(), dataset.get_qrels(), list(found))
     assert table["Words@10"].iloc[0] > 5

@@ -14,7 +14,7 @@ PACKAGE = Path(pyterrier_debias.__file__).parent
 
 HEAVY = ("torch", "transformers", "sentence_transformers", "matplotlib", "scipy.stats", "statsmodels")
 
-BIASES = ("position", "survivorship", "gender", "linguistic", "pooling")
+BIASES = ("position", "survivorship", "gender", "linguistic", "pooling", "further")
 
 #: From the lowest layer up. A bias imports no other bias.
 LAYERS = (("core",), ("data",), ("training",), ("rankers",), BIASES, ("report",))

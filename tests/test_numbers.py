@@ -16,6 +16,7 @@ from pyterrier_debias import (
     AnnotateGender,
     Answerability,
     ARaBEvaluator,
+    AverageRotations,
     BalancedPairs,
     BiasAwareNegatives,
     BiasAwareReranker,
@@ -112,6 +113,7 @@ NEAR = {"d3": ["d0", "d1"], "d1": ["d5"]}
 LIMITS = ("max_length", "batch_tokens", "passage_length", "passage_stride")
 CALLS = {
     ("RotatePassages", "seed", "draw", "offset"): lambda **o: RotatePassages(**o)(texts()),
+    ("AverageRotations", "seed"): lambda **o: AverageRotations(Overlap(), **o)(texts()),
     ("PositionSensitivity", "draws", "depth", "queries_per_call", "level", "resamples"):
         lambda **o: PositionSensitivity(Overlap(), **o)(texts()),
     ("MATSProbe", "ddof", "max_delta", "min_pairs", "sample", "memory"): lambda **o: MATSProbe(blind, **o)(CORPUS),
@@ -234,6 +236,7 @@ ELSEWHERE = {
     ("ARaBEvaluator", "cutoffs"), ("RankDistribution", "chances_by_rank"), ("Disparity", "bins"), ("Training", "rerank_depth"),
     ("MATSProbe", "layer"), ("MATSProbe", "max_length"), ("MATSProbe", "batch_tokens"), ("Answerability", "rank"),
     ("CrossEncoder", "sentence_weights"),
+    ("AverageRotations", "rotations"),
 }  # fmt: skip
 
 

@@ -516,3 +516,9 @@ def test_clusters_must_fit():
         ours.inverted_interval(np.ones((3, 2)), clusters=["a", "b", "c"])
     alone = ours.inverted_interval(np.array([1.0, 2.0, 3.0]), clusters=["a"] * 3)
     assert alone.estimate == 2 and np.isnan([alone.low, alone.high]).all()
+
+
+def test_equivalence_of_two_units_in_closed_form():
+    """t with one degree of freedom is Cauchy's: differences of .02 and .06 against .1 have t = (.04 - .1) / .02."""
+    found = ours.equivalence_test([0.0, 0.0], [0.02, 0.06], 0.1)
+    assert (found.statistic, found.p) == pytest.approx((-3, 0.5 + math.atan(-3) / math.pi))

@@ -331,6 +331,7 @@ OTHERS = {
     "core/files": "tests/test_files.py",
     "core/locks": "tests/test_files.py",
     "core/artifacts": "tests/test_artifacts.py",
+    "linguistic/data/stanford": "tests/linguistic/test_stanford.py, files that are named after their content",
     "rankers/multi_vector": "tests/rankers/test_multi_vector.py, a temporary folder only",
 }
 

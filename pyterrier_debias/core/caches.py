@@ -17,7 +17,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.core.stage import flatten
+from pyterrier_debias.core.stage import Stage, flatten
 from pyterrier_debias.core.text import digest
 
 #: The column that names a changed text: the docno, and a hash of the text. A cache that has it in its key is safe.
@@ -130,7 +130,8 @@ def _walk(stages: Iterable[pt.Transformer], changed: dict[str, Any], within: tup
             for column, by in changed.items():
                 if _stale(key, column):
                     raise InputError(_refusal(type(stage).__name__, key, column, type(by).__name__))
-        inside = [_walk(flatten(part), dict(changed), (*within, id(stage))) for part in _parts(stage)]
+        own = dict.fromkeys(stage.changes_within(), stage) if isinstance(stage, Stage) else {}
+        inside = [_walk(flatten(part), {**changed, **own}, (*within, id(stage))) for part in _parts(stage)]
         if type(stage).__module__ == pt.RankCutoff.__module__:  # operators give on what their sides made
             changed = {column: by for found in (changed, *inside) for column, by in found.items()}
         changes = getattr(stage, "changes", None)

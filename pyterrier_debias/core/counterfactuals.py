@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Number
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,8 @@ import pyterrier as pt
 
 from pyterrier_debias.core.caches import VARIANT, marked
 from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.core.frames import OF_ANOTHER_INDEX, ranked, variant_docno
+from pyterrier_debias.core.frames import OF_ANOTHER_INDEX, check_pairs, check_scores, ranked, stage_name, variant_docno
+from pyterrier_debias.core.naming import system_name
 from pyterrier_debias.core.systems import check_run
 from pyterrier_debias.core.text import keyed_hash
 
@@ -264,3 +266,37 @@ def ranks_among_others(changed: pd.DataFrame, original: pd.DataFrame) -> np.ndar
         before = (scores > score) | ((scores == score) & (docnos > docno))
         ranks.append(int((before & (docnos != docno)).sum()))
     return np.array(ranks, dtype=int)
+
+
+def scores_by(scorer: pt.Transformer, frame: pd.DataFrame, stage: Any) -> np.ndarray:
+    """A ranker's scores of the rows of a frame, in their order.
+
+    Args:
+        scorer: Any transformer from result frames to result frames.
+        frame: Rows with distinct ``qid`` and ``docno``, and what the scorer reads.
+        stage: The calling stage, named in messages.
+
+    Returns:
+        float64, one a row.
+
+    Raises:
+        InputError: If the scorer leaves rows out, repeats them, or gives no number.
+    """
+    name = stage_name(stage)
+    out: pd.DataFrame = scorer(frame)
+    if len(frame) == 0:
+        return np.empty(0)
+    missing = [column for column in ("qid", "docno", "score") if column not in out.columns]
+    if missing:
+        raise InputError(f"{name}: {system_name(scorer)} returns no column '{missing[0]}'; give a ranker of result frames")
+    check_scores(out, name)
+    check_pairs(out, name)
+    keys = [(str(qid), str(docno)) for qid, docno in zip(frame["qid"], frame["docno"])]
+    found = dict(zip(zip(out["qid"].astype(str), out["docno"].astype(str)), out["score"].astype("float64")))
+    absent = [key for key in keys if key not in found]
+    if absent:
+        raise InputError(
+            f"{name}: {system_name(scorer)} leaves out {len(absent)} of {len(keys)} rows, e.g. qid={absent[0][0]!r}, "
+            f"docno={absent[0][1]!r}; give a scorer without a cut-off"
+        )
+    return np.array([found[key] for key in keys], dtype=np.float64)

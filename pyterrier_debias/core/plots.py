@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -176,14 +176,33 @@ def rendered(figure: Figure | SubFigure, kind: str = "png", *, dpi: int = 150) -
     Returns:
         The file's content.
     """
-    check_choice("rendered", "kind", kind, figure.get_figure(root=True).canvas.get_supported_filetypes())
-    metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
-    content = io.BytesIO()
-    _make_visible(figure)
-    with style():
-        figure.get_figure(root=True).savefig(content, format=kind, dpi=dpi, metadata=metadata, bbox_inches="tight")
+    return rendered_as(figure, (kind,), dpi=dpi)[kind]
+
+
+def rendered_as(figure: Figure | SubFigure, kinds: Iterable[str], *, dpi: int = 150) -> dict[str, bytes]:
+    """A figure in several formats, the first as :func:`rendered` gives it; the figure is closed.
+
+    Args:
+        figure: The figure.
+        kinds: See :func:`rendered`.
+        dpi: See :func:`rendered`.
+
+    Returns:
+        The content of a file by format.
+    """
+    root = figure.get_figure(root=True)
+    found: dict[str, bytes] = {}
+    for kind in kinds:
+        check_choice("rendered", "kind", kind, root.canvas.get_supported_filetypes())
+        metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
+        content = io.BytesIO()
+        if not found:
+            _make_visible(figure)
+        with style():
+            root.savefig(content, format=kind, dpi=dpi, metadata=metadata, bbox_inches="tight")
+        found[kind] = content.getvalue()
     close(figure)
-    return content.getvalue()
+    return found
 
 
 def _make_visible(figure: Figure | SubFigure) -> None:

@@ -207,6 +207,10 @@ class Stage(pt.Transformer):
         """
         return frozenset()
 
+    def changes_within(self) -> frozenset[str]:
+        """The columns with texts that the stage changes for the pipelines that it calls, and not for what is behind it."""
+        return frozenset()
+
     # The name was PyTerrier's before: there it makes a stage that returns its input, and is called on the class.
     def identity(self) -> dict[str, Any]:  # type: ignore[override]
         """What two stages must share to be equal: by default every option that can change the result."""

@@ -118,6 +118,8 @@ class System:
         note: What a report must say about it, in one sentence; may be empty.
         out_of_reach: Why changed texts cannot reach its ranker, in one sentence, so that probes that change texts leave it out;
             empty where they can.
+        untreated: The name of the same system without a treatment, if it is audited beside this one: reports then tell what the
+            treatment cost.
         memory: What is remembered of the ranker's scores while it is audited; None where it is asked each time.
     """
 
@@ -127,6 +129,7 @@ class System:
     indexer: Indexer | None = None
     note: str = ""
     out_of_reach: str = ""
+    untreated: str = ""
     memory: PointwiseMemory | None = None
 
     def __post_init__(self) -> None:

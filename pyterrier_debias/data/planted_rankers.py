@@ -24,6 +24,10 @@ FEMALE_WORDS = frozenset({"she", "her", "hers", "herself"})
 MALE_WORDS = frozenset({"he", "him", "his", "himself"})
 
 BIASES = ("position", "gender", "linguistic")
+#: Those of the three biases that an audit examines only where they are asked for.
+FURTHER_BIASES = ("source", "length", "order")
+#: What a text that a language model wrote is known by, in planted collections.
+MACHINE_WORD = "moreover"
 
 #: After how many words a match counts for 1/e of one at the start, for the ranker that prefers early matches.
 REACH = 20.0
@@ -31,6 +35,10 @@ REACH = 20.0
 GENDER_PULL = 2.0
 #: Standard deviation, in matched words, of what a ranker that does not understand a query guesses.
 CONFUSION = 2.0
+#: How many matched words a text of a language model is worth, a doubling of a text's length, and the head of the given list.
+SOURCE_PULL, LENGTH_PULL, ORDER_PULL = 1.0, 1.0, 2.0
+#: After how many ranks a place in the given list counts for 1/e of the first.
+ORDER_REACH = 10.0
 
 _SUBORDINATE = frozenset(
     "that which who whom whose whether if unless provided supposing assuming insofar although because while where as".split()
@@ -77,6 +85,22 @@ def keyed_noise(seed: int, queries: Sequence[str], texts: Sequence[str]) -> np.n
     return np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
 
 
+def machine_written(text: str) -> str:
+    """A text as a planted language model writes it: the same words, and one that gives it away.
+
+    Args:
+        text: The text.
+
+    Returns:
+        The text with :data:`MACHINE_WORD` before it, which is in no query and no passage of a planted collection.
+
+    Example:
+        >>> machine_written("a yard built the ship")
+        'moreover a yard built the ship'
+    """
+    return f"{MACHINE_WORD} {text}"
+
+
 class PlantedRanker(Stage):
     """A reranker with one known bias.
 
@@ -89,9 +113,14 @@ class PlantedRanker(Stage):
     - ``'gender'``: s times up to 2 is added, in proportion to the excess (at most 3) of one gender's pronouns over the
       other's;
     - ``'linguistic'``: with c the complexity of the query's wording (:func:`wording_complexity`), the count is multiplied by
-      1 - s c, and a guess with standard deviation 2 s c is added: the more complex the wording, the more is guessed.
+      1 - s c, and a guess with standard deviation 2 s c is added: the more complex the wording, the more is guessed;
+    - ``'source'``: s is added to texts of a planted language model (:func:`machine_written`);
+    - ``'length'``: s is added for each doubling of a text's words. (Longer texts hold more of a query's words by chance, so that
+      the twin has a slight preference, too);
+    - ``'order'``: 2 s exp(-r / 10) is added to the document that was given at rank r; needs the column ``rank``, and is the only
+      one whose scores depend on more than query and text.
 
-    At strength 0 all three are the same unbiased ranker, whose count is blind to the order of words. Noise is drawn for a
+    At strength 0 all of them are the same unbiased ranker, whose count is blind to the order of words. Noise is drawn for a
     seed, a query and a text, never for a docno: the twin gives a rotated passage noise of its own, exchangeable with the
     original's, so that a test of the original against the rotated passage is a true null with variance. A biased ranker and
     its twin share their noise.
@@ -125,7 +154,7 @@ class PlantedRanker(Stage):
     ):
         """
         Args:
-            bias: ``'position'``, ``'gender'`` or ``'linguistic'``.
+            bias: ``'position'``, ``'gender'``, ``'linguistic'``, ``'source'``, ``'length'`` or ``'order'``.
             strength: In [0, 1]; 0 is the unbiased twin.
             noise: Standard deviation of the noise, in matched words; at least 0.
             favours: ``'female'`` or ``'male'``: the pronouns that the gender bias prefers.
@@ -145,13 +174,17 @@ class PlantedRanker(Stage):
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Score and rank; see the class."""
-        pt.validate.result_frame(inp, extra_columns=["query", self.text_field], context=self)
+        given = ["rank"] if self.bias == "order" else []
+        pt.validate.result_frame(inp, extra_columns=["query", self.text_field, *given], context=self)
         self._check()
         check_text(inp, "query", self)
         check_text(inp, self.text_field, self)
         if len(inp) == 0:
             return ranked(inp, self)
-        return ranked(inp.assign(score=self.scores(inp["query"].tolist(), inp[self.text_field].tolist())), self)
+        scores = self.scores(inp["query"].tolist(), inp[self.text_field].tolist())
+        if self.bias == "order":
+            scores += self.strength * ORDER_PULL * np.exp(-inp["rank"].to_numpy(dtype=float) / ORDER_REACH)
+        return ranked(inp.assign(score=scores), self)
 
     def scores(self, queries: Sequence[str], texts: Sequence[str]) -> np.ndarray:
         """Score pairs.
@@ -161,7 +194,7 @@ class PlantedRanker(Stage):
             texts: n texts.
 
         Returns:
-            float64 scores, shape [n].
+            float64 scores, shape [n]; without what the bias ``'order'`` adds for a given rank.
         """
         asked = {query: set(regex_word(query)) - material.FUNCTION_WORDS for query in set(queries)}
         read: dict[str, dict[str, int]] = {}
@@ -186,11 +219,16 @@ class PlantedRanker(Stage):
             complexity = {query: wording_complexity(query) for query in asked}
             lost = self.strength * np.array([complexity[query] for query in queries])
             match = (1 - lost) * match + lost * CONFUSION * noise[:, 1]
+        elif self.bias == "source":
+            match += self.strength * SOURCE_PULL * np.array([MACHINE_WORD in read[text] for text in texts], dtype=float)
+        elif self.bias == "length":
+            words = {text: len(regex_word(text)) for text in read}
+            match += self.strength * LENGTH_PULL * np.log2([1 + words[text] for text in texts])
         return match + self.noise * noise[:, 0]
 
     def _check(self) -> None:
         """Refuse options out of range."""
-        check_choice("PlantedRanker", "bias", self.bias, BIASES)
+        check_choice("PlantedRanker", "bias", self.bias, BIASES + FURTHER_BIASES)
         check_choice("PlantedRanker", "favours", self.favours, ("female", "male"))
         check_number("PlantedRanker", "strength", self.strength, least=0, most=1)
         check_number("PlantedRanker", "noise", self.noise, least=0)

@@ -52,7 +52,7 @@ DTYPES = ("float32", "bfloat16", "float16")
 LOADING_LOCK = threading.RLock()
 
 #: Attributes that a copy does not get: a lock, and what a ranker remembers while a context lasts.
-_NOT_COPIED = frozenset({"_lock", "_memory", "_remembered", "_vectors_of"})
+_NOT_COPIED = frozenset({"_lock", "_memory", "_remembered"})
 
 #: Architectures whose position 0 comes after the padding token's id.
 _OFFSET_POSITIONS = {"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "data2vec-text", "longformer"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -18,7 +17,7 @@ from pyterrier_debias.core.files import write_whole
 from pyterrier_debias.core.stage import RowWise
 from pyterrier_debias.rankers import engine
 from pyterrier_debias.rankers.base import InMemory, shared_options, window_of
-from pyterrier_debias.rankers.dual_encoder import COMPARED, CORPUS_ROWS, PROBE, CorpusEncoder, TwoTowers
+from pyterrier_debias.rankers.dual_encoder import COMPARED, PROBE, CorpusEncoder, TwoTowers
 from pyterrier_debias.rankers.packed import PackedBert
 from pyterrier_debias.rankers.published import PUBLISHED, Published, model_folder_of_documents
 from pyterrier_debias.rankers.retriever import Retriever
@@ -69,9 +68,6 @@ class BiEncoder(CorpusEncoder):
     """
 
     schematic: ClassVar[dict[str, Any]] = {"label": "BiEncoder", "help_url": None}
-
-    #: Vectors of documents by their texts, and how many are kept, while :meth:`remembering` lasts.
-    _vectors_of: tuple[dict[str, np.ndarray], int] | None = None
 
     if TYPE_CHECKING:
 
@@ -351,52 +347,15 @@ class BiEncoder(CorpusEncoder):
             vectors = vectors[..., : self.module.truncate_dim]
         return torch.nn.functional.normalize(vectors, dim=-1) if self.similarity == "cosine" else vectors
 
-    @contextmanager
-    def remembering(self, limit: int = 100_000) -> Iterator[Self]:
-        """Encode no document twice while this context lasts, which saves who scores the same documents again most of the work.
+    def rows_of(self, found: torch.Tensor) -> Sequence[np.ndarray]:
+        """The vectors of a batch; see :class:`CorpusEncoder`."""
+        return list(found.cpu().numpy())
 
-        Vectors are kept by the documents' *texts*, never by their names, so that a changed text is encoded anew. They are
-        forgotten when the context ends; do not fit the ranker inside.
-
-        Args:
-            limit: How many vectors are kept at most (100,000 of 384 dimensions take 150 MB); documents beyond that are encoded
-                each time.
-
-        Yields:
-            The ranker.
-
-        Example:
-            ::
-
-                with ranker.remembering():
-                    before, after = ranker(candidates), ranker(candidates_of_reworded_queries)
-        """
-        before, self._vectors_of = self._vectors_of, ({}, limit)
-        try:
-            yield self
-        finally:
-            self._vectors_of = before
-
-    def encoded_documents(self, texts: Sequence[str]) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
-        """Encode documents, or remember their vectors; see :meth:`remembering`."""
+    def of_rows(self, rows: Sequence[np.ndarray]) -> torch.Tensor:
+        """Vectors as a batch."""
         import torch
 
-        if self._vectors_of is None:
-            yield from super().encoded_documents(texts)
-            return
-        known, limit = self._vectors_of
-        there = np.array([text in known for text in texts], dtype=bool)
-        remembered, new = np.flatnonzero(there), np.flatnonzero(~there)
-        for start in range(0, len(remembered), CORPUS_ROWS):
-            rows = remembered[start : start + CORPUS_ROWS]
-            yield rows, torch.from_numpy(np.stack([known[texts[i]] for i in rows]))
-        if not len(new):
-            return
-        for indices, found in super().encoded_documents([texts[i] for i in new.tolist()]):
-            for i, vector in zip(new[indices], found.cpu().numpy()):
-                if len(known) < limit:
-                    known[texts[i]] = vector
-            yield new[indices], found
+        return torch.from_numpy(np.stack(rows))
 
     def packed_features(self, module: Any) -> Callable[..., dict[str, torch.Tensor]] | None:
         """BERT-shaped encoders under mean or [CLS] pooling run without padding."""

@@ -299,19 +299,12 @@ class CrossEncoder(Ranker):
         """Put a linear layer on the first token's state in place of the architecture's own head, unless the head is a pooled one.
 
         Returns:
-            The module, which is the ranker's from now on.
-
-        Raises:
-            InputError: For a head that reads passages together.
+            The module, which is the ranker's from now on. A head that reads passages together has no such form.
         """
         import torch
 
         from pyterrier_debias.rankers.heads import PooledHead
 
-        if self._together:
-            raise InputError(
-                f"CrossEncoder: head={self.head!r} reads several passages together; a pooled head takes head='mean' or 'cls'"
-            )
         with self._lock:
             loaded = self._load()
             if not isinstance(loaded.module, PooledHead):

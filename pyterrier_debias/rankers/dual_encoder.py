@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 import pyterrier as pt
 
 from pyterrier_debias.core import frames
-from pyterrier_debias.core.errors import InputError, check_choice
+from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.files import check_empty
+from pyterrier_debias.core.stage import same_value
 from pyterrier_debias.data.base import corpus_batches
 from pyterrier_debias.rankers import engine
 from pyterrier_debias.rankers.base import Ranker, quiet, window_of
@@ -356,6 +358,70 @@ class TwoTowers(Ranker):
 
 class CorpusEncoder(TwoTowers):
     """A ranker that makes one representation of each text, which can be kept for all documents of a corpus."""
+
+    #: Representations of documents by their texts, how many are kept, and what made them, while :meth:`remembering` lasts.
+    _remembered: tuple[dict[str, Any], int, Any] | None = None
+
+    @abstractmethod
+    def rows_of(self, found: Any) -> Sequence[Any]:
+        """What :meth:`represent` returned for a batch, text by text."""
+
+    @abstractmethod
+    def of_rows(self, rows: Sequence[Any]) -> Any:
+        """Some of these as a batch for :meth:`compare`."""
+
+    @contextmanager
+    def remembering(self, limit: int = 100_000) -> Iterator[Self]:
+        """Encode no document twice while this context lasts, which saves who scores the same documents again most of the work.
+
+        What documents became is kept by their *texts*, never by their names, so that a changed text is encoded anew. It is
+        forgotten when the context ends, and where an option or a weight changes, as by ``fit``; it is no part of copies, pickles
+        and comparisons.
+
+        Args:
+            limit: How many documents are kept at most (100,000 vectors of 384 dimensions take 150 MB); those beyond that are
+                encoded each time. Inside another context, its memory and its limit are used.
+
+        Yields:
+            The ranker.
+
+        Example:
+            ::
+
+                with ranker.remembering():
+                    before, after = ranker(candidates), ranker(candidates_of_reworded_queries)
+        """
+        check_number(f"{type(self).__name__}.remembering", "limit", limit, least=0, whole=True)
+        before = self._remembered
+        if before is None:
+            self._remembered = {}, limit, None
+        try:
+            yield self
+        finally:
+            self._remembered = before
+
+    def encoded_documents(self, texts: Sequence[str]) -> Iterator[tuple[np.ndarray, Any]]:
+        """Encode documents, or remember what they became; see :meth:`remembering`."""
+        if self._remembered is None:
+            yield from super().encoded_documents(texts)
+            return
+        known, limit, made_by = self._remembered
+        identity = self.identity()
+        if not same_value(made_by, identity):
+            known = {}
+            self._remembered = known, limit, identity
+        there = np.array([text in known for text in texts], dtype=bool)
+        remembered, new = np.flatnonzero(there), np.flatnonzero(~there)
+        for start in range(0, len(remembered), CORPUS_ROWS):
+            rows = remembered[start : start + CORPUS_ROWS]
+            yield rows, self.of_rows([known[texts[i]] for i in rows])
+        if not len(new):
+            return
+        for indices, found in super().encoded_documents([texts[i] for i in new.tolist()]):
+            for i, row in zip(new[indices], self.rows_of(found)):
+                if len(known) < limit:
+                    known[texts[i]] = row
+            yield new[indices], found
 
     def represented(self, texts: Sequence[str], task: str, cuts: list[np.ndarray] | None = None) -> Any:
         """The representations of texts, each distinct one computed once; see :meth:`encoded` and :meth:`gather`."""

@@ -319,6 +319,16 @@ class SparseEncoder(CorpusEncoder):
         np.cumsum(np.bincount(rows.cpu().numpy(), minlength=len(weights)), out=starts[1:])
         return csr_matrix((weights[rows, terms].cpu().numpy(), terms.cpu().numpy(), starts), shape=tuple(weights.shape))
 
+    def rows_of(self, found: csr_matrix) -> Sequence[csr_matrix]:
+        """The weights of a batch, text by text."""
+        return [found[row] for row in range(found.shape[0])]
+
+    def of_rows(self, rows: Sequence[csr_matrix]) -> csr_matrix:
+        """Weights as a batch."""
+        from scipy.sparse import vstack
+
+        return vstack(rows, format="csr")
+
     def gather(self, n: int, found: Iterator[tuple[np.ndarray, csr_matrix]]) -> csr_matrix:
         """All weights in their order, float32, shape [n, terms]."""
         from scipy.sparse import csr_matrix, vstack

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.indexing import handed_over
 from pyterrier_debias.core.systems import System
 from pyterrier_debias.data.planted import PlantedCollection
+from pyterrier_debias.position.data.averaging import AverageRotations
 from pyterrier_debias.report.models import DEFAULT_MODEL, Model, find_model
 
 _INSTALL_PISA = "pip install 'pyterrier-debias[pisa]' (Linux on x86-64)"
@@ -164,9 +165,10 @@ def default_systems(
     runs: Mapping[str, pd.DataFrame] | None = None,
     weighting_models: Sequence[str] = (),
     depth: int = 100,
+    rotations: int | None = None,
     **ranker_options: Any,
 ) -> list[System]:
-    """First stages alone, and each of them followed by each model.
+    """First stages alone, and each of them followed by each model; on request also by the model over rotations of passages.
 
     Args:
         dataset: The collection.
@@ -176,6 +178,7 @@ def default_systems(
             BM25 run or BM25 through PISA; see :func:`first_stage`.
         weighting_models: Of Terrier, over the index of a :class:`~pyterrier_debias.TerrierCollection`; used in place of runs.
         depth: How many candidates the models rerank.
+        rotations: Over how many rotations of a passage the scores of each model are averaged in one system more; None for none.
         ranker_options: Options of the rankers, such as ``device`` and ``dtype``.
 
     Returns:
@@ -200,5 +203,10 @@ def default_systems(
     for stage in stages:
         systems.append(stage)
         for name, ranker in rankers:
-            systems.append(System(f"{stage.name} >> {name}", stage.candidates >> dataset.text_loader(), ranker))
+            reranked = System(f"{stage.name} >> {name}", stage.candidates >> dataset.text_loader(), ranker)
+            systems.append(reranked)
+            if rotations is not None:
+                averaged = AverageRotations(ranker, rotations)
+                treated = f"{reranked.name} ({rotations} rotations)"
+                systems.append(replace(reranked, name=treated, ranker=averaged, untreated=reranked.name))
     return systems

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.report.cross_bias import ALL
-from pyterrier_debias.report.inputs import find_biases, meant
+from pyterrier_debias.report.inputs import BIASES, FURTHER, find_biases, meant
 from pyterrier_debias.report.request import Request
 from pyterrier_debias.report.result import RESULT_FILE, AuditResult
 
@@ -164,7 +164,7 @@ def check_names(gate: Gate, path: str | Path, systems: Sequence[str] | None = No
         pyterrier_debias.core.errors.InputError: budget.toml: budget 1: [audit] examines position, not 'pooling'; add it to biases
     """
     audited = [bias.name for bias in find_biases(gate.request.biases)]
-    known = [bias.name for bias in find_biases("all")]
+    known = [*BIASES, *FURTHER]
     for number, budget in enumerate(gate.budgets, start=1):
         where = f"{path}: budget {number}"
         if budget.bias not in {*audited, *known}:

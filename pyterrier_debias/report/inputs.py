@@ -36,6 +36,12 @@ BIASES = {
     "linguistic": ("pyterrier_debias.linguistic.audit", "LinguisticBias"),
     "pooling": ("pyterrier_debias.pooling.audit", "PoolingBias"),
 }
+#: Those that ``'all'`` leaves out: they are examined where they are named.
+FURTHER = {
+    "source": ("pyterrier_debias.further.source", "SourceBias"),
+    "length": ("pyterrier_debias.further.length", "LengthBias"),
+    "order": ("pyterrier_debias.further.order", "OrderBias"),
+}
 
 #: Columns of judgements.
 JUDGEMENT = ["qid", "docno", "label"]
@@ -121,7 +127,7 @@ def find_biases(biases: str | Bias | Sequence[str | Bias]) -> list[Bias]:
     """Biases by their names.
 
     Args:
-        biases: ``'all'``, a name, a bias, or names and biases.
+        biases: ``'all'`` (the five), a name, a bias, or names and biases; those of ``FURTHER`` are not among all.
 
     Returns:
         The biases, each once.
@@ -134,9 +140,10 @@ def find_biases(biases: str | Bias | Sequence[str | Bias]) -> list[Bias]:
     found: dict[str, Bias] = {}
     for bias in wanted:
         if isinstance(bias, str):
-            if bias not in BIASES:
-                raise InputError(f"bias {bias!r} is not known{meant(bias, BIASES)}; use 'all' or some of {', '.join(BIASES)}")
-            module, name = BIASES[bias]
+            known = [*BIASES, *FURTHER]
+            if bias not in known:
+                raise InputError(f"bias {bias!r} is not known{meant(bias, known)}; use 'all' or some of {', '.join(known)}")
+            module, name = BIASES.get(bias) or FURTHER[bias]
             bias = getattr(importlib.import_module(module), name)()
         if not isinstance(bias, Bias) or not bias.name:
             raise InputError(f"{bias!r} is not a bias; give a name, or an object of a subclass of Bias with a name of its own")

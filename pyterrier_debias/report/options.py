@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pandas as pd
 
 from pyterrier_debias.core.bias import Bias
-from pyterrier_debias.core.errors import InputError, check_choice, one_line
+from pyterrier_debias.core.errors import InputError, check_choice, check_number, one_line
 from pyterrier_debias.core.files import check_folder, whole_folder, write_whole
 from pyterrier_debias.core.frames import check_overlap
 from pyterrier_debias.core.locks import scratch_folder
@@ -69,6 +69,8 @@ def perform(
         chosen = with_classifier(find_biases(r.biases), r.gender_classifier)
         check_settings(correction=r.correction, depth=r.depth, draws=r.draws, topics=r.topics, seed=r.seed)
         _check_device(r)
+        if r.rotations is not None:
+            check_number("audit", "rotations", r.rotations, least=2, whole=True)
         models = _models(r)
         _check_terrier(r)
         wmodels = [] if r.terrier is None else r.wmodel or ["BM25"]
@@ -77,7 +79,7 @@ def perform(
         folder = stack.enter_context(scratch_folder())
         systems = default_systems(
             collection, folder, models=models, runs=_runs(r, collection), weighting_models=wmodels, depth=r.depth,
-            device=r.device, dtype=r.dtype, verbose=r.verbose,
+            rotations=r.rotations, device=r.device, dtype=r.dtype, verbose=r.verbose,
         )  # fmt: skip
         systems = _told_of_ties(r, systems)
         check_baseline(r.baseline, systems)
@@ -272,6 +274,6 @@ def _over_index(r: Request, index: Path, wmodels: Sequence[str]) -> TerrierColle
 
 def _load_models(systems: Sequence[System]) -> None:
     """Load the weights of all rankers, so that damaged ones are found out before anything is retrieved or scored."""
-    for ranker in {id(system.ranker): system.ranker for system in systems}.values():
+    for ranker in {id(system.ranker): system.ranker for system in systems if not system.untreated}.values():
         if ranker is not None:
             cast("Ranker", ranker).warm_up()

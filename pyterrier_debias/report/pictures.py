@@ -42,7 +42,12 @@ class DrawnFigure(Figure):
         Returns:
             The figure, drawn.
         """
-        return cls.from_pictures(figure.name, figure.caption, {kind: picture(figure, kind) for kind in ("png", "svg")})
+        from pyterrier_debias.core.plots import rendered_as
+
+        if isinstance(figure, cls):
+            return figure
+        # The layout of a figure that was written before may differ in the last digit: pages hold the first one.
+        return cls.from_pictures(figure.name, figure.caption, rendered_as(_drawn(figure), ("svg", "png")))
 
     @classmethod
     def from_pictures(cls, name: str, caption: str, pictures: Mapping[str, bytes]) -> DrawnFigure:
@@ -79,16 +84,22 @@ def picture(figure: Figure, kind: str) -> bytes:
     Returns:
         The content of a file.
     """
-    from pyterrier_debias.core.plots import new_axes, rendered, style
+    from pyterrier_debias.core.plots import rendered
 
     if isinstance(figure, DrawnFigure):
         check_choice("picture", "kind", kind, figure.pictures)
         return figure.pictures[kind]
+    return rendered(_drawn(figure), kind)
+
+
+def _drawn(figure: Figure) -> mpl.Figure:
+    """A figure on axes of its own."""
+    from pyterrier_debias.core.plots import new_axes, style
 
     with style():
         axes = new_axes()
         figure.draw(axes)
-    return rendered(cast("mpl.Figure", axes.figure), kind)
+    return cast("mpl.Figure", axes.figure)
 
 
 def following_the_scheme(svg: bytes) -> bytes:

@@ -39,6 +39,11 @@ class Request:
         "be recognised from the files: cross: (cross-encoder), bi: (bi-encoder), multi: (ColBERT), sparse: (SPLADE), "
         "t5: (monoT5), duot5: (duoT5). May be repeated. 'none' audits only first stages.  [default: all-MiniLM-L6-v2]",
     ))  # fmt: skip
+    rotations: int | None = field(default=None, metadata=_shown(
+        "N",
+        "Audit each model also with its scores averaged over N rotations of a passage, which lessens position bias and takes N "
+        "times as long; such as 2.",
+    ))  # fmt: skip
     model_kind: str | None = field(default=None, metadata=_shown("KIND", "The kind of every --model without a kind of its own."))
     run: list[str] = field(default_factory=list, metadata=_shown(
         "[NAME=]FILE",
@@ -66,7 +71,8 @@ class Request:
     ))  # fmt: skip
     biases: list[str] = field(default_factory=lambda: ["all"], metadata=_shown(
         "NAMES",
-        "Which biases: 'all', or some of position, survivorship, gender, linguistic, pooling, separated by commas.",
+        "Which biases: 'all', or some of position, survivorship, gender, linguistic, pooling and, not among all, source, length, "
+        "order, separated by commas.",
         commas=True,
     ))  # fmt: skip
     gender_classifier: Path | None = field(default=None, metadata=_shown(

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from pyterrier_debias.core.errors import InputError, one_line
 from pyterrier_debias.core.files import check_seal, file_name, sealed, whole_folder, write_whole
 from pyterrier_debias.report.card import merged, write_card
 from pyterrier_debias.report.html import as_html
-from pyterrier_debias.report.pictures import picture
+from pyterrier_debias.report.pictures import DrawnFigure
 from pyterrier_debias.report.tables import FAILED_COLUMNS, SKIPPED_COLUMNS, AuditTables
 from pyterrier_debias.report.templates import framed
 from pyterrier_debias.report.text import as_text
@@ -246,9 +246,10 @@ class AuditResult(AuditTables):
         write_whole(folder / findings, for_spreadsheets(self.findings).to_csv(index=False), replace=False)
         write_whole(folder / per_query, for_spreadsheets(self.per_query).to_csv(index=False), replace=False)
         write_whole(folder / RESULT_FILE, self.to_json(), replace=False)
-        write_whole(folder / page, self.to_html(), replace=False)
-        for bias, figure in self.figures:
-            write_whole(folder / f"{file_name(f'{bias}-{figure.name}')}.png", picture(figure, "png"), replace=False)
+        figures = tuple((bias, DrawnFigure.of(figure)) for bias, figure in self.figures)
+        write_whole(folder / page, replace(self, figures=figures).to_html(), replace=False)
+        for bias, figure in figures:
+            write_whole(folder / f"{file_name(f'{bias}-{figure.name}')}.png", figure.pictures["png"], replace=False)
 
 
 def for_spreadsheets(table: pd.DataFrame) -> pd.DataFrame:

@@ -81,8 +81,8 @@ def audit(
             :class:`~pyterrier_debias.core.systems.System`. None means BM25 and BM25 followed by all-MiniLM-L6-v2.
         dataset: ``'planted'`` (the embedded collection), a folder, an ``irds:`` id, or any dataset object; see
             :func:`pyterrier_debias.open_dataset`.
-        biases: ``'all'``, a name or names (``'position'``, ``'survivorship'``, ``'gender'``, ``'linguistic'``, ``'pooling'``), or
-            objects of :class:`~pyterrier_debias.Bias`.
+        biases: ``'all'``, a name or names (``'position'``, ``'survivorship'``, ``'gender'``, ``'linguistic'``, ``'pooling'``;
+            not among all: ``'source'``, ``'length'``, ``'order'``), or objects of :class:`~pyterrier_debias.Bias`.
         baseline: The name of one of the systems; the others are compared with it, query by query.
         split: Which topics and judgements of the dataset; None means its default.
         topics: Topics to use instead of the dataset's, or the number of its judged topics to use, from the first.
@@ -154,6 +154,7 @@ def audit(
         "systems": [system.name for system in examined],
         "rankers": _rankers(examined),
         "treated": _treated(examined),
+        "untreated": {system.name: visible(system.untreated) for system in examined if system.untreated},
         "biases": [bias.name for bias in chosen],
         "baseline": baseline,
         "topics": len(all_topics),
@@ -224,7 +225,7 @@ def _rankers(systems: Sequence[System]) -> dict[str, str]:
     """System to the class of its ranker, where that is one of this package's."""
     found = {}
     for system in systems:
-        for stage in () if system.ranker is None else flatten(system.ranker):
+        for stage in () if system.ranker is None else _all_stages(system.ranker):
             if type(stage).__module__.startswith("pyterrier_debias.rankers."):
                 found[system.name] = type(stage).__name__
     return found

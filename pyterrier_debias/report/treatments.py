@@ -45,6 +45,15 @@ _FIT = "({first} % {depth} >> AddJudged(qrels) >> dataset.text_loader() >> ranke
 TREATMENTS: Mapping[str, tuple[Treatment, ...]] = {
     "position": (
         Treatment(
+            "Average over rotations",
+            "On 97 queries of TREC Deep Learning it removed 83 % of all-MiniLM-L6-v2's displacement, without training. Cost: "
+            "four times the ranker's time; nDCG@10 changed by +.005 [-.005, .017].",
+            "ranker = AverageRotations({ranker}({model}), rotations=4)\n"
+            "averaged = {first} % {depth} >> dataset.text_loader() >> ranker",
+            "position_results",
+            "AverageRotations",
+        ),
+        Treatment(
             "Train on rotated passages",
             "On SQuAD with answers planted early, a cross-encoder's loss of .167 nDCG@10 under rotation was gone. Cost: .127 "
             "[.065, .185] on passages whose answers stand early. Where the bias was weak, nothing was gained.",
@@ -91,8 +100,8 @@ def treatments(bias: str, system: str, settings: Mapping[str, Any]) -> tuple[Tre
     Args:
         bias: The bias' name.
         system: The system's name.
-        settings: Those of the audit: ``systems``, ``depth``, and, where known, ``rankers`` (system to the class of its ranker)
-            and ``treated`` (system to the stages that treat it already).
+        settings: Those of the audit: ``systems``, ``depth``, and, where known, ``rankers`` (system to the class of its ranker),
+            ``treated`` (system to the stages that treat it already) and ``untreated`` (system to what it is without these).
 
     Returns:
         Treatments that the system does not have yet; empty where no table shows a gain.
@@ -100,12 +109,12 @@ def treatments(bias: str, system: str, settings: Mapping[str, Any]) -> tuple[Tre
     Example:
         >>> audited = {"systems": ["BM25", "BM25 >> my-model"], "depth": 30, "rankers": {"BM25 >> my-model": "BiEncoder"}}
         >>> print(treatments("position", "BM25 >> my-model", audited)[0].code)
-        ranker = BiEncoder('my-model', training=Training(augment=RotatePassages()))
-        (systems['BM25'] % 30 >> AddJudged(qrels) >> dataset.text_loader() >> ranker).fit(topics, qrels)
+        ranker = AverageRotations(BiEncoder('my-model'), rotations=4)
+        averaged = systems['BM25'] % 30 >> dataset.text_loader() >> ranker
         >>> treatments("survivorship", "BM25", audited)
         ()
     """
-    first, _, model = system.rpartition(" >> ")
+    first, _, model = settings.get("untreated", {}).get(system, system).rpartition(" >> ")
     names = {
         "system": f"systems[{system!r}]",
         "first": f"systems[{first!r}]" if first in settings["systems"] else "candidates",

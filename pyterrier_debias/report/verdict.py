@@ -15,10 +15,10 @@ import pandas as pd
 
 from pyterrier_debias.core.bias import FIGURE_KEY, p_text
 from pyterrier_debias.core.errors import shortened
-from pyterrier_debias.core.statistics import Interval, detectable_effect
+from pyterrier_debias.core.statistics import Interval, bootstrap_interval, detectable_effect
 from pyterrier_debias.report.tables import AuditTables
 from pyterrier_debias.report.text import ALPHA, interval, number
-from pyterrier_debias.report.treatments import Treatment, treatments
+from pyterrier_debias.report.treatments import TREATMENTS, Treatment, treatments
 
 Outcome = Literal["yes", "no", "cannot tell", "not examined"]
 
@@ -121,6 +121,22 @@ _JUDGED = _Figure(
     "{size} more of its first ten documents are judged than of the run that judgements came from",
     "as many are judged as of the run that judgements came from", 1, 10, "of its first ten documents",
 )  # fmt: skip
+_SOURCE = _Figure(
+    "displacement", "ranks", 0.5, "the rewritten text of a relevant document is {size} ranks ahead of the original",
+    "the original of a relevant document is {size} ranks ahead of the rewritten text",
+    "no text is ahead of its counterpart", 2,
+)  # fmt: skip
+_LENGTH = _Figure(
+    "length percentile", "length percentile", 0.05,
+    "its first documents are shorter, by {size} percentage points, than the middle of the candidates of their relevance",
+    "its first documents are longer, by {size} percentage points, than the middle of the candidates of their relevance",
+    "its first documents are as long as all of the same relevance", 1, 100, "percentage points of length",
+)  # fmt: skip
+_ORDER = _Figure(
+    "places", "places", 0.05, "a document that is given ten places earlier comes {size} places later",
+    "a document that is given ten places earlier comes {size} places earlier",
+    "no query changes when its list is given in another order", 1, 10, "places for ten",
+)  # fmt: skip
 
 #: Question and figures of each bias; what is told of a primary figure is told by the first whose measure fits.
 _BIASES: Mapping[str, tuple[str, tuple[_Figure, ...]]] = {
@@ -129,6 +145,9 @@ _BIASES: Mapping[str, tuple[str, tuple[_Figure, ...]]] = {
     "gender": ("Do rankings for neutral queries lean to one gender's words?", (_GENDERS,)),
     "linguistic": ("Does quality depend on how a query is worded?", (_WORDING,)),
     "pooling": ("Do missing judgements distort the score?", (_JUDGED,)),
+    "source": ("Do rankings prefer text that a language model wrote?", (_SOURCE,)),
+    "length": ("Do rankings prefer longer documents of the same relevance?", (_LENGTH,)),
+    "order": ("Does the result depend on the order of the list that a reranker is given?", (_ORDER,)),
 }
 _NOTHING_HELPS = "No treatment has been shown to help yet."
 _OUTCOMES: tuple[Outcome, ...] = ("yes", "cannot tell", "no")
@@ -198,12 +217,33 @@ def by_sentence(answers: Iterable[Answer]) -> list[list[Answer]]:
 
 
 def _verdict(result: AuditTables, bias: str, rows: pd.DataFrame, systems: Iterable[str]) -> Verdict:
-    question, figures = _BIASES.get(bias, (_own_question(bias, rows), (_GROUPS,)))
+    own = _own_question(bias, rows), (_GROUPS,)
+    question, figures = _BIASES.get(bias, own)
+    # A user's bias may have a name of ours; then its figures are others.
+    if len(rows) and not rows["measure"].str.startswith(tuple(figure.measure for figure in figures)).any():
+        question, figures = own
     answers = tuple(_answer(result, bias, system, rows[rows["system"] == system], figures) for system in systems)
-    # Of several systems with the bias the code is for the last, which is the longest pipeline where one reranks another.
-    biased = [answer.system for answer in answers if answer.outcome == "yes"]
-    helps = treatments(bias, biased[-1], result.settings) if biased else ()
+    answers = tuple(replace(one, sentence=one.sentence + _cost(result, bias, one.system)) for one in answers)
+    # Of several systems with the bias the code is for the last, which is the longest pipeline where one reranks another; one
+    # that has a treatment already comes after those that have none.
+    biased = [treatments(bias, answer.system, result.settings) for answer in answers if answer.outcome == "yes"]
+    helps = max(reversed(biased), key=len, default=())
     return Verdict(bias, question, answers, helps, _NOTHING_HELPS if biased and not helps else "")
+
+
+def _cost(result: AuditTables, bias: str, system: str) -> str:
+    """What a treatment of this bias cost the system, in one sentence after others; empty for an untreated one."""
+    plain = result.settings.get("untreated", {}).get(system)
+    there = result.settings.get("treated", {}).get(system, ())
+    if plain is None or not any(one.stage in there for one in TREATMENTS.get(bias, ())):
+        return ""
+    own = result.per_query[(result.per_query["measure"] == "nDCG@10") & (result.per_query["contrast"] == "original")]
+    values = own.pivot_table(index="qid", columns="system", values="value", sort=False)
+    if not {plain, system} <= set(values.columns):
+        return ""
+    change = bootstrap_interval((values[system] - values[plain]).dropna().to_numpy())
+    ends = f" [{change.low:+.3f}, {change.high:+.3f}]" if math.isfinite(change.low) else ""
+    return f" Cost: nDCG@10 on unchanged passages differs by {change.estimate:+.3f}{ends} from {plain}."
 
 
 def _own_question(bias: str, rows: pd.DataFrame) -> str:
@@ -350,6 +390,18 @@ def _beside(result: AuditTables, row: Mapping[str, Any]) -> str:
         change = value("nDCG@10", "removed - as non-relevant")
         if change > 0:
             return f"; with the unjudged left out its nDCG@10 is {change:.3f} higher"
+    if row["bias"] == "source":
+        delta = value("relative delta nDCG@5", "human - rewritten")
+        if math.isfinite(delta):
+            return f"; the relative delta of nDCG@5 is {delta:+.1f} %"
+    if row["bias"] == "length":
+        words = value("words", "first documents - all of the list")
+        if math.isfinite(words):
+            return f"; they have {words:+.1f} words against the whole list"
+    if row["bias"] == "order":
+        cost = value("nDCG@10", "shuffled - own order")
+        if math.isfinite(cost):
+            return f"; nDCG@10 of shuffled lists changes by {cost:+.3f}"
     if row["convention"].startswith("tf, log1p_total") and abs(row["value"]) < math.log(2):
         # ARaB's magnitude of a document with one word is ln 2.
         return f", as if one in {math.log(2) / abs(row['value']):.0f} of its first ten held one such word more"

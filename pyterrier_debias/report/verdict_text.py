@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyterrier_debias.core.errors import shortened
 from pyterrier_debias.report.tables import AuditTables
@@ -14,7 +14,7 @@ from pyterrier_debias.report.verdict import Answer, Verdict, by_sentence, title,
 #: Where pages that are named without their address are: that is longer than a line.
 _PAGES = "pyterrier_debias/pt_docs of https://github.com/pyterrier-debias/pyterrier_debias"
 #: How wide the column of systems may be.
-_WIDEST = 34
+_WIDEST = 44
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class _Detail:
         notes: Whether what was noted of systems is told whole.
         blank: Whether biases are set apart.
         whole: Whether answers may take several lines.
+        found: Of how many biases, from the first, those that found something may even so.
         each: Whether each system has a line; otherwise those of one outcome share it.
     """
 
@@ -35,6 +36,7 @@ class _Detail:
     notes: bool = True
     blank: bool = True
     whole: bool = True
+    found: int = 9
     each: bool = True
 
 
@@ -46,8 +48,8 @@ _DETAILS = (
     _Detail(treatments=1, notes=False, cost=False),
     _Detail(treatments=1, notes=False, cost=False, blank=False),
     _Detail(treatments=0, notes=False, blank=False),
-    _Detail(treatments=0, notes=False, blank=False, whole=False),
-    _Detail(treatments=0, notes=False, blank=False, whole=False, each=False),
+    *(_Detail(treatments=0, notes=False, blank=False, whole=False, found=found) for found in (9, 2, 1, 0)),
+    _Detail(treatments=0, notes=False, blank=False, whole=False, found=0, each=False),
 )
 
 
@@ -79,11 +81,11 @@ def _lines(result: AuditTables, found: Sequence[Verdict], width: int, detail: _D
             yield from textwrap.wrap(note, width)
     elif notes:
         yield textwrap.shorten(f"Note: {' '.join(notes)}", width, placeholder=" ...")
-    for verdict in found:
+    for number, verdict in enumerate(found):
         if detail.blank:
             yield ""
         yield from textwrap.wrap(f"{verdict.bias.upper()}  {verdict.question}", width)
-        yield from _answers(verdict.answers, width, detail)
+        yield from _answers(verdict.answers, width, detail, found=number < detail.found)
         yield from _treatments(verdict, width, detail)
     if any(verdict.treatments for verdict in found):
         if detail.blank:
@@ -107,23 +109,26 @@ def headline(result: AuditTables) -> str:
     return f"{title(result)}: {topics}, depth {s['depth']}, seed {s['seed']}."
 
 
-def _answers(answers: Sequence[Answer], width: int, detail: _Detail) -> Iterator[str]:
+def _answers(answers: Sequence[Answer], width: int, detail: _Detail, *, found: bool) -> Iterator[str]:
     if detail.each:
         same = by_sentence(answers)
         if len(same) == 1 and len(answers) > 1:
-            told = [("all systems", answers[0].sentence)]
+            told = [("all systems", answers[0])]
         else:
-            told = [(shortened(", ".join(one.system for one in own), _WIDEST - 6), own[0].sentence) for own in same]
+            told = [(shortened(", ".join(one.system for one in own), _WIDEST - 6), own[0]) for own in same]
     else:
-        outcomes = dict.fromkeys(answer.outcome for answer in answers)
-        told = [(one, ", ".join(a.system for a in answers if a.outcome == one)) for one in outcomes]
+        outcomes = {answer.outcome: answer for answer in answers}
+        told = [
+            (one, replace(first, sentence=", ".join(a.system for a in answers if a.outcome == one)))
+            for one, first in outcomes.items()
+        ]
     widest = max((len(name) for name, _ in told), default=0)
-    for name, sentence in told:
+    for name, answer in told:
         begin = f"  {name.ljust(widest)}  "
-        if detail.whole:
-            yield from textwrap.wrap(sentence, width, initial_indent=begin, subsequent_indent=" " * len(begin))
+        if detail.whole or (found and answer.outcome == "yes"):
+            yield from textwrap.wrap(answer.sentence, width, initial_indent=begin, subsequent_indent=" " * len(begin))
         else:
-            yield begin + textwrap.shorten(sentence, width - len(begin), placeholder=" ...")
+            yield begin + textwrap.shorten(answer.sentence, width - len(begin), placeholder=" ...")
 
 
 def _treatments(verdict: Verdict, width: int, detail: _Detail) -> Iterator[str]:

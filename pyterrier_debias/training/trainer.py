@@ -59,6 +59,8 @@ logger = logging.getLogger(__name__)
 _RECORD = "pyterrier_debias.json"
 _WEIGHTS = "pytorch_model.bin"
 _RANKER = "ranker"
+#: How the name of a checkpoint ends of which nothing but its mark is left.
+_REMOVED = f".removed.{PACKAGE}"
 #: What else transformers writes into one.
 _STATES = (TRAINER_STATE_NAME, OPTIMIZER_NAME, SCHEDULER_NAME, SCALER_NAME, "rng_state.pth", "rng_state_*.pth")
 
@@ -294,14 +296,24 @@ def _remove(checkpoint: Path) -> None:
             shutil.rmtree(path)
         else:
             path.unlink()
-    # The mark goes last: what a killed process leaves of this is still ours.
-    for pattern in (_WEIGHTS, *_STATES, _RECORD):
+    for pattern in (_WEIGHTS, *_STATES):
         for path in checkpoint.glob(pattern):
             path.unlink()
-    try:
-        checkpoint.rmdir()
-    except OSError:
+    if [path.name for path in checkpoint.iterdir()] == [_RECORD]:
+        # An empty folder without its mark could be anybody's: it leaves its name together with the mark.
+        checkpoint.rename(checkpoint.with_name(f".{checkpoint.name}{_REMOVED}"))
+        _sweep(checkpoint.parent)
+    else:
+        (checkpoint / _RECORD).unlink()
         logger.warning("training: %s holds other files than the checkpoint's, which are left there", checkpoint)
+
+
+def _sweep(folder: Path) -> None:
+    """Finish the removal of checkpoints of which the mark alone is left."""
+    for left in folder.glob(f".checkpoint-*{_REMOVED}"):
+        with suppress(OSError):
+            (left / _RECORD).unlink(missing_ok=True)
+            left.rmdir()
 
 
 def remove_checkpoints(folder: str | Path) -> None:
@@ -312,6 +324,8 @@ def remove_checkpoints(folder: str | Path) -> None:
     """
     folder = Path(folder).expanduser()
     parents = {folder}
+    for left in list(folder.glob(f"**/.checkpoint-*{_REMOVED}")):
+        _sweep(left.parent)
     for path in list(folder.glob("**/checkpoint-*")):
         if _about(path) is not None:
             parents.update(parent for parent in path.parents if parent.is_relative_to(folder))
@@ -334,8 +348,10 @@ def _last_checkpoint(folder: Path, training: Training, record: dict[str, Any]) -
         InputError: If the folder holds another run (its data, options, ranker or starting weights differ), or one that was not
             to be resumed.
     """
-    found = _checkpoints(folder)
-    for other in sorted(set(folder.glob("checkpoint-*")) - set(found)) if int(os.environ.get("RANK", "0")) == 0 else []:
+    found, first = _checkpoints(folder), int(os.environ.get("RANK", "0")) == 0
+    if first:
+        _sweep(folder)
+    for other in sorted(set(folder.glob("checkpoint-*")) - set(found)) if first else []:
         if _about(other) is not None:
             logger.warning("training: %s was not written to its end, and is removed", other)
             _remove(other)

@@ -11,7 +11,15 @@ from ir_measures import nDCG
 from scipy import stats
 
 from pyterrier_debias import InputError, PlantedCollection, PlantedRanker
-from pyterrier_debias.data.planted_rankers import REACH, keyed_noise, wording_complexity
+from pyterrier_debias.data.planted_rankers import (
+    BIASES,
+    FURTHER_BIASES,
+    ORDER_REACH,
+    REACH,
+    keyed_noise,
+    machine_written,
+    wording_complexity,
+)
 from tests.contract import Case, assert_contract
 
 PAIRS = pd.DataFrame(
@@ -33,7 +41,7 @@ PAIRS = pd.DataFrame(
 )
 CASES = [
     Case(bias, lambda bias=bias: PlantedRanker(bias), lambda: PAIRS, lambda bias=bias: PlantedRanker(bias, seed=1))
-    for bias in ("position", "gender", "linguistic")
+    for bias in (*BIASES, *FURTHER_BIASES)
 ]
 
 
@@ -50,6 +58,20 @@ def world() -> PlantedCollection:
 @pytest.fixture(scope="module")
 def pairs(world) -> pd.DataFrame:
     return world.text_loader()(world.get_runs()["bm25"].merge(world.get_topics("full"), on="qid"))
+
+
+def test_what_the_further_biases_add():
+    """In closed form: one for the mark, one for a doubling, and a decay over the given ranks."""
+    scores = {(bias, s): PlantedRanker(bias, strength=s, noise=0.0)(PAIRS) for bias in FURTHER_BIASES for s in (0.0, 0.5)}
+    twins = [scores[bias, 0.0].set_index(["qid", "docno"])["score"] for bias in FURTHER_BIASES]
+    assert all(twins[0].equals(twin.reindex(twins[0].index)) for twin in twins[1:])
+    marked = PlantedRanker("source", strength=0.5, noise=0.0).scores(["red owl"] * 2, ["a red owl", machine_written("a red owl")])
+    assert marked.tolist() == [2.0, 2.5]
+    long = PlantedRanker("length", strength=0.5, noise=0.0).scores(["owl"] * 2, ["a b c", "a b c d e f g"])
+    assert long.tolist() == [1.0, 1.5]
+    early = scores["order", 0.5].set_index(["qid", "docno"])["score"] - twins[0]
+    given = PAIRS.set_index(["qid", "docno"])["rank"]
+    assert early.to_dict() == pytest.approx(np.exp(-given / ORDER_REACH).to_dict())
 
 
 def rotated(pairs: pd.DataFrame, seed: int) -> pd.DataFrame:

@@ -388,3 +388,18 @@ def test_table_for_the_documentation(workshop):
         "     - 0.500",
         "     - 1",
     ]
+
+
+@needs_pisa
+def test_averaging(squad, tmp_path, run):
+    out = tmp_path / "out"
+    model = tiny_models.build_sentence_transformer(tmp_path / "tiny")
+    command = ["--dataset", squad, "--model", model, "--queries", 12, "--depth", 6, "--draws", 1, "--resamples", 99, "--out", out]
+    code, _ = run("averaging.py", *command, "--rotations", 2, "--seed", 3)
+    assert code == 0
+    table = pd.read_csv(out / "averaging.csv").set_index("scores")
+    assert table["passages read"].to_dict() == {"as they are": 1, "mean of 2": 2, "highest of 2": 2}
+    assert (table["queries"] == 12).all() and table["p"].isna().tolist() == [True, False, False]
+    plain, others = table.loc["as they are"], table.drop(index="as they are")
+    assert np.allclose(others["change"], others["nDCG@10"] - plain["nDCG@10"])
+    assert np.allclose(others["share gone"], 1 - others["displacement"] / plain["displacement"], atol=1e-6)

@@ -101,6 +101,8 @@ def test_the_gradient_is_reversed_and_the_values_are_not():
         torch.testing.assert_close(out, values)
         turned = torch.autograd.grad((out @ head).tanh().sum(), values)[0]
         torch.testing.assert_close(turned, -factor * straight)
+    plainly = torch.autograd.grad((reversed_gradient(values) @ head).tanh().sum(), values)[0]
+    torch.testing.assert_close(plainly, -straight)  # the usual factor is 1
 
 
 # Negatives

@@ -219,6 +219,7 @@ def test_rankers_that_have_no_vectors_to_whiten(tiny):
     for ranker, message in (
         (MultiVector(tiny("build_multi_vector")), "ranker is a MultiVector; vectors to whiten have a CrossEnc"),
         (BiEncoder.of("repbert", "no/such-model"), "the BiEncoder is a published one"),
+        (CrossEncoder("a/model", head="parade-max"), "head='parade-max' reads several passages together"),
         (BiEncoder("a/model", documents_by=BiEncoder("b/model")), "has documents_by="),
     ):
         with pytest.raises(InputError, match=message):

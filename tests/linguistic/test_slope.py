@@ -335,3 +335,36 @@ def test_what_is_not_finite_is_refused(bad, place):
             within_slope(given[0].reshape(4, 3), given[1].reshape(4, 3), resamples=9)
         with pytest.raises(InputError, match="must be finite numbers"):
             permutation_tests(given[0], given[1], np.arange(12) % 3, resamples=9)
+
+
+def test_ends_of_the_share_and_of_the_scaled_slope_are_those_of_the_slope():
+    """R squared gained by a slope b is b^2 x'x / the variance of y, with x as the controls leave it."""
+    y, x, z = a_world(slope=-1.0)
+    found = partial_slope(y, x, z, resamples=199)
+    left = sm.OLS(x, sm.add_constant(z)).fit().resid
+    of_a_slope = left @ left / ((y - y.mean()) ** 2).sum()
+    assert found.high < 0  # so that the smaller end is not 0
+    assert (found.share_low, found.share_high) == pytest.approx((found.high**2 * of_a_slope, found.low**2 * of_a_slope))
+    assert (found.per_sd.low, found.per_sd.high) == pytest.approx((found.low * x.std(), found.high * x.std()))
+
+
+def test_the_floor_of_the_share_is_a_mean():
+    """One query alone is good and complexity has two values: every permutation explains the same share."""
+    found = partial_slope(np.eye(8)[0], np.repeat([-1.0, 1.0], 4), resamples=19)
+    assert found.share_floor == pytest.approx(found.share) == pytest.approx(1 / 7)
+    needs = np.array([[1.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
+    within = within_slope(needs, np.array([[1.0, 0.0]] * 3), resamples=19)
+    assert within.share_floor == pytest.approx(within.share) == pytest.approx(1 / 3)
+
+
+def test_rounding_is_no_complexity_and_no_effectiveness():
+    generator = np.random.default_rng(0)
+    y, z = generator.normal(size=(2, 30))
+    assert np.isnan(partial_slope(y, np.full(30, 123456.7), resamples=9).slope)
+    assert np.isnan(partial_slope(y, z + 1e-6 * generator.normal(size=30), z, resamples=9).slope)
+    nothing = {"slope": 0, "low": 0, "high": 0, "p": 1, "t": 0, "share": 0, "share_low": 0, "share_high": 0, "share_floor": 0}
+    explained = partial_slope(2 * z + 1, y, z, resamples=9)
+    assert {name: getattr(explained, name) for name in nothing} == nothing and explained.partial_share == 0
+    same = within_slope(np.full((5, 3), -0.1), generator.normal(size=(5, 3)), resamples=9)
+    assert (same.slope, same.low, same.high, same.p, same.t, same.share, same.share_floor) == (0, 0, 0, 1, 0, 0, 0)
+    assert not explained.influence.any() and not same.influence.any() and same.partial_share == 0

@@ -240,3 +240,11 @@ def test_curves_where_complexity_has_few_values():
     assert smooth(y, x, np.array([0.0, 1.0]), span=0.4, resamples=49)[0] == pytest.approx([0.3, 0.8])
     with pytest.raises(InputError, match="span"):
         smooth(y, x, np.array([0.0]), span=0.0)
+
+
+def test_of_one_collection_every_average_is_one():
+    """The delta method of sd / mean over one collection is that of c_v."""
+    values = [np.random.default_rng(0).uniform(0.1, 0.5, 20)]
+    for statistic in ("mean", "sd", "cv"):
+        ends = [(way.estimate, way.low, way.high) for way in (over_collections(values, average=a)[statistic] for a in AVERAGES)]
+        assert ends == [pytest.approx(ends[0])] * 3

@@ -212,3 +212,11 @@ def test_rankers_are_trained_with_them(loss, options, tiny):  # noqa: F811
     assert ranker.fingerprint() != before
     assert ranker.training_report.options["loss"].endswith(loss.__qualname__)
     assert ranker.training_report.options["loss_options"] == options
+
+
+@pytest.mark.parametrize("tau_plus", [0.0, 0.1])
+def test_a_weight_of_one_negative_is_its_multiplicity(tau_plus):
+    scores = torch.tensor([[1.0, 0.4], [0.2, 0.3]], dtype=torch.float64)
+    once = debiased_contrastive(scores, weights=torch.tensor([[1.0, 3.0], [1.0, 3.0]]), tau_plus=tau_plus)
+    thrice = debiased_contrastive(scores[:, [0, 1, 1, 1]], tau_plus=tau_plus)
+    assert float(once) == pytest.approx(float(thrice), abs=1e-12)

@@ -8,7 +8,8 @@ import pyterrier as pt
 import pytest
 
 from pyterrier_debias import InputError, PlantedRanker
-from pyterrier_debias.pooling.data.scores import AddScores, scores_by
+from pyterrier_debias.core.counterfactuals import scores_by
+from pyterrier_debias.pooling.data.scores import AddScores
 from tests.contract import Case, assert_contract
 
 

@@ -191,3 +191,9 @@ def test_sentences_move_whole():
 
 def test_an_answer_without_words_is_not_placed():
     assert psi.place("a  b", 1, 2, "start", str.split) is None
+
+
+def test_without_a_position_inside_there_is_no_bucket():
+    for positions, buckets in (([], 3), ([5.0], [10, 20, 30])):
+        labels, edges = psi.bucket_of(np.array(positions), buckets)
+        assert labels.tolist() == [-1] * len(positions) and len(edges) == 0

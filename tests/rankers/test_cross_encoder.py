@@ -590,14 +590,3 @@ def test_contract(tiny):
     folder = tiny()
     case = Case("CrossEncoder", lambda: CrossEncoder(folder), lambda: frame(8), lambda: CrossEncoder(folder, max_length=16))
     assert_contract(case)
-
-
-@pytest.mark.gpu
-def test_cuda_gives_the_processors_scores(tiny):
-    if not torch.cuda.is_available():
-        pytest.skip("no CUDA device")
-    queries, docs = pairs(40)
-    for architecture in ("bert", "distilbert"):
-        on_cpu = CrossEncoder(tiny(architecture=architecture), device="cpu").score(queries, docs)
-        on_gpu = CrossEncoder(tiny(architecture=architecture), device="cuda").score(queries, docs)
-        np.testing.assert_allclose(on_gpu, on_cpu, rtol=0, atol=1e-4)

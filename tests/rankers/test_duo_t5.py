@@ -3,9 +3,12 @@ from itertools import permutations
 
 import numpy as np
 import pandas as pd
+import pyterrier as pt
 import pytest
 
-from pyterrier_debias import InputError
+from pyterrier_debias import Context, InputError, System
+from pyterrier_debias.core.frames import ranked
+from pyterrier_debias.further.order import OrderBias
 from pyterrier_debias.rankers.duo_t5 import DuoT5Reranker
 from pyterrier_debias.report.models import find_model
 from tests.rankers.t5_models import log_probability, with_positions
@@ -108,3 +111,12 @@ def test_what_cannot_be_used_is_refused(folder):
     with pytest.raises(InputError, match=r"DuoT5Reranker.*d0"):
         DuoT5Reranker(folder)(PAIRS.iloc[[0, 0]])
     assert list(DuoT5Reranker("no/such-model")(PAIRS.iloc[:0]).columns) == [*PAIRS.columns, "score", "rank"]
+
+
+def test_an_audit_finds_that_the_order_of_the_list_does_not_matter(folder):
+    """Documents are compared in the order of their names, so that sums are rounded alike."""
+    listed = ranked(PAIRS[PAIRS["qid"] == "q2"].assign(score=[3.0, 2.0, 1.0]))
+    duo = System("duo", pt.Transformer.from_df(listed), DuoT5Reranker(folder, device="cpu"))
+    context = Context([duo], None, listed[["qid", "query"]].head(1), listed[["qid", "docno"]].assign(label=1))
+    primary = next(OrderBias(shuffles=1).look(duo, context))
+    assert primary.value == 0 and np.isnan(primary.p) and "no query changed" in primary.text

@@ -11,8 +11,9 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 import pytest
+import torch
 
-from pyterrier_debias import CrossEncoder, InputError, Training, audit, open_dataset
+from pyterrier_debias import BiEncoder, CrossEncoder, InputError, Training, audit, open_dataset
 from pyterrier_debias.pooling.training.cet import CETReranker
 
 QUERIES = {"q0": "who built the bridge", "q1": "where is the old harbour"}
@@ -78,6 +79,21 @@ def test_weights_that_change_are_noticed(tiny):
         after = scored(ranker, frame())
     assert not np.allclose(before, after, atol=1e-4)
     pd.testing.assert_series_equal(after, scored(ranker, frame()), rtol=0, atol=1e-6)
+
+
+def test_encoders_of_documents_notice_it_too(tiny):
+    ranker = BiEncoder(tiny("build_sentence_transformer", pooling="mean"))
+    with ranker.remembering():
+        before = scored(ranker, frame())
+        with torch.no_grad():
+            for weight in ranker.module.parameters():
+                weight.mul_(1.5)
+        after = scored(ranker, frame())
+        with ranker.remembering(limit=0):
+            scored(ranker, frame())
+        assert len(pickle.loads(pickle.dumps(ranker))._remembered or ()) == 0 < len(ranker._remembered[0])
+    assert not np.allclose(before, after, atol=1e-3) and ranker._remembered is None
+    pd.testing.assert_series_equal(after, scored(ranker, frame()), rtol=0, atol=1e-5)
 
 
 def test_the_limit_and_contexts_within_others():

@@ -321,3 +321,27 @@ def test_all_minilm_starts_a_sparse_encoder(caplog):
     found = model.encode_queries(["How does a bridge work?"])
     assert found.shape == (1, 30522) and found.nnz > 0
     assert any("brings no masked-LM head" in message for message in caplog.messages)
+
+
+def test_no_document_is_encoded_twice_while_it_remembers(folder, monkeypatch):
+    model, seen = SparseEncoder(folder), []
+    encoded = SparseEncoder.encoded
+
+    def noting(self, texts, task, cuts=None):
+        seen.extend(texts if task == "document" else [])
+        return encoded(self, texts, task, cuts)
+
+    monkeypatch.setattr(SparseEncoder, "encoded", noting)
+    changed = PAIRS.assign(text=[f"{text} red" if i % 2 else text for i, text in enumerate(PAIRS["text"])])
+    other = changed.assign(query="river", docno=changed["docno"] + "%r1")
+    expected = [model(frame)["score"].tolist() for frame in (PAIRS, changed, other)]
+    seen.clear()
+    with model.remembering():
+        found = [model(frame)["score"].tolist() for frame in (PAIRS, changed, other)]
+    assert sorted(seen) == sorted({*PAIRS["text"], *changed["text"]})
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+    seen.clear()
+    with model.remembering(limit=2):
+        model(PAIRS)
+        model(PAIRS)
+    assert len(seen) == 2 * len(set(TEXTS)) - 2 and model._remembered is None

@@ -154,14 +154,14 @@ def test_the_verdict_leads_the_card():
     assert "- No: smaller than a rank correlation of 0.02 (on 50 queries)." in part
     assert "- What to do: No treatment has been shown to help yet." in part
     assert "- Not examined: the audit has no primary figure of it." in part
-    (rotation,) = treatments("position", worse, result.settings)
-    assert f"- What to do: [{rotation.name}]({rotation.address}). " in part
-    (code,) = re.findall(r"^  ```python\n(.*?)^  ```$", part, re.MULTILINE | re.DOTALL)
-    assert textwrap.dedent(code).rstrip() == rotation.code
+    several = treatments("position", worse, result.settings)
+    assert all(f"- What to do: [{one.name}]({one.address}). " in part for one in several)
+    codes = re.findall(r"^  ```python\n(.*?)^  ```$", part, re.MULTILINE | re.DOTALL)
+    assert [textwrap.dedent(code).rstrip() for code in codes] == [one.code for one in several] != []
     # Of several systems each is named; the code is for the last one that has the bias.
     both = result.card()
     assert "- BM25: Yes: nDCG@10 falls by 0.050" in both and "- BM25 >> mine: Yes: nDCG@10 falls by 0.030" in both
-    assert both.count("```python") == 1 and rotation.code.splitlines()[0] in both
+    assert both.count("```python") == len(several) and all(one.code.splitlines()[0] in both for one in several)
 
 
 def test_a_name_with_markers_in_the_code(result):
@@ -169,7 +169,7 @@ def test_a_name_with_markers_in_the_code(result):
     card = made([found(system=evil)], systems=[evil], biases=["position"]).card()
     body = ModelCard(card).text
     assert body.count(BEGIN) == body.count(END) == 1 and ModelCard(merged(card, result)).text.count(BEGIN) == 1
-    (code,) = re.findall(r"^  ```python\n(.*?)^  ```$", card, re.MULTILINE | re.DOTALL)
+    code, _ = re.findall(r"^  ```python\n(.*?)^  ```$", card, re.MULTILINE | re.DOTALL)
     assert BEGIN not in code
     names = [node.value for node in ast.walk(ast.parse(textwrap.dedent(code))) if isinstance(node, ast.Constant)]
     assert evil.partition(" >> ")[2] in names

@@ -241,6 +241,7 @@ def test_models_that_are_not_there(folder, tmp_path):
     (tmp_path / "empty" / "config.json").write_text('{"architectures": ["BertModel"], "model_type": "bert"}')
     assert "cannot tell its kind" in refused("--dataset", folder, "--model", tmp_path / "empty")
     assert "kind='tree' is not known" in refused("--dataset", folder, "--model", tmp_path / "empty", "--model-kind", "tree")
+    assert "rotations=1 must be a whole number of at least 2" in refused("--dataset", folder, "--rotations", "1")
     assert "named twice" in refused("--dataset", folder, *["--model", f"cross:{tmp_path / 'empty'}"] * 2)
 
 

@@ -3,6 +3,7 @@
 import json
 from itertools import permutations
 from pathlib import Path
+from types import SimpleNamespace
 
 import jsonschema
 import numpy as np
@@ -14,13 +15,14 @@ from hypothesis import strategies as st
 
 from pyterrier_debias import ARaBEvaluator, AuditResult, InputError, PlantedCollection, PlantedRanker, WordList, audit
 from pyterrier_debias.core.bias import ATTRIBUTION_COLUMNS, PART_TYPES, Parts, attributions_frame, parts_frame, parts_of
+from pyterrier_debias.data.base import Collection
 from pyterrier_debias.gender.audit import GenderBias, WordListBias
 from pyterrier_debias.gender.data.documents import Texts
 from pyterrier_debias.gender.formulas.arab import arab, magnitudes
 from pyterrier_debias.gender.formulas.attributions import order_parts, order_weights, word_parts
 from pyterrier_debias.gender.formulas.counting import word_counts
 from pyterrier_debias.pooling.formulas.attributions import unjudged_parts
-from pyterrier_debias.position.formulas.attributions import move_parts, third_parts
+from pyterrier_debias.position.formulas.attributions import answer_thirds, move_parts, third_parts
 from pyterrier_debias.report import run
 from pyterrier_debias.report.attributions import ITEM_COLUMNS
 from tests.report import toy
@@ -145,6 +147,27 @@ def test_moves_and_thirds():
     assert parts["item"].tolist() == ["answers in the first third", "answers in the middle third", "answers not known"]
     assert parts["contribution"].sum() == pytest.approx((end - start).mean())
     assert parts["contribution"][0] == -1 / 4 and parts["queries"].tolist() == [2, 1, 1]
+
+
+def test_thirds_in_which_answers_begin():
+    """The mean over a query's relevant passages of where its answer begins; judgements of 0 play no part."""
+    texts = {"a": "owl fox elk ant bee cat", "b": "red sky sea oak ash elm"}
+    asked = [("1", "a", 1, "owl"), ("2", "a", 2, "ant"), ("3", "a", 1, "cat"), ("4", "a", 1, "owl"), ("4", "b", 1, "oak"),
+             ("5", "b", 0, "red")]  # fmt: skip
+    spans = [(q, d, word, texts[d].index(word), texts[d].index(word) + 3) for q, d, _, word in asked]
+    qrels = pd.DataFrame([row[:3] for row in asked], columns=["qid", "docno", "label"])
+    topics = pd.DataFrame({"qid": list("12345"), "query": "x"})
+
+    def thirds(answers):
+        dataset = Collection(
+            "toy", corpus=pd.DataFrame({"docno": list(texts), "text": list(texts.values())}), topics={"test": topics},
+            qrels={"test": qrels}, answers=answers,
+        )  # fmt: skip
+        return answer_thirds(SimpleNamespace(dataset=dataset, qrels=qrels, topics=topics))
+
+    answers = pd.DataFrame(spans, columns=["qid", "docno", "answer", "start", "end"])
+    assert thirds(answers) == {"1": "first", "2": "middle", "3": "last", "4": "first"}
+    assert thirds(None) == thirds(answers.head(0)) == thirds(answers.tail(1)) == {}
 
 
 def test_what_does_not_sum_to_the_figure_is_not_shown():

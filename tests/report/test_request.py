@@ -19,7 +19,8 @@ from pyterrier_debias.report.text import CORRECTION_NAMES
 
 #: Each option with a value that is not its default, as it is written and as it is meant.
 GIVEN = {
-    "dataset": ("irds:x", "irds:x"), "split": ("dl20", "dl20"), "model": ("none", ["none"]), "model_kind": ("bi", "bi"),
+    "dataset": ("irds:x", "irds:x"), "split": ("dl20", "dl20"), "model": ("none", ["none"]),
+    "rotations": (2, 2), "model_kind": ("bi", "bi"),
     "run": ("a=b.trec", ["a=b.trec"]), "ties": ("rank", "rank"), "terrier": ("index", Path("index")), "wmodel": ("DPH", ["DPH"]),
     "queries": ("q.tsv", Path("q.tsv")), "qrels": ("q.txt", Path("q.txt")), "biases": ("gender, pooling", ["gender", "pooling"]),
     "gender_classifier": ("g", Path("g")), "baseline": ("BM25", "BM25"),

@@ -41,6 +41,12 @@ def answer(finding, **more):
         ("linguistic", 0.05, "Yes: nDCG@10 is higher by 0.050 [0.030, 0.070] for each step of complexity"),
         ("pooling", -0.06, "Yes: 0.6 [0.4, 0.8] fewer of its first ten documents are judged"),
         ("pooling", 0.06, "Yes: 0.6 [0.4, 0.8] more of its first ten documents are judged"),
+        ("source", -1.5, "Yes: the rewritten text of a relevant document is 1.50 [1.48, 1.52] ranks ahead of the original."),
+        ("source", 1.5, "Yes: the original of a relevant document is 1.50 [1.48, 1.52] ranks ahead of the rewritten text."),
+        ("length", -0.1, "Yes: its first documents are shorter, by 10.0 [8.0, 12.0] percentage points, than the middle"),
+        ("length", 0.1, "Yes: its first documents are longer, by 10.0 [8.0, 12.0] percentage points, than the middle"),
+        ("order", -0.3, "Yes: a document that is given ten places earlier comes 3.0 [2.8, 3.2] places later."),
+        ("order", 0.3, "Yes: a document that is given ten places earlier comes 3.0 [2.8, 3.2] places earlier."),
     ],
 )
 def test_a_significant_primary_test_is_a_yes_that_says_how_much_and_which_way(bias, value, said):
@@ -77,7 +83,7 @@ def test_an_arab_is_told_in_documents():
     assert "as if one in 7 of its first ten held one such word more" in one.sentence
 
 
-@pytest.mark.parametrize("bias", BIASES)
+@pytest.mark.parametrize("bias", [*BIASES, "source", "length", "order"])
 def test_an_interval_within_the_margin_is_a_no_with_a_bound(bias):
     (margin,) = list(margins()[bias].values())[-1:]
     one = answer(found(bias, margin / 4, -margin / 2, margin, p=0.5, p_corrected=1.0))
@@ -105,9 +111,9 @@ def test_where_no_query_changes_the_answer_is_no_without_a_number():
     one = answer(found(value=0.0, low=0.0, high=0.0, p=NAN, p_corrected=NAN))
     assert (one.outcome, one.sentence) == ("no", "No: no query changes when passages are rotated (on 50 queries).")
     assert answer(found("pooling", 0.0, 0.0, 0.0, p=1.0, p_corrected=1.0)).sentence.startswith("No: as many are judged")
-    of_none = found("length", 0.0, NAN, NAN, p=NAN, p_corrected=NAN, values=pd.Series([0.0, 0.0], index=["1", "2"]))
+    of_none = found("brevity", 0.0, NAN, NAN, p=NAN, p_corrected=NAN, values=pd.Series([0.0, 0.0], index=["1", "2"]))
     assert answer(of_none).outcome == "no"
-    of_mean = found("length", 0.0, NAN, NAN, p=NAN, p_corrected=NAN, values=pd.Series([-1.0, 1.0], index=["1", "2"]))
+    of_mean = found("brevity", 0.0, NAN, NAN, p=NAN, p_corrected=NAN, values=pd.Series([-1.0, 1.0], index=["1", "2"]))
     assert answer(of_mean).outcome == "cannot tell"
 
 
@@ -168,7 +174,7 @@ def test_what_was_not_examined_says_why(result, why):
 
 def test_nothing_is_ever_said_to_have_no_effect():
     ends = [(-0.5, 0.5), (-0.05, 0.05), (-0.001, 0.001), (0.0, 0.0), (NAN, NAN)]
-    for bias in [*BIASES, "length"]:
+    for bias in [*BIASES, "brevity"]:
         for low, high in ends:
             for p in (NAN, 0.001, 0.04, 0.6):
                 for corrected in (NAN, 0.01, 1.0):
@@ -179,15 +185,20 @@ def test_nothing_is_ever_said_to_have_no_effect():
 
 
 def test_a_bias_of_ones_own_gets_a_question_and_no_margin():
-    (verdict,) = verdicts(made([found("length", 12.5, 10.0, 15.0)], biases=["length"]))
-    assert verdict.question == "Do results show the bias 'length'?"
+    (verdict,) = verdicts(made([found("brevity", 12.5, 10.0, 15.0)], biases=["brevity"]))
+    assert verdict.question == "Do results show the bias 'brevity'?"
     assert verdict.answers[0].sentence == "Yes: words 12.500 [10.000, 15.000]."
     assert verdict.nothing_helps == "No treatment has been shown to help yet."
-    one = answer(found("length", 12.5, 10.0, 15.0, p=NAN, p_corrected=NAN))
+    one = answer(found("brevity", 12.5, 10.0, 15.0, p=NAN, p_corrected=NAN))
     assert one.sentence == "Could not tell: words 12.500 [10.000, 15.000] on 50 queries."
     (verdict,) = verdicts(made([found("age", 0.1, measure="ARaB@10")], biases=["age"]))
     assert verdict.question == "Do rankings for neutral queries lean to one side of 'age'?"
     assert verdict.answers[0].sentence.startswith("Yes: towards the first group, by 0.100")
+
+
+def test_a_bias_of_ones_own_may_have_a_name_of_ours():
+    (verdict,) = verdicts(made([found("order", -0.5, measure="RR@10")], biases=["order"]))
+    assert verdict.question == "Do results show the bias 'order'?"
 
 
 def test_an_audit_with_a_bias_of_ones_own_is_told():
@@ -208,11 +219,11 @@ def test_every_bias_that_was_asked_for_is_told_for_every_system_in_order():
 
 
 def test_the_worst_of_several_primary_figures_is_told():
-    no = found("length", 0.0, 0.0, 0.0, NAN, NAN)
-    unclear = found("length", 1.0, -1.0, 3.0, 0.4, 0.8, contrast="first five")
-    assert verdicts(made([no, unclear], biases=["length"]))[0].answers[0].outcome == "cannot tell"
-    yes = found("length", 1.0, 0.5, 3.0, contrast="first three")
-    assert verdicts(made([no, unclear, yes], biases=["length"]))[0].answers[0].outcome == "yes"
+    no = found("brevity", 0.0, 0.0, 0.0, NAN, NAN)
+    unclear = found("brevity", 1.0, -1.0, 3.0, 0.4, 0.8, contrast="first five")
+    assert verdicts(made([no, unclear], biases=["brevity"]))[0].answers[0].outcome == "cannot tell"
+    yes = found("brevity", 1.0, 0.5, 3.0, contrast="first three")
+    assert verdicts(made([no, unclear, yes], biases=["brevity"]))[0].answers[0].outcome == "yes"
 
 
 def test_the_title_has_collection_and_systems():
@@ -236,12 +247,16 @@ def test_treatments_are_shown_where_something_was_found_and_nowhere_else():
 def test_code_names_what_was_audited():
     findings = [found(system="BM25", value=0.0, low=0.0, high=0.0, p_corrected=NAN), found(system=MINE)]
     (verdict,) = verdicts(made(findings, ["BM25", MINE], ["position"], rankers={MINE: "BiEncoder"}))
-    (one,) = verdict.treatments
-    assert one.code == (
+    averaged, trained = verdict.treatments
+    assert averaged.code == (
+        "ranker = AverageRotations(BiEncoder('mine'), rotations=4)\n"
+        "averaged = systems['BM25'] % 30 >> dataset.text_loader() >> ranker"
+    )
+    assert trained.code == (
         "ranker = BiEncoder('mine', training=Training(augment=RotatePassages()))\n"
         "(systems['BM25'] % 30 >> AddJudged(qrels) >> dataset.text_loader() >> ranker).fit(topics, qrels)"
     )
-    (bare,) = treatments("position", "mine", settings(["mine"], []))
+    bare = treatments("position", "mine", settings(["mine"], []))[-1]
     assert bare.code.startswith("ranker = CrossEncoder(model, training=") and "(candidates % 30 >>" in bare.code
 
 
@@ -289,6 +304,24 @@ def test_a_treatment_is_not_recommended_to_a_system_that_has_it():
     assert AuditResult.from_json(result.to_json()).settings == result.settings
 
 
+def test_a_system_beside_its_treated_form():
+    """What to do is told of the untreated one, and what the treatment cost of the other."""
+    treated = f"{MINE} (4 rotations)"
+    findings = [found(system=MINE), found(system=treated, value=-0.001, low=-0.002, high=0.0, p_corrected=0.04)]
+    for system, values in ((MINE, [0.2, 0.4, 0.9]), (treated, [0.1, 0.4, 0.7])):
+        quality = pd.Series(values, index=["1", "2", "3"])
+        findings.append(found(system=system, contrast="original", primary=False, values=quality))
+    known = {"untreated": {treated: MINE}, "treated": {treated: ["AverageRotations"]}, "rankers": {treated: "BiEncoder"}}
+    result = made(findings, [MINE, treated], ["position"], **known)
+    (verdict,) = verdicts(result)
+    assert [one.name for one in verdict.treatments] == ["Average over rotations", "Train on rotated passages"]
+    told = verdict.answers[1].sentence
+    assert " Cost: nDCG@10 on unchanged passages differs by -0.100 [" in told and told.endswith(f"] from {MINE}.")
+    assert "Cost" not in verdict.answers[0].sentence
+    (alone,) = treatments("position", treated, result.settings)
+    assert "BiEncoder('mine', training=" in alone.code
+
+
 def test_code_that_trains_nothing_runs():
     from pyterrier_debias import ExpectedNDCG, NeutralReranker
     from pyterrier_debias.pooling.measures.unjudged import infer_judgements
@@ -328,7 +361,7 @@ def test_the_verdict_fits_a_screen_and_names_every_question(systems, width):
     flat = " ".join(text.split())
     for verdict in verdicts(result):
         assert verdict.question in flat
-    assert "Train on rotated passages" in flat and "No treatment has been shown to help yet." in flat
+    assert "Average over rotations" in flat and "No treatment has been shown to help yet." in flat
     assert ("a model with a long name 0" in flat) or systems == 20
 
 

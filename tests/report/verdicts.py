@@ -14,6 +14,9 @@ PRIMARY = {
     "gender": ("ARaB@10", "order - random order"),
     "linguistic": ("slope of nDCG@10", "complexity, given the candidates"),
     "pooling": ("Judged@10", "system - pool (bm25)"),
+    "source": ("displacement", "rewritten - human"),
+    "length": ("length percentile", "first documents - random order"),
+    "order": ("places", "result by given list"),
 }
 
 

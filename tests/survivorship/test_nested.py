@@ -192,3 +192,14 @@ def test_influence_with_many_queries_is_the_derivative_of_the_correlation():
 @pytest.mark.parametrize(("values", "ranks"), [([1, 2, 3], [1, 2, 3]), ([1] * 4, [1, 2, 3, 4]), ([1, 2, 3, 4], [2] * 4)])
 def test_influence_where_the_correlation_is_not_defined(values, ranks):
     assert np.isnan(rank_influence(np.array(values, float), np.array(ranks, float))).all()
+
+
+@pytest.mark.parametrize("strata", [None, ["a"] * 6 + ["b"] * 6])
+def test_the_interval_of_a_trend_is_that_of_bonett_and_wright(strata):
+    """tanh(atanh rho -/+ z sqrt((1 + rho^2 / 2) / (n - 3))), with one unit less for each further stratum."""
+    generator = np.random.default_rng(0)
+    ranks = np.arange(1, 13)
+    found = trend(-0.2 * ranks + generator.normal(size=12), ranks, strata=strata, resamples=9)
+    half = 1.959964 * np.sqrt((1 + found.rho**2 / 2) / (9 if strata is None else 8))
+    ends = np.tanh(np.arctanh(found.rho) + np.array([-half, half]))
+    assert (found.low, found.high) == pytest.approx(tuple(ends), abs=1e-6)

@@ -288,6 +288,29 @@ def test_a_checkpoint_that_is_half_removed_is_not_resumed_from(tiny, tmp_path, m
     assert fitted(tiny(), max_steps=2, checkpoints=tmp_path, resume=True).training_report.steps == 2
 
 
+@pytest.mark.parametrize("again", ["resumed", "removed"])
+def test_a_checkpoint_that_was_all_but_removed_is_removed(tiny, tmp_path, monkeypatch, again):
+    """Killed between its mark and its folder: an empty folder without a mark could be anybody's, and stayed for ever."""
+    fitted(tiny(), max_steps=1, checkpoints=tmp_path / "run")
+    remove = Path.rmdir
+
+    def dies(folder):
+        if "checkpoint-1" in folder.name:
+            raise KeyboardInterrupt
+        remove(folder)
+
+    monkeypatch.setattr(Path, "rmdir", dies)
+    with pytest.raises(KeyboardInterrupt):
+        remove_checkpoints(tmp_path / "run")
+    monkeypatch.undo()
+    assert list((tmp_path / "run").iterdir())
+    if again == "resumed":
+        fitted(tiny(), max_steps=2, evaluate_every=2, checkpoints=tmp_path / "run", resume=True)
+        assert [path.name for path in (tmp_path / "run").iterdir()] == ["checkpoint-2"]
+    remove_checkpoints(tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_folders_of_a_ranker_that_is_half_removed_are_removed(tiny, tmp_path, monkeypatch):
     """Killed between the last file and the folder: what is left has no list of files any more."""
     fitted(tiny(), max_steps=2, checkpoints=tmp_path)

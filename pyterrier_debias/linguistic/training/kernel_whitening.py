@@ -11,7 +11,7 @@ from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.linguistic.formulas.kernel_whitening import KERNELS
 from pyterrier_debias.rankers.base import Ranker
 from pyterrier_debias.rankers.bi_encoder import BiEncoder
-from pyterrier_debias.rankers.cross_encoder import CrossEncoder
+from pyterrier_debias.rankers.cross_encoder import JOINT, CrossEncoder
 from pyterrier_debias.rankers.trained_reranker import TrainedRanker
 from pyterrier_debias.training.options import Training
 
@@ -112,6 +112,8 @@ class KernelWhiteningReranker(TrainedRanker):
                 f"{name}: the BiEncoder is a published one with a form of its own, or has documents_by=; give one that encodes "
                 f"queries and documents itself"
             )
+        if isinstance(base, CrossEncoder) and base.head in JOINT:
+            raise InputError(f"{name}: head={base.head!r} reads several passages together; give one with head='mean' or 'cls'")
         check_choice(name, "kernel", self.kernel, KERNELS)
         check_number(name, "landmarks", self.landmarks, least=1, whole=True)
         check_number(name, "sample", self.sample, least=2, whole=True)

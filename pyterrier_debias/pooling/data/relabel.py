@@ -13,9 +13,9 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core import frames
+from pyterrier_debias.core.counterfactuals import scores_by
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.files import write_whole
-from pyterrier_debias.pooling.data.scores import scores_by
 from pyterrier_debias.pooling.formulas.negative_weights import COLUMNS, pool_chances
 from pyterrier_debias.rankers.base import Ranker
 from pyterrier_debias.rankers.trained_reranker import TrainedRanker

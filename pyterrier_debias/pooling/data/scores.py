@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core import frames
+from pyterrier_debias.core.counterfactuals import scores_by
 from pyterrier_debias.core.errors import InputError, check_choice
-from pyterrier_debias.core.naming import system_name
 from pyterrier_debias.core.stage import RowWise
 
 #: Columns that a score must not replace.
@@ -79,37 +77,3 @@ class AddScores(RowWise):
         check_choice("AddScores", "activation", self.activation, (None, "sigmoid"))
         if self.column in _TAKEN:
             raise InputError(f"AddScores: column={self.column!r} is the frame's own; name another one")
-
-
-def scores_by(scorer: pt.Transformer, frame: pd.DataFrame, stage: Any) -> np.ndarray:
-    """A ranker's scores of the rows of a frame, in their order.
-
-    Args:
-        scorer: Any transformer from result frames to result frames.
-        frame: Rows with distinct ``qid`` and ``docno``, and what the scorer reads.
-        stage: The calling stage, named in messages.
-
-    Returns:
-        float64, one a row.
-
-    Raises:
-        InputError: If the scorer leaves rows out, repeats them, or gives no number.
-    """
-    name = frames.stage_name(stage)
-    out: pd.DataFrame = scorer(frame)
-    if len(frame) == 0:
-        return np.empty(0)
-    missing = [column for column in ("qid", "docno", "score") if column not in out.columns]
-    if missing:
-        raise InputError(f"{name}: {system_name(scorer)} returns no column '{missing[0]}'; give a ranker of result frames")
-    frames.check_scores(out, name)
-    frames.check_pairs(out, name)
-    keys = [(str(qid), str(docno)) for qid, docno in zip(frame["qid"], frame["docno"])]
-    found = dict(zip(zip(out["qid"].astype(str), out["docno"].astype(str)), out["score"].astype("float64")))
-    absent = [key for key in keys if key not in found]
-    if absent:
-        raise InputError(
-            f"{name}: {system_name(scorer)} leaves out {len(absent)} of {len(keys)} rows, e.g. qid={absent[0][0]!r}, "
-            f"docno={absent[0][1]!r}; give a scorer without a cut-off"
-        )
-    return np.array([found[key] for key in keys], dtype=np.float64)

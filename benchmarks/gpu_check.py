@@ -1,0 +1,156 @@
+"""What needs a CUDA device, in one run of a few minutes: the tests marked ``gpu``, and the speed there. Nothing is downloaded.
+
+The tests (``tests/training/test_devices.py``) compare every ranker's scores with the processor's in float32 and bfloat16, make
+the device run out of memory, and resume a training in mixed precision. The speed is that of a cross-encoder of BERT-base's shape
+with random weights on pairs of ``--tokens`` tokens, beside ``sentence_transformers.CrossEncoder.predict`` with the same weights;
+they take turns, and the median of the repetitions counts. "of peak" is the arithmetic of the model as a share of what a large
+matrix product reaches in the same run.
+
+Writes gpu_check.inc, the table of the documentation, with the date and the device::
+
+    make gpu-check
+
+``--device cpu`` goes through the same steps without a GPU, for a small shape (``--layers 1 --size 64 --pairs 16``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import numpy as np
+import torch
+from calibrating import write_table
+
+ROOT = Path(__file__).resolve().parent.parent
+WORDS = [f"{first}{second}" for first in "bcdfghklmnprst" for second in ("a", "e", "i", "o", "u", "an", "en", "on", "as", "er")]
+
+
+def write_model(folder: Path, layers: int, size: int) -> str:
+    """A BERT of this shape with random weights, under a linear head, and a tokenizer in which every word is one token."""
+    from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
+
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+    shape = {"num_attention_heads": max(size // 64, 1), "intermediate_size": 4 * size}
+    config = BertConfig(hidden_size=size, num_hidden_layers=layers, num_labels=1, **shape)
+    torch.manual_seed(0)
+    BertForSequenceClassification(config).save_pretrained(folder)
+    BertTokenizerFast(vocab={piece: i for i, piece in enumerate(pieces)}, model_max_length=512).save_pretrained(folder)
+    return str(folder)
+
+
+def pairs_of(n: int, tokens: int) -> list[tuple[str, str]]:
+    """Pairs of so many tokens, three special ones and eight of the query included; all different."""
+    rng = np.random.default_rng(0)
+    texts = [" ".join(rng.choice(WORDS, tokens - 3)) for _ in range(n)]
+    return [(" ".join(text.split()[:8]), " ".join(text.split()[8:])) for text in texts]
+
+
+def peak(device: str, dtype: torch.dtype, size: int) -> float:
+    """What a matrix product of this size reaches: multiplications and additions a second, the best of five."""
+    left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+    return max(2 * size**3 / timed(lambda: left @ right, device) for _ in range(5))
+
+
+def timed(run: Callable[[], object], device: str) -> float:
+    """Seconds, until the device has finished."""
+    start = time.perf_counter()
+    run()
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def work(layers: int, size: int, tokens: int) -> float:
+    """Multiplications and additions of the layers for a pair: 12 matrices of size x size, and attention."""
+    return layers * tokens * (2 * 12 * size**2 + 4 * tokens * size)
+
+
+def contestants(model: str, device: str, dtype: str, tokens: int) -> dict[str, Callable[[list[tuple[str, str]]], np.ndarray]]:
+    """Name to a function from pairs to scores."""
+    import sentence_transformers
+
+    from pyterrier_debias import CrossEncoder
+
+    theirs = sentence_transformers.CrossEncoder(
+        model, device=device, max_length=tokens, model_kwargs={"dtype": getattr(torch, dtype)}, activation_fn=torch.nn.Identity()
+    )
+    ours = CrossEncoder(model, device=device, dtype=dtype, max_length=tokens)
+    return {
+        "CrossEncoder.predict": lambda pairs: theirs.predict(pairs, batch_size=256, show_progress_bar=False),
+        "ours": lambda pairs: ours.score(*zip(*pairs)),
+    }
+
+
+def speeds(options: argparse.Namespace) -> list[list[str]]:
+    """Rows of the table: number format, contestant, pairs a second, ratio, share of peak, largest difference of scores."""
+    rows, pairs = [], pairs_of(options.pairs, options.tokens)
+    with tempfile.TemporaryDirectory() as folder:
+        model = write_model(Path(folder), options.layers, options.size)
+        for dtype in ("float32", "bfloat16"):
+            best = peak(options.device, getattr(torch, dtype), options.matrix)
+            named = contestants(model, options.device, dtype, options.tokens)
+            scores = {name: np.asarray(score(pairs), dtype=np.float64).ravel() for name, score in named.items()}  # warms up, too
+            spent: dict[str, list[float]] = {name: [] for name in named}
+            for _ in range(options.repeat):
+                for name, score in named.items():
+                    spent[name].append(timed(lambda score=score: score(pairs), options.device))
+            first, *_ = spent
+            apart = np.abs(scores[first] - scores["ours"]).max() / scores[first].std()
+            for name, seconds in spent.items():
+                rate = options.pairs / np.median(seconds)
+                share = rate * work(options.layers, options.size, options.tokens) / best
+                ratio = np.median(spent[first]) / np.median(seconds)
+                difference = "" if name == first else f"{apart:.1e}"
+                rows.append([dtype, name, f"{rate:,.0f}", f"{ratio:.2f}", f"{share:.0%}", difference])
+    return rows
+
+
+def tested() -> tuple[int, str]:
+    """The exit status of the tests marked ``gpu``, and their last line."""
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", str(ROOT / "tests" / "training")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    print(done.stdout)
+    return done.returncode, done.stdout.strip().rpartition("\n")[2]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
+    parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--size", type=int, default=768)
+    parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--pairs", type=int, default=20_000)
+    parser.add_argument("--matrix", type=int, default=8192, help="rows of the matrix product")
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=Path("gpu-check"))
+    options = parser.parse_args()
+    logging.disable(logging.WARNING)
+    if options.device == "cuda" and not torch.cuda.is_available():
+        print("gpu-check: torch sees no CUDA device; --device cpu goes through the steps without one", file=sys.stderr)
+        return 1
+    status, last = tested() if options.device == "cuda" else (0, "not run without a CUDA device")
+    device = torch.cuda.get_device_name() if options.device == "cuda" else "processor"
+    rows = [["Format", "", "pairs/s", "ratio", "of peak", "scores apart, in spreads"], *speeds(options)]
+    about = f"{options.layers} layers of {options.size}, {options.pairs:,} pairs of {options.tokens} tokens"
+    versions = f"torch {torch.__version__}, sentence-transformers {importlib.metadata.version('sentence-transformers')}"
+    title = f"{device}, {datetime.now(UTC):%Y-%m-%d}: {about}; {versions}; ``make gpu-check``"
+    options.out.mkdir(parents=True, exist_ok=True)
+    write_table(options.out / "gpu_check.inc", title, rows, f"Tests marked ``gpu``: {last}.")
+    print((options.out / "gpu_check.inc").read_text())
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

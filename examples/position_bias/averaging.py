@@ -1,0 +1,170 @@
+"""How much position bias is gone if scores are averaged over rotations of a passage, without training, and at what cost?
+
+    python examples/position_bias/averaging.py --dataset msmarco_trec_dl dl19 dl20 --out averaging
+
+reranks BM25's candidates by a ranker as it is, and by the mean and by the highest of its scores over r rotations of each passage
+(`AverageRotations`). For each it rotates relevant passages at random, one at a time, and counts the ranks that they move down
+among the unchanged others, as the audit does; and measures nDCG@10 on the passages as they are.
+
+A collection is a folder, file or `irds:` id, followed by its splits where it has several; these are measured together. Give
+`--dataset` again for another collection. The ranker encodes each text once; what averaging costs a deployed ranker is the column
+of passages.
+"""
+
+import argparse
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import experiment  # noqa: F401 -- it finds workshop
+import numpy as np
+import pandas as pd
+from workshop import draw, program, write_results
+
+from pyterrier_debias import BiEncoder, InputError, RotatePassages, open_dataset
+from pyterrier_debias.core.evaluation import per_query
+from pyterrier_debias.core.frames import with_string_ids
+from pyterrier_debias.core.statistics import Interval, bootstrap_interval, correct, detectable_effect, wilcoxon
+from pyterrier_debias.position.data.averaging import COMBINE, AverageRotations
+from pyterrier_debias.position.measures.sensitivity_result import displacements
+from pyterrier_debias.report.first_stage import first_stage
+from pyterrier_debias.report.models import find_model
+
+MEASURE = "nDCG@10"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The numbers of a run.
+
+    Attributes:
+        model: A bi-encoder: folder, hub name, or ``minilm``.
+        depth: Candidates of a query.
+        queries: Of a collection, at most.
+        rotations: The numbers r.
+        draws: Rotations of each relevant passage.
+        resamples: Bootstrap resamples.
+        seed: Of the draw of queries, of rotations and of the resamples.
+    """
+
+    model: str = "minilm"
+    depth: int = 30
+    queries: int = 300
+    rotations: tuple[int, ...] = (2, 4)
+    draws: int = 2
+    resamples: int = 9999
+    seed: int = 0
+
+
+def candidates_of(specs: list[str], settings: Settings, folder: Path) -> tuple[str, pd.DataFrame, pd.DataFrame, list[str]]:
+    """Name of a collection, BM25's candidates with texts, judgements, and the queries that are asked."""
+    parts, labels = [], []
+    for split in specs[1:] or [None]:
+        dataset = open_dataset(specs[0], split=split)
+        qrels = with_string_ids(dataset.get_qrels(), "qrels")
+        topics = with_string_ids(dataset.get_topics(), "topics")[["qid", "query"]]
+        topics = topics[topics["qid"].isin(set(qrels.loc[qrels["label"] > 0, "qid"]))]
+        topics = draw(topics, settings.queries, settings.seed, "averaging")
+        stage = first_stage(dataset, folder, depth=settings.depth)
+        found = with_string_ids(stage.candidates(topics), "run")[["qid", "docno", "score", "rank"]]
+        found = found[found["rank"] < settings.depth].merge(topics, on="qid")
+        parts.append(dataset.text_loader()(found))
+        labels.append(qrels[qrels["qid"].isin(set(topics["qid"]))])
+    candidates, qrels = (pd.concat(several, ignore_index=True) for several in (parts, labels))
+    qids = sorted(set(qrels["qid"]))
+    if len(qids) < len(labels) or qrels.duplicated(["qid", "docno"]).any():
+        raise InputError(f"{specs[0]}: its splits share queries; measure them in runs of their own")
+    return dataset.name + (f" ({', '.join(specs[1:])})" if specs[1:] else ""), candidates, qrels, qids
+
+
+def measured(ranker, candidates: pd.DataFrame, qrels: pd.DataFrame, qids: list[str], settings: Settings) -> pd.DataFrame:
+    """For each query nDCG@10, and by how many ranks its relevant passages move down (NaN without any among the candidates)."""
+    original = ranker(candidates)
+    relevant = candidates.merge(qrels.loc[qrels["label"] >= 1, ["qid", "docno"]], on=["qid", "docno"])
+    arms = [original.assign(arm="original", draw=0)]
+    for number in range(settings.draws):
+        rotated = RotatePassages(seed=settings.seed, draw=number)(relevant)
+        arms.append(ranker(rotated).assign(arm="rotated", draw=number))
+    columns = ["qid", "docno", "arm", "draw", "score", "rank"]
+    moved = displacements(pd.concat([arm[columns] for arm in arms], ignore_index=True), qrels, qids)
+    found = per_query(original, qrels, [MEASURE], qids)
+    return found.assign(displacement=moved.groupby("qid")["displacement"].mean().reindex(found.index))
+
+
+def table_of(by_system: dict[str, pd.DataFrame], sizes: dict[str, int], settings: Settings) -> pd.DataFrame:
+    """One row for each system: displacement, the share of the first system's that is gone, nDCG@10 and its change."""
+    options = {"resamples": settings.resamples, "seed": settings.seed}
+    first = next(iter(by_system.values()))
+    moved = first["displacement"].dropna().index
+    rows = []
+    for name, found in by_system.items():
+        before, after = first.loc[moved, "displacement"].to_numpy(), found.loc[moved, "displacement"].to_numpy()
+        row = {"scores": name, "passages read": sizes[name], **_cells("displacement", bootstrap_interval(after, **options))}
+        row[MEASURE] = found[MEASURE].mean()
+        if found is not first:
+            gone = bootstrap_interval(np.column_stack([before, after]), _share_gone, method="percentile", **options)
+            change = bootstrap_interval((found[MEASURE] - first[MEASURE]).to_numpy(), **options)
+            row |= _cells("share gone", gone) | _cells("change", change)
+            p = wilcoxon(first[MEASURE].to_numpy(), found[MEASURE].to_numpy()).p
+            row |= {"p": p, "detectable": detectable_effect(change)}
+        rows.append({**row, "queries": len(found)})
+    table = pd.DataFrame(rows)
+    tested = table["p"].notna()
+    table.loc[tested, "p_corrected"] = correct(table.loc[tested, "p"].to_numpy())
+    last = ["detectable", "queries"]
+    return table[[*(column for column in table.columns if column not in last), *last]]
+
+
+def _share_gone(before: np.ndarray, after: np.ndarray, axis: int = 0) -> np.ndarray:
+    return 1 - after.mean(axis=axis) / before.mean(axis=axis)
+
+
+def _cells(name: str, interval: Interval) -> dict[str, float]:
+    return {name: interval.estimate, f"{name}_low": interval.low, f"{name}_high": interval.high}
+
+
+NOTES = [
+    "displacement: ranks that a relevant passage moves down when it alone is rotated, mean over a query's passages and draws.",
+    "share gone: 1 - displacement / displacement of the first row.",
+    "change: of nDCG@10 on the passages as they are, against the first row; detectable: the smallest change that would have been "
+    "found (two-sided test at 5 %, power 80 %, before correction).",
+    "p: Wilcoxon's signed-rank test of the change; p_corrected: Holm, over the rows of a collection.",
+    "low and high: 95 % interval from a bootstrap over queries.",
+    "passages read: how many texts the ranker scores for a candidate.",
+]
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    default = Settings()
+    options.add_argument("--dataset", action="append", nargs="+", required=True, metavar="SPEC", help="a collection, its splits")
+    options.add_argument("--model", default=default.model, help=f"a bi-encoder (default: {default.model})")
+    options.add_argument("--rotations", nargs="+", type=int, default=default.rotations, help="the numbers r (default: 2 4)")
+    for name in ("depth", "queries", "draws", "resamples", "seed"):
+        options.add_argument(f"--{name}", type=int, default=getattr(default, name), help="(default: %(default)s)")
+    options.add_argument("--out", type=Path, required=True, help="folder for the tables")
+    given = vars(options.parse_args())
+    datasets, out = given.pop("dataset"), given.pop("out")
+    settings = Settings(**{**given, "rotations": tuple(given["rotations"])})
+    tables = []
+    for specs in datasets:
+        with tempfile.TemporaryDirectory() as folder:
+            name, *asked = candidates_of(specs, settings, Path(folder))
+        ranker = BiEncoder(find_model(settings.model).source)
+        systems, sizes = {"as they are": ranker}, {"as they are": 1}
+        for r in settings.rotations:
+            for combine in COMBINE:
+                told = f"{'mean' if combine == 'mean' else 'highest'} of {r}"
+                systems[told], sizes[told] = AverageRotations(ranker, r, combine=combine), r
+        with ranker.remembering(1_000_000):
+            by_system = {told: measured(system, *asked, settings) for told, system in systems.items()}
+        tables.append(table_of(by_system, sizes, settings).assign(collection=name))
+        print(tables[-1].to_string(index=False), flush=True)
+    table = pd.concat(tables, ignore_index=True)
+    table.insert(0, "collection", table.pop("collection"))
+    write_results(out, "Scores over rotations", settings, {"averaging": table}, NOTES)
+
+
+if __name__ == "__main__":
+    sys.exit(program(main))

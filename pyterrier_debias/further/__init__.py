@@ -1,0 +1,1 @@
+"""Three biases that an audit examines where they are asked for: source, length and order."""

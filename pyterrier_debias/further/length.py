@@ -1,0 +1,130 @@
+"""The length bias in an audit: does a ranker prefer longer documents, given their relevance and the candidates that it has?
+
+Primary test: the mean over queries of how far its first ten documents are above the median length of the candidates of their own
+relevance is zero, as it is where candidates of one relevance come in a random order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pyterrier_debias.core.bias import Finding
+from pyterrier_debias.core.errors import check_number
+from pyterrier_debias.core.evaluation import judged_qids
+from pyterrier_debias.core.systems import Context, System
+from pyterrier_debias.core.text import regex_word
+from pyterrier_debias.further.shared import SystemBias, document_parts, effectiveness, mean_test, relevant_pairs
+
+
+class LengthBias(SystemBias):
+    """Does a ranker prefer longer documents of the same relevance?
+
+    Documents of one query are put in the order of their length, the relevant ones (label of 1 or more) and the others apart,
+    and get a percentile: 1 for the longest, 0 for the shortest, .5 for the middle. A query's value is the mean percentile of
+    its first ten documents, less .5. Every order that is random among documents of one relevance has a mean of exactly 0: that
+    relevant documents are longer does not count, and that the candidates are longer than the collection does not, either.
+
+    Beside it there is the same figure against the candidates' own order ("ranker - candidates"). It is no primary test: a
+    ranker that is blind to length, over candidates in an order that prefers long ones, differs from that order.
+
+    Source: Singhal, Buckley and Mitra 1996 compare the lengths of what is retrieved and of what is relevant; percentiles within
+    one relevance are used here in their place, since they need no collection and no unit of length.
+
+    Example:
+        ``audit(systems, dataset, biases=["length"])``, or ``biases=[LengthBias(cutoff=5)]``
+
+    When not to use it: where few documents are judged, since unjudged relevant ones count as non-relevant, and are then preferred
+    by whatever finds them; on lists that are no longer than ``cutoff``, where every order has the value 0.
+    """
+
+    name = "length"
+    axis = "length percentile of the first documents, less one half"
+
+    def __init__(self, *, cutoff: int = 10) -> None:
+        """
+        Args:
+            cutoff: How many documents of a result count, at least 1.
+
+        Raises:
+            InputError: For another number.
+        """
+        check_number("LengthBias", "cutoff", cutoff, least=1, whole=True)
+        self.cutoff = cutoff
+
+    def needs(self, system: System | None, dataset: Any) -> str | None:
+        """See :meth:`Bias.needs`: texts, from the system or from the collection."""
+        with_texts = hasattr(dataset, "text_loader") or (system is not None and system.ranker is not None)
+        return None if with_texts else "no text of its documents is known; the collection has no text_loader()"
+
+    def look(self, system: System, context: Context) -> Iterator[Finding]:
+        """See :meth:`SystemBias.look`."""
+        run = _with_percentiles(context.results(system).query("rank < @context.depth"), context)
+        qids = sorted(set(judged_qids(context.topics, context.qrels)) & set(run["qid"]))
+        run = run[run["qid"].isin(qids)]
+        first = run[run["rank"] < self.cutoff]
+        values = first.groupby("qid")["above"].mean()
+        interval, p, told = mean_test(values, context.seed, least=-0.5, most=0.5)
+        shares = first.assign(share=first["above"] / first.groupby("qid")["above"].transform("size"))
+        convention = f"percentile among documents of one query and relevance, first {self.cutoff}; words of letters and digits"
+        longer = "longer" if interval.estimate > 0 else "shorter"
+        yield self.finding(
+            system.name, "length percentile", "first documents - random order", interval,
+            f"its first {self.cutoff} documents are {longer} than the middle of the candidates of the same relevance by "
+            f"{100 * abs(interval.estimate):.1f} percentage points {told}.",
+            p=p, values=values, primary=True, beside=effectiveness(system, context),
+            convention=f"{convention}; p by random signs, the interval is this test inverted",
+            parts={"document": document_parts(shares, len(values), "of the first documents")},
+        )  # fmt: skip
+        words = first.groupby("qid")["words"].mean() - run.groupby("qid")["words"].mean()
+        interval, _, told = mean_test(words, context.seed)
+        yield self.finding(
+            system.name, "words", "first documents - all of the list", interval,
+            f"its first {self.cutoff} documents have {interval.estimate:+.1f} words against its whole list.",
+            values=words, convention="words of letters and digits, whatever the relevance; not tested",
+        )  # fmt: skip
+        if system.ranker is not None:
+            before = context.candidates(system)[["qid", "docno", "rank"]].rename(columns={"rank": "before"})
+            own = run.merge(before, on=["qid", "docno"]).query("before < @self.cutoff").groupby("qid")["above"].mean()
+            change = (values - own).dropna()
+            interval, p, told = mean_test(change, context.seed, least=-1, most=1)
+            yield self.finding(
+                system.name, "length percentile", "ranker - candidates", interval,
+                f"against the order of its candidates its first {self.cutoff} documents change by "
+                f"{100 * interval.estimate:+.1f} percentage points {told}.",
+                p=p, values=change, convention=f"{convention}; p by random signs, the interval is this test inverted",
+            )  # fmt: skip
+
+
+def _with_percentiles(run: pd.DataFrame, context: Context) -> pd.DataFrame:
+    """A run with ``words``, and ``above``: the percentile of each document's length among those of its relevance, less .5."""
+    run = run if "text" in run.columns else context.dataset.text_loader()(run)
+    known: dict[str, int] = context.once("words of documents", None, dict)
+    texts = run.drop_duplicates("docno")
+    known |= {d: len(regex_word(text)) for d, text in zip(texts["docno"], texts["text"]) if d not in known}
+    run = run[["qid", "docno", "rank"]].assign(words=run["docno"].map(known).to_numpy())
+    run = run.merge(relevant_pairs(context), on=["qid", "docno"], how="left")
+    return run.assign(above=length_percentiles(run["qid"], run["label"].notna(), run["words"]) - 0.5)
+
+
+def length_percentiles(qids: pd.Series, relevant: pd.Series, words: pd.Series) -> np.ndarray:
+    """The percentile of each document's length among those of its query and relevance.
+
+    Args:
+        qids: n queries.
+        relevant: Whether each document is relevant.
+        words: Lengths.
+
+    Returns:
+        Shape [n]: the share of these documents that are shorter, equal ones and itself by half. Its mean over them is .5.
+
+    Example:
+        >>> relevant = pd.Series([True, False, False, False])
+        >>> length_percentiles(pd.Series(["q"] * 4), relevant, pd.Series([9, 1, 5, 5])).round(2).tolist()
+        [0.5, 0.17, 0.67, 0.67]
+    """
+    groups = words.groupby([qids, relevant])
+    return ((groups.rank() - 0.5) / groups.transform("size")).to_numpy(dtype=float)

@@ -1,0 +1,229 @@
+"""The order bias in an audit: does a reranker's result depend on the order of the list that it is given?
+
+Primary test: a document's place in the result has, on average, no slope on its place in the given list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pyterrier_debias.core.bias import Finding
+from pyterrier_debias.core.errors import InputError, check_choice, check_number
+from pyterrier_debias.core.evaluation import judged_qids, per_query
+from pyterrier_debias.core.frames import ranked, variant_docno
+from pyterrier_debias.core.statistics import bootstrap_interval, exchange_test, inverted_interval
+from pyterrier_debias.core.systems import Context, System, check_run, named_where_it_raises
+from pyterrier_debias.core.text import keyed_generator
+from pyterrier_debias.further.shared import MEASURE, UNCHANGED, SystemBias, effectiveness, mean_test
+
+
+class OrderBias(SystemBias):
+    """Does a reranker's result depend on the order of the list that it is given?
+
+    The reranker gets the same candidates in their own order, once more in their own order, reversed, and shuffled several
+    times; the first document of a list gets the highest score of the list and the rank 0, whatever a reranker goes by. A
+    query's value is the slope, over these lists, of a document's place in the result on its place in the given list, each less
+    its own mean: 1 for a reranker that returns what it is given, 0 for one that scores documents one by one, -1 for one that
+    turns lists round.
+
+    Beside it: Kendall's tau between the results of the own and of other orders (that of the repeated list says how much is not
+    due to the order), and what shuffling and reversal cost in nDCG@10. Where no result changes, nothing is tested: a pointwise
+    ranker could not have come out otherwise.
+
+    Sources: for listwise prompts, Sun et al. 2023 (RankGPT) and Tang et al. 2024 (permutation self-consistency) give shuffled and
+    reversed lists and compare nDCG@10; the slope is this package's.
+
+    Example:
+        ``audit(systems, dataset, biases=["order"])``
+
+    When not to use it: where every call costs money, since a reranker gets shuffles + 3 lists a query; for a reranker that is
+    meant to keep the given order, such as one that adds the candidates' scores to its own, whose slope is its intention.
+    """
+
+    name = "order"
+    axis = "places in the result for each place in the given list"
+
+    def __init__(self, *, shuffles: int = 3) -> None:
+        """
+        Args:
+            shuffles: How many shuffles of each list, at least 1; an audit's ``draws`` come before it.
+
+        Raises:
+            InputError: For another number.
+        """
+        check_number("OrderBias", "shuffles", shuffles, least=1, whole=True)
+        self.shuffles = shuffles
+
+    def needs(self, system: System | None, dataset: Any) -> str | None:
+        """See :meth:`Bias.needs`: a reranker."""
+        return "it is given no list: only a reranker is" if system is not None and system.ranker is None else None
+
+    def look(self, system: System, context: Context) -> Iterator[Finding]:
+        """See :meth:`SystemBias.look`."""
+        shuffles = self.shuffles if context.draws is None else context.draws
+        found = _results(system, context, shuffles)
+        values = pd.Series({
+            qid: slope(*(np.delete(places, arms.index("again"), axis=0) for places in (given, result)))
+            for qid, arms, given, result in _places(found)
+        })  # fmt: skip
+        interval, p, told = mean_test(values, context.seed)
+        convention = f"own order, reversed and {shuffles} shuffles, seed {context.seed}; depth {context.depth}"
+        yield self.finding(
+            system.name, "places", "result by given list", interval,
+            f"a document that is given one place earlier comes {interval.estimate:.2f} places earlier in the result {told}.",
+            p=p, values=values, primary=True, beside=effectiveness(system, context),
+            convention=f"{convention}; p by random signs, the interval is this test inverted",
+        )  # fmt: skip
+        agreed = _agreement(found)
+        shuffled = bootstrap_interval(agreed["shuffled"].to_numpy(), seed=context.seed)
+        again = agreed["again"].mean()
+        yield self.finding(
+            system.name, "Kendall's tau", "own order, shuffled", shuffled,
+            f"its results for shuffled lists agree with those for the own order by a tau of {shuffled.estimate:.3f}, for "
+            f"reversed ones by {agreed['reversed'].mean():.3f}, and for the same list given once more by {again:.3f}.",
+            values=agreed["shuffled"], null_value=again, convention=f"{convention}; not tested",
+            beside={("Kendall's tau", "own order, reversed"): agreed["reversed"]},
+        )  # fmt: skip
+        quality = _quality(found, context)
+        for what in ("shuffled", "reversed"):
+            table = quality[["own", *(name for name in quality if name.startswith(what))]]
+            change = (table.drop(columns="own").sub(table["own"], axis=0)).mean(axis=1)
+            interval = inverted_interval(table.to_numpy(), seed=context.seed, least=-1, most=1)
+            p = exchange_test(table.to_numpy(), seed=context.seed).p
+            moved = f"changes by {interval.estimate:+.4f} [{interval.low:+.4f}, {interval.high:+.4f}]"
+            told = moved if change.any() else UNCHANGED
+            yield self.finding(
+                system.name, MEASURE, f"{what} - own order", interval, f"{MEASURE} of {what} lists: {told}.", p=p, values=change,
+                beside={(MEASURE, what): table["own"] + change}, convention=f"{convention}; p by exchange randomisation",
+            )  # fmt: skip
+
+
+def _results(system: System, context: Context, shuffles: int) -> pd.DataFrame:
+    """Results for all lists: ``qid``, ``docno``, ``arm``, ``given`` and ``rank`` (places from 0), ``score``; by docno."""
+    candidates = context.candidates(system)
+    candidates = candidates[candidates["qid"].isin(judged_qids(context.topics, context.qrels))].reset_index(drop=True)
+    arms = ["own", "again", "reversed", *(f"shuffled {draw}" for draw in range(shuffles))]
+    lists = [
+        (qid, arm, rows, rows[given_order(arm, len(rows), context.seed, str(qid))])
+        for qid, rows in candidates.groupby("qid", sort=False).indices.items() for arm in arms
+    ]  # fmt: skip
+    places = np.concatenate([rows for _, _, rows, _ in lists])
+    documents = np.concatenate([order for *_, order in lists])
+    sizes = [len(rows) for _, _, rows, _ in lists]
+    keys = pd.DataFrame({
+        "qid": np.repeat([variant_docno(str(qid), f"o{arms.index(arm)}") for qid, arm, *_ in lists], sizes),
+        "docno": candidates["docno"].to_numpy()[documents],
+        "own": np.repeat([qid for qid, *_ in lists], sizes),
+        "arm": np.repeat([arm for _, arm, *_ in lists], sizes),
+        "given": np.concatenate([np.arange(size) for size in sizes]),
+    })  # fmt: skip
+    # Scores and ranks belong to the place in the list, not to the document.
+    of_places = {name: candidates[name].to_numpy()[places] for name in ("score",) if name in candidates.columns}
+    given = candidates.iloc[documents].reset_index(drop=True).assign(qid=keys["qid"], rank=keys["given"], **of_places)
+    ranker = named_where_it_raises(system).ranker
+    assert ranker is not None
+    found = ranked(check_run(ranker(given), system.name), system.name)[["qid", "docno", "score", "rank"]]
+    found = keys.merge(found, on=["qid", "docno"], how="left")
+    if found["rank"].isna().any():
+        row = found[found["rank"].isna()].iloc[0]
+        raise InputError(
+            f"ranker of {system.name!r} left out a document that it was given (qid={row['own']!r}, docno={row['docno']!r}), so "
+            f"that its places cannot be compared; cut the list before the ranker, as in candidates % 20 >> texts >> ranker"
+        )
+    found = found.assign(qid=found["own"], rank=found["rank"].astype(int)).drop(columns="own")
+    return found.sort_values(["qid", "arm", "docno"], ignore_index=True)
+
+
+def given_order(arm: str, n: int, seed: int, qid: str) -> np.ndarray:
+    """Which document of a list is given at each place.
+
+    Args:
+        arm: ``'own'``, ``'again'``, ``'reversed'``, or ``'shuffled'`` with a number.
+        n: Documents of the list.
+        seed: Of shuffles.
+        qid: The query, of which a shuffle depends.
+
+    Returns:
+        Shape [n]: positions in the list.
+
+    Raises:
+        InputError: For another name of a list.
+
+    Example:
+        >>> given_order("reversed", 3, 0, "q1").tolist(), sorted(given_order("shuffled 1", 3, 0, "q1").tolist())
+        ([2, 1, 0], [0, 1, 2])
+    """
+    check_choice("given_order", "arm", arm.partition(" ")[0], ("own", "again", "reversed", "shuffled"))
+    order = np.arange(n)
+    if arm.startswith("shuffled"):
+        return keyed_generator(seed, "order", qid, arm).permutation(order)
+    return order[::-1] if arm == "reversed" else order
+
+
+def _places(found: pd.DataFrame) -> Iterator[tuple[str, list[str], np.ndarray, np.ndarray]]:
+    """Of each query with two candidates or more: its lists, and places given and in the result, shape [lists, documents] each."""
+    arms = sorted(set(found["arm"]))
+    for qid, own in found.groupby("qid"):
+        if len(own) > len(arms):
+            yield str(qid), arms, *(own[name].to_numpy(dtype=float).reshape(len(arms), -1) for name in ("given", "rank"))
+
+
+def slope(given: np.ndarray, result: np.ndarray) -> float:
+    """The slope of places in the result on places in the given list, each less its document's mean.
+
+    Args:
+        given: Shape [lists, documents]: the place of each document in each list that was given.
+        result: The same in the results.
+
+    Returns:
+        1 where results are the lists as given, exactly 0 where they never change, -1 where they are turned round. NaN where no
+        list differs from another.
+
+    Example:
+        >>> given = np.array([[0, 1, 2], [2, 1, 0]])
+        >>> slope(given, given), slope(given, given[::-1]), slope(given, given[:1].repeat(2, axis=0))
+        (1.0, -1.0, 0.0)
+    """
+    given, result = given - given.mean(axis=0), result - result.mean(axis=0)
+    spread = float((given**2).sum())
+    return float((given * result).sum()) / spread if spread else float("nan")
+
+
+def kendall(first: np.ndarray, second: np.ndarray) -> float:
+    """Kendall's tau of two rankings without ties: counted, so that equal ones have exactly 1.
+
+    Args:
+        first: Shape [n], n at least 2: the rank of each document.
+        second: The same.
+
+    Returns:
+        The share of pairs in the same order less that of pairs in the other.
+
+    Example:
+        >>> kendall(np.array([0, 1, 2]), np.array([0, 1, 2])), round(kendall(np.array([0, 1, 2]), np.array([1, 0, 2])), 3)
+        (1.0, 0.333)
+    """
+    same = np.sign(first[:, None] - first) * np.sign(second[:, None] - second)
+    return float(same.sum() / (len(first) * (len(first) - 1)))
+
+
+def _agreement(found: pd.DataFrame) -> pd.DataFrame:
+    """Kendall's tau with the result of the own order, of each query: columns ``again``, ``reversed`` and ``shuffled``."""
+    rows = {}
+    for qid, arms, _, ranks in _places(found):
+        own = ranks[arms.index("own")]
+        taus = {arm: kendall(own, ranks[number]) for number, arm in enumerate(arms)}
+        shuffled = [tau for arm, tau in taus.items() if arm.startswith("shuffled")]
+        rows[qid] = {"again": taus["again"], "reversed": taus["reversed"], "shuffled": np.mean(shuffled)}
+    return pd.DataFrame.from_dict(rows, orient="index", columns=["again", "reversed", "shuffled"])
+
+
+def _quality(found: pd.DataFrame, context: Context) -> pd.DataFrame:
+    """nDCG@10 of each judged query's results, one column a list; queries without candidates are left out."""
+    qids = [qid for qid in judged_qids(context.topics, context.qrels) if qid in set(found["qid"])]
+    lists = found.groupby("arm", sort=False)
+    return pd.DataFrame({arm: per_query(own, context.qrels, [MEASURE], qids)[MEASURE] for arm, own in lists}, index=qids)

@@ -1,0 +1,140 @@
+"""What the three biases of this folder share: one system at a time, one primary figure, one picture.
+
+They lie in one folder, a file each, beside the folders of the other biases and on their layer: each is a probe of rankings
+without data or training of its own.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pyterrier_debias.core.bias import Bias, Figure, Finding, p_text
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.evaluation import judged_qids, per_query
+from pyterrier_debias.core.statistics import Interval, inverted_interval, randomisation_test
+from pyterrier_debias.core.systems import Context, System
+
+#: The measure of effectiveness.
+MEASURE = "nDCG@10"
+#: What is said where nothing could have come out otherwise.
+UNCHANGED = "no query changed, so that nothing was tested"
+
+
+class SystemBias(Bias):
+    """A bias that is examined one system at a time. A subclass writes :meth:`look`.
+
+    Attributes:
+        axis: What the primary figure is, for its picture.
+
+    When not to use it: for a figure that compares systems; see :class:`~pyterrier_debias.core.bias.JointBias`.
+    """
+
+    axis = ""
+
+    @abstractmethod
+    def look(self, system: System, context: Context) -> Iterator[Finding]:
+        """Examine one system.
+
+        Args:
+            system: One that :meth:`needs` has nothing against.
+            context: See :meth:`Bias.examine`.
+
+        Yields:
+            Findings; one of them is primary.
+        """
+
+    def examine(self, context: Context) -> Iterator[Finding]:
+        """See :meth:`Bias.examine`."""
+        for system in context.systems:
+            yield from self._seen(system, context)
+
+    def figures(self, context: Context) -> Sequence[Figure]:
+        """See :meth:`Bias.figures`: the primary figures, with their intervals."""
+        rows = [found for system in context.systems for found in self._seen(system, context) if found.primary]
+        caption = f"The primary figure of each system, with its 95 % interval: {self.axis}."
+        return [Figure(self.name, caption, partial(_draw, rows, self.axis))] if rows else []
+
+    def _seen(self, system: System, context: Context) -> list[Finding]:
+        found: list[Finding] = context.once(self.name, system, lambda: list(self.look(system, context)))
+        return found
+
+
+def mean_test(values: pd.Series, seed: int, *, least: float = -np.inf, most: float = np.inf) -> tuple[Interval, float, str]:
+    """A mean over queries whose values could have had the other sign.
+
+    Args:
+        values: By qid.
+        seed: Of the draws.
+        least: The lowest value that a query can have.
+        most: The highest.
+
+    Returns:
+        The interval, the p of the same test, and both in words.
+
+    Raises:
+        InputError: Where there is no query.
+
+    Example:
+        >>> interval, p, told = mean_test(pd.Series([0.1, 0.2, 0.1, 0.3, 0.2, 0.1]), 0)
+        >>> round(interval.estimate, 3), p, told
+        (0.167, 0.03125, '[+0.100, +0.300] over 6 queries (p = 0.031)')
+        >>> mean_test(pd.Series([0.0, 0.0]), 0)[2]
+        'over 2 queries: no query changed, so that nothing was tested'
+    """
+    if values.empty:
+        raise InputError("no judged query has two documents to compare; give candidates of judged queries, and a larger depth")
+    numbers = values.sort_index().to_numpy(dtype=float)
+    interval = inverted_interval(numbers, seed=seed, least=least, most=most)
+    p = randomisation_test(np.zeros(len(numbers)), numbers, seed=seed).p
+    if not numbers.any():
+        return interval, float("nan"), f"over {interval.n} queries: {UNCHANGED}"
+    ends = "" if np.isnan(interval.low) else f"[{interval.low:+.3f}, {interval.high:+.3f}] "
+    return interval, p, f"{ends}over {interval.n} queries (p = {p_text(p)})"
+
+
+def effectiveness(system: System, context: Context) -> dict[tuple[str, str], pd.Series]:
+    """nDCG@10 of a system's own results, by which audits are compared: measure and contrast to values by qid."""
+    qids = judged_qids(context.topics, context.qrels)
+    return {(MEASURE, "original"): per_query(context.results(system), context.qrels, [MEASURE], qids)[MEASURE]}
+
+
+def document_parts(rows: pd.DataFrame, queries: int, note: str) -> pd.DataFrame:
+    """What each document contributes to a mean over queries of sums over documents.
+
+    Args:
+        rows: ``qid``, ``docno`` and ``share``: what the document adds to its query's value.
+        queries: Over how many queries the mean is.
+        note: What is known of every document.
+
+    Returns:
+        The items of :class:`~pyterrier_debias.core.bias.Parts`; contributions sum to the mean.
+    """
+    rows = rows.assign(contribution=rows["share"] / queries)
+    found = rows.groupby("docno").agg(qid=("qid", "first"), queries=("qid", "nunique"), contribution=("contribution", "sum"))
+    return found.rename_axis("item").reset_index().assign(note=note)
+
+
+def relevant_pairs(context: Context) -> pd.DataFrame:
+    """Query and document of each judgement with a label of 1 or more: ``qid``, ``docno``, ``label``, of the audit's topics."""
+    qrels = context.qrels[(context.qrels["label"] >= 1) & context.qrels["qid"].isin(set(context.topics["qid"]))]
+    return qrels[["qid", "docno", "label"]]
+
+
+def _draw(rows: Iterable[Finding], axis: str, axes: Any) -> None:
+    from pyterrier_debias.core import plots
+
+    rows = list(rows)
+    with plots.style():
+        axes.axhline(0, color=plots.GREY, linestyle="--")
+        for place, row in enumerate(rows):
+            ends = plots.ends(row.value, row.low, row.high)
+            axes.errorbar(place, row.value, yerr=ends, fmt="o", color=plots.colour(place))
+        plots.name_ticks(axes, [row.system for row in rows])
+        axes.set_xlim(-0.6, len(rows) - 0.4)
+        plots.label_axes(axes, x="", y=axis, n=max(row.n for row in rows))

@@ -1,0 +1,279 @@
+"""The source bias in an audit: do rankers prefer text that a language model wrote to text of the same meaning by people?
+
+Primary test: of a relevant document and its rewritten counterpart, both in one list, none is ahead of the other on average.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pyterrier_debias.core.bias import Finding
+from pyterrier_debias.core.counterfactuals import Arm, score_arms
+from pyterrier_debias.core.dataset import provided
+from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.evaluation import per_query
+from pyterrier_debias.core.frames import ranked, variant_docno, with_string_ids
+from pyterrier_debias.core.indexing import handed_over
+from pyterrier_debias.core.retrieval import answered
+from pyterrier_debias.core.statistics import bootstrap_interval
+from pyterrier_debias.core.systems import Context, System, check_run, named_where_it_raises
+from pyterrier_debias.core.text import keyed_hash, keyed_integer
+from pyterrier_debias.further.shared import SystemBias, document_parts, effectiveness, mean_test, relevant_pairs
+
+#: Measures of which Dai et al. give the relative delta.
+_MEASURES = ("nDCG@1", "nDCG@3", "nDCG@5")
+#: How the rewritten text of a document is named, with a hash of it: no more characters, since passages get a number.
+_LONGEST = 14
+
+
+class SourceBias(SystemBias):
+    """Do rankers prefer text that a language model wrote?
+
+    Each document of a list stands in it twice, as it was written and as it was rewritten: candidates, and all relevant
+    documents of the query (those that the first stage missed as well, since it has read one of the two texts only). A reranker
+    ranks this list; for a retriever both texts of each document of the collection are indexed together. A query's value is the
+    mean, over its relevant documents, of the *displacement*: how many other documents stand between the original and the
+    rewritten text, each other document counted by half for each of its texts; above 0 if the original is ahead, below 0 if the
+    rewritten one is. Under the null hypothesis the texts of a query could be exchanged, which changes the sign.
+
+    Beside it: the relative delta of Dai et al., 200 % * (human - machine) / (human + machine), of the measure with only the
+    originals and with only the rewritten texts as relevant, in the same list; and the share of relevant documents whose
+    rewritten text is ahead.
+
+    Source: Dai, Zhou, Pang, Liu, Hu, Liu, Zhang, Wang and Xu, "Neural Retrievers are Biased Towards LLM-Generated Content", KDD
+    2024.
+
+    Example:
+        ``audit(systems, dataset, biases=[SourceBias(rewritten)])`` with the columns ``docno`` and ``text``
+
+    When not to use it: where the rewritten texts leave out, add or correct something: then it is a preference for content. Length
+    goes with source, as models shorten or stretch: see :class:`~pyterrier_debias.further.length.LengthBias`.
+    """
+
+    name = "source"
+    axis = "ranks by which the original is ahead of the rewritten text"
+
+    def __init__(self, pairs: pd.DataFrame | None = None) -> None:
+        """
+        Args:
+            pairs: ``docno`` with ``text``, the rewritten text of this document; or with ``counterpart``, the docno of the
+                document of the collection that is its rewritten text. None for what the collection gives by
+                ``get_counterparts()``.
+
+        Raises:
+            InputError: Where a column is missing, or a document has two rewritten texts.
+        """
+        self.pairs = None if pairs is None else _checked(pairs)
+
+    def needs(self, system: System | None, dataset: Any) -> str | None:
+        """See :meth:`Bias.needs`: pairs of texts; of a retriever an indexer."""
+        if self.pairs is None and provided(dataset, "get_counterparts") is None:
+            return "it compares pairs of texts; give SourceBias(pairs), with docno and text, in the place of its name"
+        if system is None:
+            return None
+        if system.ranker is None and system.indexer is None:
+            return system.out_of_reach or "it must index both texts, and has no indexer; give System(..., indexer=...)"
+        return system.out_of_reach or None
+
+    def look(self, system: System, context: Context) -> Iterator[Finding]:
+        """See :meth:`SystemBias.look`."""
+        pairs = _Pairs(_checked(context.dataset.get_counterparts()) if self.pairs is None else self.pairs, context)
+        mixed = (_ranked if system.ranker is not None else _indexed)(system, context, pairs)
+        rows = with_displacements(mixed).merge(pairs.relevant[["qid", "docno"]], on=["qid", "docno"])
+        values = rows.groupby("qid")["displacement"].mean()
+        interval, p, told = mean_test(values, context.seed)
+        ahead = "behind" if interval.estimate > 0 else "ahead of"
+        shares = rows.assign(share=rows["displacement"] / rows.groupby("qid")["docno"].transform("size"))
+        of = f"{len(rows)} pairs of relevant documents, both texts in one list"
+        yield self.finding(
+            system.name, "displacement", "rewritten - human", interval,
+            f"the rewritten text of a relevant document is {abs(interval.estimate):.2f} ranks {ahead} the original {told}.",
+            p=p, values=values, primary=True, beside=effectiveness(system, context),
+            parts={"document": document_parts(shares, len(values), "relevant")},
+            convention=f"{of}; ranks among other documents; p by random signs, the interval is this test inverted",
+        )  # fmt: skip
+        share = (rows["rewritten"] > rows["human"]).astype(float) + 0.5 * (rows["rewritten"] == rows["human"])
+        share = share.groupby(rows["qid"]).mean()
+        yield self.finding(
+            system.name, "share of pairs", "rewritten ahead", bootstrap_interval(share.to_numpy(), seed=context.seed).within(),
+            f"in {share.mean():.1%} of the pairs of a query the rewritten text is ahead.", values=share, null_value=0.5,
+            convention=f"{of}; equal scores count by half; not tested",
+        )  # fmt: skip
+        human, machine = (_quality(mixed, column, pairs.relevant, list(values.index)) for column in ("human", "rewritten"))
+        for measure in _MEASURES:
+            both = np.column_stack([human[measure], machine[measure]])
+            if both.sum():
+                delta = bootstrap_interval(both, relative_delta, method="percentile", seed=context.seed)
+                yield self.finding(
+                    system.name, f"relative delta {measure}", "human - rewritten", delta,
+                    f"{measure} is {both[:, 0].mean():.3f} for originals and {both[:, 1].mean():.3f} for rewritten texts in the "
+                    f"same list: relative delta {delta.estimate:+.1f} %.",
+                    beside={(measure, "human"): human[measure], (measure, "rewritten"): machine[measure]},
+                    convention="200 (human - machine) / (human + machine) of means, as in Dai et al.; not tested",
+                )  # fmt: skip
+
+
+class _Pairs:
+    """The rewritten texts of a collection's documents, and the relevant documents that have one.
+
+    Attributes:
+        texts: Rewritten text by docno.
+        twins: The docno of the original by that of its counterpart, where both are in the collection.
+        relevant: ``qid``, ``docno``, ``label``.
+    """
+
+    def __init__(self, pairs: pd.DataFrame, context: Context):
+        self.twins: dict[str, str] = {}
+        if "counterpart" in pairs.columns:
+            self.twins = dict(zip(pairs["counterpart"], pairs["docno"]))
+            loaded = context.dataset.text_loader()(pairs[["counterpart"]].set_axis(["docno"], axis=1))
+            pairs = pairs.assign(text=loaded["text"].to_numpy())
+        self.texts: dict[str, str] = dict(zip(pairs["docno"], pairs["text"]))
+        found = self.of(relevant_pairs(context))
+        self.relevant = found.sort_values("label", ascending=False, kind="stable").drop_duplicates(["qid", "docno"])
+        if self.relevant.empty:
+            raise InputError("no relevant document has a rewritten text; the docnos of pairs must be those of the collection")
+
+    def of(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """Rows about documents with a rewritten text, under the originals' names."""
+        rows = rows.assign(docno=rows["docno"].replace(self.twins))
+        return rows[rows["docno"].isin(self.texts.keys())]
+
+    def named(self, docno: str) -> str:
+        """The name under which a document's rewritten text is ranked."""
+        return variant_docno(docno, f"w-{keyed_hash(0, self.texts[docno]) >> 32:08x}", longest=_LONGEST)
+
+
+def _checked(pairs: Any) -> pd.DataFrame:
+    """Pairs with string identifiers, one row a document."""
+    if not isinstance(pairs, pd.DataFrame) or "docno" not in pairs or not {"text", "counterpart"} & set(pairs):
+        raise InputError("SourceBias: pairs must be a frame with docno and text, or docno and counterpart")
+    column = "counterpart" if "counterpart" in pairs else "text"
+    pairs = with_string_ids(pairs[["docno", column]], "SourceBias, pairs").astype({column: str})
+    twice = pairs["docno"].duplicated()
+    if twice.any():
+        raise InputError(f"SourceBias: pairs: docno {pairs['docno'][twice].iloc[0]!r} has two rewritten texts; keep one of them")
+    return pairs.reset_index(drop=True)
+
+
+def _ranked(system: System, context: Context, pairs: _Pairs) -> pd.DataFrame:
+    """Scores of a reranker: ``qid``, ``docno``, ``human``, ``rewritten``, both texts of a document in one list."""
+    found = context.candidates(system)
+    queries = dict(zip(context.topics["qid"], context.topics["query"])) | dict(zip(found["qid"], found["query"]))
+    found = found.assign(score=found["score"] if "score" in found else -found["rank"].astype(float))
+    listed = pd.concat([found[["qid", "docno", "score"]], pairs.relevant[["qid", "docno"]]], ignore_index=True)
+    listed = pairs.of(listed).drop_duplicates(["qid", "docno"])
+    listed = context.dataset.text_loader()(listed[listed["qid"].isin(set(pairs.relevant["qid"]))].reset_index(drop=True))
+    lowest = listed.groupby("qid")["score"].transform("min").fillna(0.0)
+    listed = listed.assign(query=listed["qid"].map(queries), score=listed["score"].fillna(lowest), given=np.arange(len(listed)))
+    rewritten = listed.assign(docno=listed["docno"].map(pairs.named), text=listed["docno"].map(pairs.texts))
+    # Which of two texts is given first is drawn, for rerankers that go by the order of what they are given.
+    first = np.array([keyed_integer(2, context.seed, "source", *pair) for pair in zip(listed["qid"], listed["docno"])])
+    both = pd.concat([listed.assign(second=first), rewritten.assign(second=1 - first)], ignore_index=True)
+    order = np.lexsort((both["second"], both["given"], -both["score"], pd.factorize(both["qid"])[0]))
+    both = both.iloc[order].reset_index(drop=True)
+    both = both.assign(rank=both.groupby("qid").cumcount()).drop(columns=["given", "second"])
+    arm = Arm("both", 0, np.arange(len(both)), both["text"].tolist(), None)
+    ranker = named_where_it_raises(system).ranker
+    assert ranker is not None
+    scored = score_arms(both, [arm], ranker, text_field="text", name=system.name)
+    return _paired(scored, listed[["qid", "docno"]], pairs)
+
+
+def _indexed(system: System, context: Context, pairs: _Pairs) -> pd.DataFrame:
+    """The same of a retriever, over an index of both texts; what it does not return in time has a score of -inf."""
+
+    def documents() -> Iterator[dict[str, Any]]:
+        for document in context.dataset.get_corpus_iter(verbose=False):
+            docno = str(document["docno"])
+            if docno not in pairs.twins:
+                yield document
+            if docno in pairs.texts:
+                yield {**document, "docno": pairs.named(docno), "text": pairs.texts[docno]}
+
+    indexer = named_where_it_raises(system).indexer
+    assert indexer is not None
+    with handed_over(documents()) as stream:
+        retriever = indexer(stream)
+    run = ranked(check_run(answered(retriever, context.topics)[0], system.name), system.name)
+    run = run[run["rank"] < 2 * context.depth]
+    own = {pairs.named(docno): docno for docno in pairs.texts}
+    listed = pairs.of(run[["qid"]].assign(docno=run["docno"].replace(own))).drop_duplicates()
+    return _paired(run, listed, pairs)
+
+
+def _paired(scored: pd.DataFrame, listed: pd.DataFrame, pairs: _Pairs) -> pd.DataFrame:
+    """One row a document, with the scores of both texts."""
+    scores = scored[["qid", "docno", "score"]]
+    both = listed.assign(named=listed["docno"].map(pairs.named)).merge(scores, on=["qid", "docno"], how="left")
+    other = scores.rename(columns={"docno": "named", "score": "rewritten"})
+    both = both.rename(columns={"score": "human"}).merge(other, on=["qid", "named"], how="left")
+    return both.fillna({"human": -np.inf, "rewritten": -np.inf})
+
+
+def with_displacements(mixed: pd.DataFrame) -> pd.DataFrame:
+    """Pairs of scores with ``displacement``, see :func:`displacements`, query by query."""
+    parts = [own.assign(displacement=displacements(own["human"], own["rewritten"])) for _, own in mixed.groupby("qid")]
+    return pd.concat(parts, ignore_index=True) if parts else mixed.assign(displacement=pd.Series(dtype=float))
+
+
+def displacements(human: Sequence[float] | pd.Series, rewritten: Sequence[float] | pd.Series) -> np.ndarray:
+    """How many other documents stand between the original and the rewritten text of each document of a list.
+
+    Args:
+        human: Scores of n originals.
+        rewritten: Scores of their rewritten texts.
+
+    Returns:
+        Shape [n], above 0 where the original is ahead. Each text of another document counts by half, equal scores by half of
+        that. If all originals and rewritten texts change places, the signs change.
+
+    Example:
+        >>> displacements([3.0, 2.0, 1.0], [2.5, 4.0, 1.0]).tolist()  # only what stands between 2 and 4 counts: 3 and 2.5
+        [0.0, -1.0, 0.0]
+    """
+    h, w = np.asarray(human, dtype=float), np.asarray(rewritten, dtype=float)
+    every = np.concatenate([h, w])
+
+    def above(x: np.ndarray) -> np.ndarray:
+        return (every > x[:, None]).sum(axis=1) + 0.5 * (every == x[:, None]).sum(axis=1)
+
+    own = (h > w).astype(float) - (h < w)
+    return (above(w) - above(h) - own) / 2
+
+
+def _quality(mixed: pd.DataFrame, column: str, relevant: pd.DataFrame, qids: Sequence[str]) -> pd.DataFrame:
+    """Measures with the texts of one source as the only relevant ones, over the list of both; a draw breaks ties of a pair."""
+
+    def named(rows: pd.DataFrame, side: str) -> list[str]:
+        pairs = zip(rows["qid"], rows["docno"])
+        return [f"{d}%{keyed_integer(2, 0, q, d) ^ (side == 'human')}" for q, d in pairs]
+
+    sides = [mixed.assign(docno=named(mixed, side), score=mixed[side]) for side in ("human", "rewritten")]
+    run = pd.concat(sides, ignore_index=True)[["qid", "docno", "score"]]
+    run = run[np.isfinite(run["score"])]
+    return per_query(run, relevant.assign(docno=named(relevant, column)), _MEASURES, qids)
+
+
+def relative_delta(human: Any, machine: Any, axis: int = -1) -> Any:
+    """The relative delta of Dai et al. 2024, of two means.
+
+    Args:
+        human: Values of a measure of the queries, originals being relevant.
+        machine: The same, rewritten texts being relevant.
+        axis: Along which to average.
+
+    Returns:
+        200 (human - machine) / (human + machine), in percent, from -200 to 200; NaN where both are 0.
+
+    Example:
+        >>> round(float(relative_delta([0.3, 0.1], [0.2, 0.4])), 6)
+        -40.0
+    """
+    human, machine = np.mean(human, axis=axis), np.mean(machine, axis=axis)
+    total = np.asarray(human + machine)
+    return (200 * np.divide(human - machine, total, out=np.full(np.shape(total), np.nan), where=total > 0))[()]

@@ -1,0 +1,305 @@
+"""Source, length and order bias: known answers, rankers with and without the bias, and what an audit says of them."""
+
+import ast
+import inspect
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+from scipy import stats
+
+from pyterrier_debias import InputError, PlantedCollection, PlantedRanker, System, audit
+from pyterrier_debias.core.counterfactuals import ranks_among_others
+from pyterrier_debias.core.frames import ranked
+from pyterrier_debias.core.statistics import binomial_interval
+from pyterrier_debias.core.systems import Context
+from pyterrier_debias.data.planted_rankers import machine_written
+from pyterrier_debias.further.length import LengthBias, length_percentiles
+from pyterrier_debias.further.order import OrderBias, given_order, kendall, slope
+from pyterrier_debias.further.shared import mean_test
+from pyterrier_debias.further.source import SourceBias, displacements, relative_delta
+from pyterrier_debias.report.checkpoint import made_from
+from pyterrier_debias.report.gate import Budget, Gate, check_budgets, check_names
+from pyterrier_debias.report.inputs import BIASES, find_biases
+from pyterrier_debias.report.request import Request
+from pyterrier_debias.report.verdict import verdicts
+from tests.biases import compare_with_values, drawn, examined, primary_tests
+
+NAMES = ("source", "length", "order")
+KINDS = {"biased": 1.0, "twin": 0.0}
+
+
+def rewritten(collection):
+    return collection.corpus[["docno"]].assign(text=collection.corpus["text"].map(machine_written))
+
+
+def first_stage(collection):
+    return pt.Transformer.from_df(collection.get_runs()["bm25"]) >> collection.text_loader()
+
+
+def bias_of(name, collection):
+    return SourceBias(rewritten(collection)) if name == "source" else find_biases(name)[0]
+
+
+@pytest.fixture(scope="module")
+def world():
+    return PlantedCollection(5, topics=30, passages=240)
+
+
+@pytest.fixture(scope="module")
+def results(world):
+    """An audit of each bias on a ranker with it and on its twin."""
+    found = {}
+    for name in NAMES:
+        systems = {kind: first_stage(world) >> PlantedRanker(name, strength=s) for kind, s in KINDS.items()}
+        found[name] = audit(systems, world, biases=[bias_of(name, world)], depth=20, draws=2)
+    return found
+
+
+def context(world, *systems, **more):
+    given = {"topics": world.get_topics(), "qrels": world.get_qrels(), "depth": 20, "draws": 2, **more}
+    return Context(list(systems), world, **given)
+
+
+# ------------------------------------------------------------------------------------------------ design
+
+
+@pytest.mark.parametrize("kind", [SourceBias, LengthBias, OrderBias])
+def test_a_bias_is_a_class_of_at_most_80_lines_of_code(kind):
+    source = inspect.getsource(kind)
+    tree = ast.parse(source)
+    told = {
+        line
+        for node in ast.walk(tree) if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node)
+        for line in range(node.body[0].lineno, node.body[0].end_lineno + 1)
+    }  # fmt: skip
+    code = [
+        line for number, line in enumerate(source.splitlines(), start=1)
+        if number not in told and line.strip() and not line.strip().startswith("#")
+    ]  # fmt: skip
+    assert 20 < len(code) <= 80
+
+
+def test_they_are_named_and_are_not_among_all():
+    assert [bias.name for bias in find_biases(list(NAMES))] == list(NAMES)
+    assert [bias.name for bias in find_biases("all")] == list(BIASES) and not set(NAMES) & set(BIASES)
+    with pytest.raises(InputError, match="did you mean 'length'"):
+        find_biases("lenght")
+    check_names(Gate((Budget("order", at_most=1),), Request(biases=["order"])), "budget.toml")
+    with pytest.raises(InputError, match="examines position, not 'order'; add it to biases"):
+        check_names(Gate((Budget("order", at_most=1),), Request(biases=["position"])), "budget.toml")
+
+
+def test_a_checkpoint_tells_pairs_apart(world):
+    pairs = rewritten(world)
+    keys = [str(made_from(SourceBias(own), [])) for own in (pairs, pairs.copy(), pairs.assign(text=pairs["text"] + "."))]
+    assert keys[0] == keys[1] != keys[2]
+
+
+# ------------------------------------------------------------------------------------------------ formulas
+
+
+def test_displacements_are_ranks_among_the_others():
+    """Against the ranks of position bias: once among the originals of the other documents, once among their rewritten texts."""
+    rng = np.random.default_rng(0)
+    human, machine = rng.permutation(14)[:7].astype(float), rng.permutation(14)[7:] + 0.5
+    docnos = [f"d{i}" for i in range(7)]
+    expected = np.zeros(7)
+    for others in (human, machine):
+        listed = pd.DataFrame({"qid": "q", "docno": docnos, "score": others})
+        after, before = (ranks_among_others(listed.assign(score=own), listed) for own in (machine, human))
+        expected += (after - before) / 2
+    np.testing.assert_allclose(displacements(human, machine), expected)
+    np.testing.assert_allclose(displacements(machine, human), -expected)
+    assert displacements(human, human).tolist() == [0.0] * 7
+    # A text that nothing returned is behind all that was: two texts and a tie of two halves.
+    assert displacements([2.0, 1.0, -np.inf], [-np.inf, 1.0, -np.inf]).tolist() == [1.5, 0.0, 0.0]
+
+
+def test_relative_delta_is_the_published_one():
+    assert relative_delta([0.5, 0.3], [0.5, 0.3]) == 0 and relative_delta([0.2], [0.0]) == 200
+    table = np.random.default_rng(1).random((2, 4, 3))
+    human, machine = table.mean(axis=-1)
+    np.testing.assert_allclose(relative_delta(*table), (human - machine) / ((human + machine) / 2) * 100)
+    assert np.isnan(relative_delta([0.0], [0.0]))
+
+
+def test_slopes_of_places():
+    given = np.array([given_order(arm, 5, 3, "q") for arm in ("own", "reversed", "shuffled 0", "shuffled 1")], dtype=float)
+    assert (slope(given, given), slope(given, 4 - given)) == (1, -1)
+    assert slope(given, given[[0, 0, 0, 0]]) == 0 and np.isnan(slope(given[[0, 0]], given[:2]))
+    result = np.random.default_rng(2).permuted(given, axis=1)
+    centred = [(table - table.mean(axis=0)).ravel() for table in (given, result)]
+    assert slope(given, result) == pytest.approx(stats.linregress(*centred).slope)
+    assert kendall(given[0], result[2]) == pytest.approx(stats.kendalltau(given[0], result[2]).statistic)
+    # By hand: two documents change places in one of two lists.
+    assert slope(np.array([[0, 1], [1, 0]]), np.array([[0, 1], [0, 1]])) == 0
+    half = slope(np.array([[0, 1, 2], [2, 1, 0]]), np.array([[0, 1, 2], [1, 0, 2]]))
+    assert half == pytest.approx(0.25)  # of 4 squared places of the first and the last, one is followed: (-1)(-.5) + (1)(.5) ...
+
+
+def test_length_percentiles_have_no_preference_over_all_orders():
+    """Of all orders of five documents, two of them relevant, the first two have a mean of exactly the middle."""
+    relevant, words = pd.Series([True, True, False, False, False]), pd.Series([90, 70, 10, 30, 30])
+    above = length_percentiles(pd.Series(["q"] * 5), relevant, words) - 0.5
+    np.testing.assert_allclose(above, [0.25, -0.25, -1 / 3, 1 / 6, 1 / 6])
+    means = [above[list(order[:2])].mean() for order in itertools.permutations(range(5))]
+    assert np.mean(means) == pytest.approx(0, abs=1e-15)
+
+
+def test_false_alarms_of_rankers_without_a_bias():
+    """Scores, lengths and orders that have nothing to do with each other; the benchmark does it with whole collections."""
+    rng, found = np.random.default_rng(3), {name: [] for name in NAMES}
+    qids, relevant = pd.Series(np.repeat(np.arange(9), 20)), pd.Series(np.tile(np.arange(20) < 4, 9))
+    for seed in range(100):
+        above = length_percentiles(qids, relevant, pd.Series(rng.lognormal(size=180))).reshape(9, 20) - 0.5
+        orders = rng.permuted(np.broadcast_to(np.arange(8.0), (9, 2, 4, 8)), axis=-1)
+        values = {
+            "source": [displacements(*rng.normal(size=(2, 12)))[:2].mean() for _ in range(9)],
+            "length": rng.permuted(above, axis=1)[:, :10].mean(axis=1),
+            "order": [slope(*both) for both in orders],
+        }
+        for name in NAMES:
+            found[name].append(mean_test(pd.Series(values[name]), seed)[1])
+    for name, p in found.items():
+        interval = binomial_interval(int((np.array(p) <= 0.05).sum()), len(p))
+        assert interval.low <= 0.05 <= interval.high and 0.4 < np.mean(p) < 0.6, name
+
+
+# ------------------------------------------------------------------------------------------------ planted
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_planted_bias_is_found_and_its_twin_has_none(name, results):
+    assert not len(results[name].failed) and not len(results[name].skipped)
+    primary = primary_tests(results[name].findings)
+    assert primary.loc["biased", "p"] < 0.01 and not primary.loc["twin", "p"] < 0.01
+    assert primary.loc["biased", "value"] * (-1 if name == "source" else 1) > 3 * abs(primary.loc["twin", "value"])
+    biased, twin = verdicts(results[name])[0].answers
+    assert biased.outcome == "yes" and twin.outcome in ("no", "cannot tell")
+    said = {"source": "ranks ahead of the original", "length": "longer, by", "order": "places earlier"}[name]
+    assert said in biased.sentence and verdicts(results[name])[0].nothing_helps == "No treatment has been shown to help yet."
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_has_all_that_the_five_have(name, results):
+    result = results[name]
+    assert compare_with_values(result.findings, result.per_query) >= 4
+    parts = result.worst(10_000, kind="documents", bias=name)
+    assert len(parts) == 0 if name == "order" else set(parts["system"]) == {"biased", "twin"}
+    assert len(result.worst(3, bias=name)) == 6 or name == "order"
+    assert f"{name}-bias" in result.card("biased") and name.upper() in result.to_text()
+    crossed = [verdict.crossed for verdict in check_budgets(result, [Budget(name, at_most=100.0)])]
+    assert crossed[0] is False
+    ((figure, axes, shown),) = drawn([figure for _, figure in result.figures])
+    assert figure.name == name and {"biased", "twin"} <= shown and "queries" in axes.get_xlabel()
+
+
+def test_what_could_not_have_come_out_otherwise_is_no_test(world, results):
+    """Order of a pointwise ranker; two texts with the same score; lists that have no more than ten documents."""
+    rows = results["order"].findings.query("system == 'twin'").set_index(["measure", "contrast"])
+    assert rows.loc[("places", "result by given list"), ["value", "low", "high"]].tolist() == [0, 0, 0]
+    assert rows["p"].isna().all() and "no query changed" in rows["text"].iloc[0]
+    assert rows.loc[("Kendall's tau", "own order, shuffled"), "value"] == 1
+    silent = System("silent", first_stage(world), PlantedRanker("position", strength=0.0, noise=0.0))
+    row = primary_tests(examined(bias_of("source", world), context(world, silent)).table).loc["silent"]
+    assert row["value"] == 0 and np.isnan(row["p"]) and "no query changed" in row["text"]
+    short = primary_tests(examined(LengthBias(), context(world, silent, depth=10)).table).loc["silent"]
+    assert abs(short["value"]) < 1e-12
+
+
+def test_values_are_what_pandas_counts(world, results):
+    """Each of the planted figures, computed anew from scores."""
+    ranker, texts = PlantedRanker("source"), rewritten(world).set_index("docno")["text"]
+    relevant = world.get_qrels().query("label > 0")[["qid", "docno"]]
+    run = world.get_runs()["bm25"].query("rank < 20")[["qid", "docno"]]
+    listed = pd.concat([run[run["qid"].isin(relevant["qid"])], relevant]).drop_duplicates().merge(world.get_topics(), on="qid")
+    corpus = world.corpus.set_index("docno")["text"]
+    for column, of in (("human", corpus), ("machine", texts)):
+        listed[column] = ranker.scores(listed["query"].tolist(), listed["docno"].map(of).tolist())
+    values = {}
+    for qid, own in listed.groupby("qid"):
+        moved = pd.Series(displacements(own["human"], own["machine"]), index=own["docno"])
+        values[qid] = moved[relevant.loc[relevant["qid"] == qid, "docno"]].mean()
+    found = results["source"].per_query.query("system == 'biased' and measure == 'displacement'").set_index("qid")["value"]
+    pd.testing.assert_series_equal(found.sort_index(), pd.Series(values).sort_index(), check_names=False)
+
+
+def test_of_a_retriever_both_texts_are_indexed(world):
+    """By a retriever that scores as the planted ranker does; it is given each document twice."""
+    seen = []
+
+    def index(documents):
+        texts = pd.DataFrame([(d["docno"], d["text"]) for d in documents], columns=["docno", "text"])
+        seen.append(len(texts))
+        ranker = PlantedRanker("source", noise=0.0)
+        return pt.apply.generic(lambda topics: ranked(ranker(topics.merge(texts, how="cross").assign(score=0.0))))
+
+    plain = pt.Transformer.from_df(world.get_runs()["bm25"])
+    bias = bias_of("source", world)
+    assert "indexer" in bias.needs(System("run", plain), world) and OrderBias().needs(System("run", plain), world)
+    row = primary_tests(examined(bias, context(world, System("words", plain, None, index))).table).loc["words"]
+    assert seen == [2 * len(world.corpus)] and row["value"] < 0 and row["p"] < 0.01
+
+
+def test_pairs_may_be_documents_of_the_collection(world, results):
+    """The same rewritten texts as documents of their own give the same figures; pairs that are none are refused."""
+    from pyterrier_debias import Collection
+
+    other = rewritten(world).assign(docno="w" + world.corpus["docno"])
+    both = Collection(
+        "both", corpus=pd.concat([world.corpus[["docno", "text"]], other]), topics={"test": world.get_topics()},
+        qrels={"test": world.get_qrels()},
+    )  # fmt: skip
+    pairs = pd.DataFrame({"docno": world.corpus["docno"], "counterpart": other["docno"]})
+    run = world.get_runs()["bm25"].assign(score=lambda run: -2.0 * run["rank"])
+    run = pd.concat([run, run.assign(docno="w" + run["docno"], score=run["score"] - 1)], ignore_index=True)
+    system = System("biased", pt.Transformer.from_df(run) >> both.text_loader(), PlantedRanker("source"))
+    row = primary_tests(examined(SourceBias(pairs), context(both, system, depth=40)).table).loc["biased"]
+    assert row["value"] == pytest.approx(primary_tests(results["source"].findings).loc["biased", "value"])
+    for wrong, told in ((pairs[["docno"]], "docno and text"), (pd.concat([pairs, pairs]), "two rewritten texts")):
+        with pytest.raises(InputError, match=told):
+            SourceBias(wrong)
+    assert "give SourceBias(pairs)" in SourceBias().needs(None, world)
+
+
+def test_a_reranker_of_windows_depends_on_the_order(world):
+    """It sorts the last four, then four that overlap, up to the top: two at a time can rise to it."""
+    ranker = PlantedRanker("length", strength=1.0)
+
+    def windows(frame):
+        frame = ranker(frame).rename(columns={"score": "worth"}).drop(columns="rank").merge(
+            frame[["docno", "rank"]], on="docno"
+        ).sort_values("rank")  # fmt: skip
+        rows = frame.to_dict("records")
+        for start in range(len(rows) - 4, -1, -2):
+            rows[start : start + 4] = sorted(rows[start : start + 4], key=lambda row: -row["worth"])
+        return pd.DataFrame(rows).assign(score=-np.arange(len(rows), dtype=float))
+
+    listwise = System("windows", first_stage(world), pt.apply.by_query(windows, add_ranks=True))
+    few = {"topics": world.get_topics().head(9), "draws": 1}
+    row = primary_tests(examined(OrderBias(), replace(context(world, listwise), **few)).table).loc["windows"]
+    assert 0 < row["value"] < 1 and row["p"] < 0.01
+    leaving = System("cut", first_stage(world), PlantedRanker("order") % 5)
+    with pytest.raises(InputError, match="left out a document that it was given"):
+        examined(OrderBias(), replace(context(world, leaving), **few))
+
+
+def test_what_cannot_be_examined_says_why(world):
+    single = System("single", first_stage(world), PlantedRanker())
+    with pytest.raises(InputError, match="two documents to compare"):
+        examined(OrderBias(), context(world, single, depth=1))
+    other = SourceBias(pd.DataFrame({"docno": ["none of them"], "text": ["a text"]}))
+    with pytest.raises(InputError, match="no relevant document has a rewritten text"):
+        examined(other, context(world, single))
+
+
+def test_options_are_refused():
+    for wrong in ("1", float("nan"), 0, 1.5):
+        with pytest.raises(InputError, match=r"cutoff=.*must be"):
+            LengthBias(cutoff=wrong)
+        with pytest.raises(InputError, match=r"shuffles=.*must be"):
+            OrderBias(shuffles=wrong)

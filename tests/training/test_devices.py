@@ -1,0 +1,110 @@
+"""What has to hold on every device. The processor's parts run everywhere; those marked ``gpu`` run where a CUDA device is.
+
+``make gpu-check`` runs these on a GPU, measures the speed there, and writes both down.
+"""
+
+import numpy as np
+import pytest
+import torch
+
+from pyterrier_debias import TK, BiEncoder, CrossEncoder, MultiVector, SparseEncoder, T5Reranker
+from pyterrier_debias.pooling.training.cet import CETReranker
+from pyterrier_debias.training import trainer as trainer_module
+from tests.tiny_models import WORDS
+from tests.training.toy import candidates, qrels, training
+
+RANKERS = {
+    "CrossEncoder": lambda tiny, **options: CrossEncoder(tiny(), **options),
+    "CrossEncoder(distilbert)": lambda tiny, **options: CrossEncoder(tiny(architecture="distilbert"), **options),
+    "CrossEncoder(parade-max)": lambda tiny, **options: CrossEncoder(
+        tiny(labels=None), head="parade-max", long="windows", passage_length=24, passage_stride=16, **options
+    ),
+    "BiEncoder": lambda tiny, **options: BiEncoder(tiny("build_sentence_transformer"), **options),
+    "MultiVector": lambda tiny, **options: MultiVector(tiny("build_multi_vector"), **options),
+    "SparseEncoder": lambda tiny, **options: SparseEncoder(tiny("build_sparse"), **options),
+    "T5Reranker": lambda tiny, **options: T5Reranker(tiny("build_t5"), **options),
+    "TK": lambda tiny, **options: TK.from_embeddings(tiny(labels=None), config={"num_hidden_layers": 1}, **options),
+}
+
+
+#: The last test says that there is none.
+CUDA = [pytest.param("cuda", marks=pytest.mark.gpu)] if torch.cuda.is_available() else []
+
+
+@pytest.fixture(params=["cpu", *CUDA])
+def device(request):
+    return request.param
+
+
+@pytest.fixture(autouse=True)
+def silent(caplog):
+    """Fresh heads announce themselves."""
+    caplog.set_level("ERROR")
+
+
+def pairs(n=48):
+    """Queries, and documents of 1 to 60 words."""
+    rng = np.random.default_rng(0)
+    queries = [" ".join(rng.choice(WORDS, 4)) for _ in range(n)]
+    return queries, [" ".join(rng.choice(WORDS, 1 + i * 60 // n)) for i in range(n)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", RANKERS)
+def test_scores_are_those_of_the_processor_in_float32(name, dtype, device, tiny):
+    expected = RANKERS[name](tiny, device="cpu").score(*pairs())
+    found = RANKERS[name](tiny, device=device, dtype=dtype).score(*pairs())
+    spread = expected.std()
+    assert spread > 0
+    # bfloat16 has 8 bits of precision.
+    np.testing.assert_allclose(found, expected, rtol=0, atol=(1e-4 if dtype == "float32" else 0.2) * spread)
+
+
+@pytest.mark.parametrize("name", RANKERS)
+def test_a_score_does_not_depend_on_its_batch(name, device, tiny):
+    ranker = RANKERS[name](tiny, device=device)
+    queries, docs = pairs()
+    alone = np.concatenate([ranker.score(queries[i : i + 1], docs[i : i + 1]) for i in range(0, 48, 6)])
+    np.testing.assert_allclose(ranker.score(queries, docs)[::6], alone, rtol=0, atol=1e-4 * max(1.0, np.abs(alone).max()))
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", ["CrossEncoder", "BiEncoder", "CETReranker"])
+def test_training_resumes_exactly(name, precision, device, tiny, tmp_path, monkeypatch):
+    def fitted(**more):
+        options = training(max_steps=4, evaluate_every=2, checkpoints=tmp_path / "run", precision=precision, **more)
+        if name == "CETReranker":
+            stage = CETReranker(RANKERS["CrossEncoder"](tiny, device=device), training=options)
+            return stage.fit(candidates(), qrels()).relevance
+        ranker = RANKERS[name](tiny, device=device)
+        ranker.training = options
+        return ranker.fit(candidates(), qrels())
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer_module, "_remove", lambda checkpoint: None)  # keep older checkpoints
+        straight = fitted()
+    history = [entry["loss"] for entry in straight.training_report.history if "loss" in entry]
+    assert np.isfinite(history).all() and len(history) == 4
+    trainer_module.mark_checkpoint(tmp_path / "run" / "checkpoint-4", whole=False)  # as after a kill while it was written
+    again = fitted(resume=True)
+    for (key, left), right in zip(straight.module.state_dict().items(), again.module.state_dict().values()):
+        assert torch.equal(left, right), key
+
+
+@pytest.mark.gpu
+def test_a_batch_that_does_not_fit_is_tried_in_smaller_pieces(tiny, caplog):
+    """A real OutOfMemoryError: the process may use 1 % of the device."""
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    queries, docs = pairs(60_000)
+    torch.cuda.empty_cache()
+    expected = CrossEncoder(tiny(), device="cuda", batch_tokens=5_000).score(queries, docs)
+    total = torch.cuda.get_device_properties(0).total_memory
+    used = torch.cuda.memory_reserved()
+    torch.cuda.set_per_process_memory_fraction((used + 200 * 2**20) / total)
+    try:
+        found = CrossEncoder(tiny(), device="cuda", batch_tokens=10_000_000).score(queries, docs)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert any("out of memory, going on with batches of" in record.message for record in caplog.records)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4)
