@@ -8,7 +8,7 @@ matrix product reaches in the same run.
 
 Writes gpu_check.inc, the table of the documentation, with the date and the device::
 
-    make gpu-check
+    make gpu-check      # python benchmarks/gpu_check.py
 
 ``--device cpu`` goes through the same steps without a GPU, for a small shape (``--layers 1 --size 64 --pairs 16``).
 """

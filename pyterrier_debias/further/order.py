@@ -31,11 +31,11 @@ class OrderBias(SystemBias):
     turns lists round.
 
     Beside it: Kendall's tau between the results of the own and of other orders (that of the repeated list says how much is not
-    due to the order), and what shuffling and reversal cost in nDCG@10. Where no result changes, nothing is tested: a pointwise
-    ranker could not have come out otherwise.
+    due to the order), and what shuffling and reversal cost in ``nDCG@10``. Where no result changes, nothing is tested: a
+    pointwise ranker could not have come out otherwise.
 
     Sources: for listwise prompts, Sun et al. 2023 (RankGPT) and Tang et al. 2024 (permutation self-consistency) give shuffled and
-    reversed lists and compare nDCG@10; the slope is this package's.
+    reversed lists and compare ``nDCG@10``; the slope is this package's.
 
     Example:
         ``audit(systems, dataset, biases=["order"])``
