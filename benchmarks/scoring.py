@@ -252,14 +252,14 @@ def build(contestant: tuple, model: str, max_length: int) -> Scorer:
 # Measuring
 
 
-def matrix_peak(dtype: str) -> float:
-    """GFLOP a CPU second of a large matrix product: the best of several, by PyTorch's default kernel and by oneDNN's."""
+def matrix_peak(dtype: str, tries: int = 8) -> float:
+    """GFLOP a CPU second of a large matrix product: the best of several tries, by PyTorch's default kernel and by oneDNN's."""
     import torch
 
     left, right = (torch.randn(2048, 1536).to(getattr(torch, dtype)), torch.randn(1536, 1536).to(getattr(torch, dtype)))
     kernels = [lambda: left @ right, lambda: torch.ops.mkldnn._linear_pointwise(left, right, None, "none", [], "")]
     best = 0.0
-    for kernel in kernels * 8:
+    for kernel in kernels * tries:
         start = time.process_time()
         for _ in range(4):
             kernel()
@@ -301,7 +301,7 @@ def speed(group: str, model: str, pairs: Pairs, max_length: int, repeats: int) -
     seconds = take_turns(scorers, pairs, repeats)
     first = np.array(next(iter(seconds.values())))
     work = arithmetic(model, pairs, max_length) if group == "cross-encoder" else None
-    peaks = {dtype: matrix_peak(dtype) for dtype in sorted(set(dtypes.values()))} if work else {}
+    peaks = {dtype: matrix_peak(dtype, min(8, 2 * repeats)) for dtype in sorted(set(dtypes.values()))} if work else {}
     print(f"\n{group}: {len(pairs)} pairs, at most {max_length} tokens, median of {repeats} turns")
     if work:
         print("matrix product: " + ", ".join(f"{dtype} {peak:.0f} GFLOP/s" for dtype, peak in peaks.items()))

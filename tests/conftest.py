@@ -149,6 +149,9 @@ def start_terrier() -> None:
         pytest.skip(reason)
     pt.java.mavenresolver.offline()
     pt.java.set_memory_limit(2048)
+    # A test ends long before the second compiler and parallel collectors would pay.
+    pt.java.add_option("-XX:TieredStopAtLevel=1")
+    pt.java.add_option("-XX:+UseSerialGC")
     pt.java.init()
 
 

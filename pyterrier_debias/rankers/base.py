@@ -245,8 +245,8 @@ class Ranker(Fittable, Stage):
             same class (whose weights are copied as they are now), or an :class:`InMemory` model, which is used as it is.
         max_length: Longest input in tokens; None for all that the model can read. Truncation is logged.
         device: The device; None picks CUDA, then MPS, then the processor.
-        dtype: ``'float32'``, or ``'bfloat16'`` or ``'float16'``, which are faster and change scores by about 1e-3 relative: stay
-            with float32 where small differences of scores are the result.
+        dtype: ``'float32'``, or ``'bfloat16'`` or ``'float16'``, which are faster; bfloat16 moves scores by about 1 % of
+            their spread within a query: stay with float32 where small differences of scores are the result.
         batch_tokens: Budget of a batch in tokens; None picks one for the device. It does not change scores.
         text_field: The column with the document's text.
         fields: Columns to join with a space in place of ``text_field``, e.g. ``['url', 'title', 'body']``.

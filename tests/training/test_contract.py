@@ -118,7 +118,7 @@ def test_a_weight_of_a_query_is_a_factor_of_its_loss(hook, tiny):
 def test_every_ranker_learns_what_there_is_to_learn(name, tiny):
     ranker = RANKERS[name](tiny)
     rate = 1e-2 if name in ("T5Reranker", "TK") else 3e-3
-    ranker.training = small(max_steps=60, batch_size=8, learning_rate=rate, schedule="constant")
+    ranker.training = small(max_steps=40, batch_size=8, learning_rate=rate, schedule="constant")
     ranker.fit(candidates(), qrels(), candidates("v"), qrels("v"))
     history = losses_of(ranker)
     assert np.mean(history[-10:]) < 0.6 * np.mean(history[:10])
