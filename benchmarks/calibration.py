@@ -553,10 +553,10 @@ def write_tables(
     middle = LEVELS.index("middle")
     rows = [["Test", *(f"{level}" for level in LEVELS), "topics for 95 % power, middle"]]
     for test, found in own.groupby("test", sort=False):
-        cells = {row["strength"]: f"{row['strength']:g}: {shown(row)}" for row in found.to_dict("records")}
-        own_middle = [row for row in found.to_dict("records") if row["strength"] == STRENGTHS[test][middle]]
-        wanted = needed(own_middle[0], topics) if own_middle else ""
-        rows.append([test, *(cells.get(strength, "") for strength in STRENGTHS[test]), wanted])
+        cells = {row["strength"]: row for row in found.to_dict("records")}
+        powers = [f"{s:g}: {shown(cells[s])}" if s in cells else "" for s in STRENGTHS[test]]
+        at_middle = cells.get(STRENGTHS[test][middle])
+        rows.append([test, *powers, needed(at_middle, topics) if at_middle else ""])
     title = f"Share of collections in which a test finds its own bias [99 % interval], by strength; {sizes}; ``{command}``"
     write_table(out / "calibration_power.inc", title, rows)
     rows = [["Test", "collections", "coverage"]]

@@ -1,9 +1,9 @@
-"""A memory of scores by the texts of their pairs: what is scored again is looked up."""
+"""What a ranker remembers while it is asked the same again: by texts, until an option or a weight changes."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,7 +14,46 @@ from pyterrier_debias.core.text import digest
 P = TypeVar("P", bound=tuple[str, ...])
 
 
-class ScoreMemory:
+class Memory:
+    """What was made of texts before, up to a limit; forgotten where what makes it is another.
+
+    Args:
+        limit: How many entries are kept at most; whoever adds one looks at it.
+
+    Example:
+        >>> memory = Memory(limit=10)
+        >>> memory.kept("v1")["tea"] = 3
+        >>> memory.kept("v1"), memory.kept("v2")
+        ({'tea': 3}, {})
+    """
+
+    def __init__(self, limit: int):
+        self.limit = limit
+        self._of: Any = None
+        self._kept: dict[Any, Any] = {}
+        self._lock = threading.RLock()
+
+    def __len__(self) -> int:
+        """How many entries are kept."""
+        return len(self._kept)
+
+    def kept(self, of: Any) -> dict[Any, Any]:
+        """The entries that are known, to be added to.
+
+        Args:
+            of: What decides the entries beside their texts (options and weights). Where it differs from the call before, all
+                entries are forgotten.
+
+        Returns:
+            The entries; what is added to those of another state later is seen by nobody.
+        """
+        with self._lock:
+            if not same_value(self._of, of):
+                self._of, self._kept = of, {}
+            return self._kept
+
+
+class ScoreMemory(Memory):
     """Scores of pairs that were scored before, by a hash of their texts, so that texts are not kept.
 
     Any number of threads may use one. Threads that ask for a new pair at the same time may both compute it.
@@ -37,16 +76,6 @@ class ScoreMemory:
         ['one', 'three', 'eleven']
     """
 
-    def __init__(self, limit: int):
-        self.limit = limit
-        self._of: Any = None
-        self._scores: dict[Hashable, float] = {}
-        self._lock = threading.Lock()
-
-    def __len__(self) -> int:
-        """How many scores are kept."""
-        return len(self._scores)
-
     def scores(
         self,
         of: Any,
@@ -56,8 +85,7 @@ class ScoreMemory:
         """The scores of distinct pairs: those that are known, and the others computed in one call.
 
         Args:
-            of: What decides the scores beside the pairs (options and weights). Where it differs from the call before, all scores
-                are forgotten.
+            of: See :meth:`kept`.
             pairs: n distinct pairs of texts.
             compute: Scores some of them, in their order; not called where there is none.
 
@@ -67,9 +95,7 @@ class ScoreMemory:
         # With their lengths, so that no two pairs are joined to one text.
         keys = [digest([*map(str, map(len, pair)), *pair]) for pair in pairs]
         with self._lock:
-            if not same_value(self._of, of):
-                self._of, self._scores = of, {}
-            kept = self._scores
+            kept = self.kept(of)
             found = np.array([kept.get(key, np.nan) for key in keys], dtype=np.float64)
             new = [i for i, key in enumerate(keys) if key not in kept]
         if new:

@@ -28,7 +28,7 @@ from pyterrier_debias.core import frames
 from pyterrier_debias.core.cache_key import marks, structure_of, weights_fingerprint
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.files import read_whole
-from pyterrier_debias.core.memory import ScoreMemory
+from pyterrier_debias.core.memory import Memory, ScoreMemory
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.telling import warn_of
 from pyterrier_debias.rankers.long_documents import LONG, best_of, passages
@@ -52,7 +52,7 @@ DTYPES = ("float32", "bfloat16", "float16")
 LOADING_LOCK = threading.RLock()
 
 #: Attributes that a copy does not get: a lock, and what a ranker remembers while a context lasts.
-_NOT_COPIED = frozenset({"_lock", "_memory", "_remembered"})
+_NOT_COPIED = frozenset({"_lock", "_memory"})
 
 #: Architectures whose position 0 comes after the padding token's id.
 _OFFSET_POSITIONS = {"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "data2vec-text", "longformer"}
@@ -263,8 +263,11 @@ class Ranker(Fittable, Stage):
     #: What ``long`` may be.
     _LONG: tuple[str, ...] = LONG
 
-    #: Scores of pairs, and how many contexts use them, while :meth:`remembering` lasts.
-    _memory: tuple[ScoreMemory, int] | None = None
+    #: What is kept: scores of pairs, but where a subclass keeps something else.
+    _MEMORY: type[Memory] = ScoreMemory
+
+    #: What was kept, and how many contexts use it, while :meth:`remembering` lasts.
+    _memory: tuple[Memory, int] | None = None
 
     #: Options that decide what is loaded; a change of one of them reloads.
     _SOURCE: tuple[str, ...] = ("model", "device", "dtype")
@@ -440,8 +443,11 @@ class Ranker(Fittable, Stage):
         def compute(distinct: Sequence[tuple[str, str]]) -> np.ndarray:
             return self.score_pairs(*map(list, zip(*distinct)))
 
-        memory = self._memory
-        scores = compute(list(place)) if memory is None else memory[0].scores(self.identity(), list(place), compute)
+        memory, _ = self._memory or (None, 0)
+        if isinstance(memory, ScoreMemory):
+            scores = memory.scores(self.identity(), list(place), compute)
+        else:
+            scores = compute(list(place))
         return np.asarray(scores, dtype=np.float64)[[place[pair] for pair in pairs]]
 
     @contextmanager
@@ -471,7 +477,7 @@ class Ranker(Fittable, Stage):
         """
         check_number(f"{type(self).__name__}.remembering", "limit", limit, least=0, whole=True)
         with self._lock:
-            memory, contexts = self._memory or (ScoreMemory(limit), 0)
+            memory, contexts = self._memory or (self._MEMORY(limit), 0)
             self._memory = memory, contexts + 1
         try:
             yield self

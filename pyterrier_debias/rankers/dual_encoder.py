@@ -12,9 +12,9 @@ import numpy as np
 import pyterrier as pt
 
 from pyterrier_debias.core import frames
-from pyterrier_debias.core.errors import InputError, check_choice, check_number
+from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.files import check_empty
-from pyterrier_debias.core.stage import same_value
+from pyterrier_debias.core.memory import Memory
 from pyterrier_debias.data.base import corpus_batches
 from pyterrier_debias.rankers import engine
 from pyterrier_debias.rankers.base import Ranker, quiet, window_of
@@ -359,8 +359,8 @@ class TwoTowers(Ranker):
 class CorpusEncoder(TwoTowers):
     """A ranker that makes one representation of each text, which can be kept for all documents of a corpus."""
 
-    #: Representations of documents by their texts, how many are kept, and what made them, while :meth:`remembering` lasts.
-    _remembered: tuple[dict[str, Any], int, Any] | None = None
+    #: Representations of documents by their texts, in place of scores.
+    _MEMORY = Memory
 
     @abstractmethod
     def rows_of(self, found: Any) -> Sequence[Any]:
@@ -391,25 +391,16 @@ class CorpusEncoder(TwoTowers):
                 with ranker.remembering():
                     before, after = ranker(candidates), ranker(candidates_of_reworded_queries)
         """
-        check_number(f"{type(self).__name__}.remembering", "limit", limit, least=0, whole=True)
-        before = self._remembered
-        if before is None:
-            self._remembered = {}, limit, None
-        try:
+        with super().remembering(limit):
             yield self
-        finally:
-            self._remembered = before
 
     def encoded_documents(self, texts: Sequence[str]) -> Iterator[tuple[np.ndarray, Any]]:
         """Encode documents, or remember what they became; see :meth:`remembering`."""
-        if self._remembered is None:
+        if self._memory is None:
             yield from super().encoded_documents(texts)
             return
-        known, limit, made_by = self._remembered
-        identity = self.identity()
-        if not same_value(made_by, identity):
-            known = {}
-            self._remembered = known, limit, identity
+        memory, _ = self._memory
+        known = memory.kept(self.identity())
         there = np.array([text in known for text in texts], dtype=bool)
         remembered, new = np.flatnonzero(there), np.flatnonzero(~there)
         for start in range(0, len(remembered), CORPUS_ROWS):
@@ -419,7 +410,7 @@ class CorpusEncoder(TwoTowers):
             return
         for indices, found in super().encoded_documents([texts[i] for i in new.tolist()]):
             for i, row in zip(new[indices], self.rows_of(found)):
-                if len(known) < limit:
+                if len(known) < memory.limit:
                     known[texts[i]] = row
             yield new[indices], found
 

@@ -149,6 +149,12 @@ _BIASES: Mapping[str, tuple[str, tuple[_Figure, ...]]] = {
     "length": ("Do rankings prefer longer documents of the same relevance?", (_LENGTH,)),
     "order": ("Does the result depend on the order of the list that a reranker is given?", (_ORDER,)),
 }
+#: Bias to one more figure that its answer tells: measure, contrast, and the figure in words.
+_ALSO: Mapping[str, tuple[str, str, str]] = {
+    "source": ("relative delta nDCG@5", "human - rewritten", "; the relative delta of nDCG@5 is {:+.1f} %"),
+    "length": ("words", "first documents - all of the list", "; they have {:+.1f} words against the whole list"),
+    "order": ("nDCG@10", "shuffled - own order", "; nDCG@10 of shuffled lists changes by {:+.3f}"),
+}
 _NOTHING_HELPS = "No treatment has been shown to help yet."
 _OUTCOMES: tuple[Outcome, ...] = ("yes", "cannot tell", "no")
 
@@ -390,18 +396,11 @@ def _beside(result: AuditTables, row: Mapping[str, Any]) -> str:
         change = value("nDCG@10", "removed - as non-relevant")
         if change > 0:
             return f"; with the unjudged left out its nDCG@10 is {change:.3f} higher"
-    if row["bias"] == "source":
-        delta = value("relative delta nDCG@5", "human - rewritten")
-        if math.isfinite(delta):
-            return f"; the relative delta of nDCG@5 is {delta:+.1f} %"
-    if row["bias"] == "length":
-        words = value("words", "first documents - all of the list")
-        if math.isfinite(words):
-            return f"; they have {words:+.1f} words against the whole list"
-    if row["bias"] == "order":
-        cost = value("nDCG@10", "shuffled - own order")
-        if math.isfinite(cost):
-            return f"; nDCG@10 of shuffled lists changes by {cost:+.3f}"
+    if row["bias"] in _ALSO:
+        measure, contrast, told = _ALSO[row["bias"]]
+        also = value(measure, contrast)
+        if math.isfinite(also):
+            return told.format(also)
     if row["convention"].startswith("tf, log1p_total") and abs(row["value"]) < math.log(2):
         # ARaB's magnitude of a document with one word is ln 2.
         return f", as if one in {math.log(2) / abs(row['value']):.0f} of its first ten held one such word more"

@@ -91,8 +91,8 @@ def test_encoders_of_documents_notice_it_too(tiny):
         after = scored(ranker, frame())
         with ranker.remembering(limit=0):
             scored(ranker, frame())
-        assert len(pickle.loads(pickle.dumps(ranker))._remembered or ()) == 0 < len(ranker._remembered[0])
-    assert not np.allclose(before, after, atol=1e-3) and ranker._remembered is None
+        assert len(pickle.loads(pickle.dumps(ranker))._memory or ()) == 0 < len(ranker._memory[0])
+    assert not np.allclose(before, after, atol=1e-3) and ranker._memory is None
     pd.testing.assert_series_equal(after, scored(ranker, frame()), rtol=0, atol=1e-5)
 
 

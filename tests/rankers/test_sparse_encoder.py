@@ -344,4 +344,4 @@ def test_no_document_is_encoded_twice_while_it_remembers(folder, monkeypatch):
     with model.remembering(limit=2):
         model(PAIRS)
         model(PAIRS)
-    assert len(seen) == 2 * len(set(TEXTS)) - 2 and model._remembered is None
+    assert len(seen) == 2 * len(set(TEXTS)) - 2 and model._memory is None
