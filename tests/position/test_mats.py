@@ -393,13 +393,25 @@ def test_the_chosen_convention_comes_first(std, normaliser):
     assert curve["std"].equals(curve[f"std_{std}"].rename("std"))
 
 
-@pytest.mark.parametrize("convention", [{"std": "words"}, {"pair_scope": "none"}, {"max_delta": 0}, {"ddof": -1}, {"ddof": 0.5}])
+WRONG = [{"std": "words"}, {"pair_scope": "none"}, {"max_delta": 0}, {"max_delta": 1.5}, {"ddof": -1}, {"ddof": 0.5}]
+
+
+@pytest.mark.parametrize("convention", [*WRONG, {"min_pairs": 0}, {"min_pairs": 1.5}])
 def test_unknown_conventions(convention):
     sums = accumulated(*collection())
     with pytest.raises(InputError, match=next(iter(convention))):
         sums.result(**convention)
     with pytest.raises(InputError, match=next(iter(convention))):
         sums.result().under(**convention)
+
+
+@pytest.mark.parametrize("option", [{"min_pairs": 3}, {"passages": 1}, {"kept": 0}, {"deltas": 2}])
+def test_what_the_sums_were_made_with_cannot_be_chosen_afterwards(option):
+    """Sums over words with one pair or more, under another ``min_pairs``, were the same figures with a wrong label."""
+    sums = accumulated(*collection())
+    with pytest.raises(InputError, match=rf"has no convention {next(iter(option))}; it has pair_scope, .*, ddof, max_delta"):
+        sums.result().under(**option)
+    assert len(sums.result(min_pairs=3).curve()) < len(sums.result().curve())
 
 
 def test_mats_value_leaves_distances_without_pairs_out():
