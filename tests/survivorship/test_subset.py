@@ -2,6 +2,7 @@
 
 import functools
 import logging
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -364,6 +365,41 @@ def test_every_number_of_the_differences_of_a_small_curve():
         assert (row.n, row.difference) == (within.sum(), pytest.approx((one - two).mean()))
         assert (row.low, row.high, row.p) == pytest.approx((*ends(peer), peer.pvalue))
     assert small_curve()[1].differences.empty
+
+
+def test_values_that_cannot_be_compared_are_refused():
+    """A query given twice counted twice, systems over different queries had means over different ones, without a word."""
+    values, _ = small_curve("two")
+    lacking = values[~((values["name"] == "two") & (values["qid"] == "q03"))]
+    told = r"'two' has no RR@10 of 1 of 11 queries, e.g. 'q03'; give every system a value of every query"
+    for given, options, message in (
+        (pd.concat([values, values.head(1)]), {}, r"query 'q00' has two values of RR@10 of 'one'"),
+        (lacking, {}, told),
+        (lacking, {"baseline": "one"}, told),
+        (values, {"baseline": "three"}, "baseline 'three' is not a system; there are one, two"),
+    ):
+        with pytest.raises(InputError, match=f"curve_of_values: {message}"):
+            curve_of_values(given, ranks=2, resamples=9, **options)
+
+
+def test_a_result_shows_its_trends_over_all_types():
+    _, found = small_curve("two")
+    rows = found.trend[found.trend["type"] == "all types"].to_dict("records")
+    shown = "; ".join(f"{r['name']}: rho {r['rho']:+.3f} of {r['measure']}, p = {r['p']:.2g}" for r in rows)
+    assert len(rows) == 4 and repr(found) == f"<SurvivorshipResult: {shown}>"
+    more = found.trend.assign(name="third")
+    assert repr(replace(found, trend=pd.concat([found.trend, more]))) == f"<SurvivorshipResult: {shown}; ...>"
+
+
+def test_only_measures_with_a_range_are_drawn_within_it():
+    """The range is that of the measure drawn, whatever else was measured."""
+    _, found = small_curve("two")
+    other = found.per_query.assign(measure="NumRet", value=7.0)
+    wide = found.strata.assign(mean_low=-1.0, mean_high=2.0)
+    axes = replace(found, per_query=pd.concat([found.per_query, other]), strata=wide).plot_strata(measure="AP")
+    drawn = np.vstack([ends for container in axes.containers for line in container.lines[2] for ends in line.get_segments()])
+    assert drawn[:, 1].max() == pytest.approx(1) and drawn[:, 1].min() == pytest.approx(0)
+    plots.close(axes.figure)
 
 
 def test_figures_show_the_numbers_of_their_measure():
