@@ -191,6 +191,11 @@ def test_contributions_sum_to_the_mean():
     assert top["marked"] == "[[He]] gave [[him]] [[his]] word."
     assert evaluator.contributions(run, cutoff=2, top=1)["docno"].tolist() == ["d1"]
     assert len(evaluator.contributions(frame(ONE).assign(text=""))) == 0
+    # Of as large a part, whichever its sign, by name.
+    tied = pd.DataFrame({"qid": list("123"), "docno": list("bca"), "score": 1.0, "text": ["he", "she", "he"]})
+    table = evaluator.contributions(tied)
+    assert table[["docno", "part", "share"]].values.tolist() == [["a", 1 / 3, 1 / 3], ["b", 1 / 3, 1 / 3], ["c", -1 / 3, 1 / 3]]
+    assert len(evaluator.contributions(pd.concat([tied.assign(qid=f"{q}", docno=f"d{q}") for q in range(25)]).iloc[::3])) == 20
 
 
 def test_marks():
