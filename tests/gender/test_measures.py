@@ -319,6 +319,13 @@ def test_queries_without_results_and_without_gendered_words(caplog):
         assert per_query(tc @ 2, lists) == pytest.approx([3, np.nan, 0], nan_ok=True)
         assert "1 of 3 judged queries are NaN (1 have no results or no ideal above 0, 0 do not count)" in caplog.text
     assert per_query(tc(undefined="zero") @ 2, lists) == [3, 0, 0]
+    # Nothing is said where all queries have a value; and by what those that lack one are filled, where some do.
+    caplog.clear()
+    for undefined in ("nan", "influence", "zero"):
+        per_query(tc(undefined=undefined) @ 2)
+    assert caplog.text == ""
+    per_query(tc(undefined="influence") @ 2, lists)
+    assert "they get the mean of the others" in caplog.text
 
 
 def test_queries_that_count():

@@ -499,6 +499,8 @@ def test_what_a_curve_refuses():
         SurvivorshipCurve(3, SHOWN, LABELS)(ASKED)
     with pytest.raises(InputError, match=r"must be a list, such as \['RR@10'\]"):
         SurvivorshipCurve({"mine": RESULTS}, SHOWN, LABELS, measures="RR@10")(ASKED)
+    with pytest.raises(InputError, match=r"level=1\.0"):
+        SurvivorshipCurve({"mine": RESULTS}, SHOWN, LABELS, level=1.0)(ASKED)
     with pytest.raises(InputError, match=r"resamples=9\.5"):
         SurvivorshipCurve({"mine": RESULTS}, SHOWN, LABELS, resamples=9.5)(ASKED)
     with pytest.raises(InputError, match=r"ranks=2\.5"):

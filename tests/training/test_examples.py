@@ -132,6 +132,14 @@ def test_weights_from_columns():
     assert example.weights.tolist() == float(example.qid[1:])
     example = examples(frame, weights=ColumnWeights("trust", per="document"))[0]
     assert np.allclose(example.weights, [int(docno[-1]) / 10 for docno in example.docnos])
+    # Of a query it is the positive's, whatever the others have; 0 is a weight.
+    example = examples(frame, weights=ColumnWeights("trust"))[0]
+    assert example.weights.tolist() == pytest.approx(int(example.docnos[0][-1]) / 10)
+    assert examples(frame.assign(trust=0.0), weights=ColumnWeights("trust", per="document"))[0].weights.tolist() == [0.0] * 2
+    # What is told is the first that is none, not one of 0 or .5 before it.
+    odd = frame.assign(trust=[0.0 if docno[-1] == "4" else -2.0 for docno in frame["docno"]])
+    with pytest.raises(InputError, match=r"the weight -2\.0"):
+        examples(odd, weights=ColumnWeights("trust", per="document"))[0]
 
 
 @pytest.mark.parametrize(
