@@ -2,6 +2,7 @@
 
 import ast
 import doctest
+import io
 import re
 from types import SimpleNamespace
 
@@ -90,11 +91,24 @@ def run(block, names):
             assert len(value), code
 
 
-@pytest.fixture
-def names(local, tmp_path, monkeypatch):
-    """The names that all pages use, in an empty folder."""
-    import matplotlib.pyplot as plt
+@pytest.fixture(scope="session")
+def drawn():
+    """Format to a small picture."""
+    from matplotlib.figure import Figure
 
+    content = {kind: io.BytesIO() for kind in ("png", "svg", "pdf")}
+    for kind, file in content.items():
+        Figure((1, 1)).savefig(file, format=kind)
+    return {kind: file.getvalue() for kind, file in content.items()}
+
+
+@pytest.fixture
+def names(local, drawn, tmp_path, monkeypatch):
+    """The names that all pages use, in an empty folder. Figures are made there, and drawn by other tests."""
+    import matplotlib.pyplot as plt
+    from matplotlib.figure import Figure
+
+    monkeypatch.setattr(Figure, "savefig", lambda figure, file, *, format, **options: file.write(drawn[format]))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "indexes").mkdir()
     for name, text in pages.FILES.items():
