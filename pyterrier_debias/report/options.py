@@ -69,6 +69,8 @@ def perform(
         chosen = with_classifier(find_biases(r.biases), r.gender_classifier)
         check_settings(correction=r.correction, depth=r.depth, draws=r.draws, topics=r.topics, seed=r.seed)
         _check_device(r)
+        if r.workers is not None:
+            check_number("audit", "workers", r.workers, least=1, whole=True)
         if r.rotations is not None:
             check_number("audit", "rotations", r.rotations, least=2, whole=True)
         models = _models(r)
@@ -84,13 +86,14 @@ def perform(
         systems = _told_of_ties(r, systems)
         check_baseline(r.baseline, systems)
         fit([system.name for system in systems])
-        _load_models(systems)
+        if r.workers is None:  # else workers load them, and this process needs none
+            _load_models(systems)
         results = None if r.out is None else stack.enter_context(whole_folder(r.out, holds=HOLDS, overwrite=r.overwrite))
         if r.verbose or sys.stderr.isatty():
             say(f"auditing {', '.join(s.name for s in systems)} on {getattr(collection, 'name', r.dataset)} ...")
         result = audit(
             systems, collection, biases=chosen, baseline=r.baseline, split=r.split, topics=r.topics, depth=r.depth,
-            draws=r.draws, correction=r.correction, seed=r.seed, checkpoint=r.checkpoint, verbose=r.verbose,
+            draws=r.draws, correction=r.correction, seed=r.seed, checkpoint=r.checkpoint, workers=r.workers, verbose=r.verbose,
         )  # fmt: skip
         finished.append(result)
         if results is not None:
