@@ -4,9 +4,11 @@
 many workers of one thread each; on a machine that does nothing else. ``--sleeping``: workers that sleep for as long as a model
 of ``--rate`` pairs a second would compute, so that any number of them runs on one machine: what is lost then is lost by the
 driver. Its CPU time for each row tells how many rows a second it could serve. Ends with a projection for 8 GPUs and 7 million
-pairs. Example::
+pairs. ``--two-nodes`` instead starts a cluster of two nodes here, and compares with one process; one node is killed on the way.
+Example::
 
     OMP_NUM_THREADS=1 python benchmarks/spread.py --workers 1 2 --sleeping 1 16 64
+    OMP_NUM_THREADS=1 python benchmarks/spread.py --two-nodes --pairs 20000
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pyterrier as pt
+from spread_nodes import over_two_nodes
 
 from pyterrier_debias import CrossEncoder, open_dataset
 from pyterrier_debias.core.spread import Spread
@@ -73,16 +76,22 @@ def main() -> None:
     parser.add_argument("--workers", type=int, nargs="*", default=[])
     parser.add_argument("--pairs", type=int, default=2000, help="pairs for each number of workers")
     parser.add_argument("--sleeping", type=int, nargs="*", default=[])
-    parser.add_argument("--rate", type=float, default=500, help="pairs a second of a sleeping worker")
+    parser.add_argument("--rate", type=float, default=100, help="pairs a second of a sleeping worker")
     parser.add_argument("--seconds", type=float, default=15, help="how long sleeping workers are to take")
     parser.add_argument("--gpu-rate", type=float, default=10_000, help="pairs a second of one GPU, for the projection")
+    parser.add_argument("--two-nodes", action="store_true", help="a cluster of two nodes on this machine")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
+    if options.two_nodes:
+        over_two_nodes(pairs(options.pairs))
+        return
+
     import ray
 
-    ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    if not ray.is_initialized():
+        ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     print(LINE)
     show("ranker", "workers", "pairs/s", "of one", "driver's CPU us a pair")
     print(LINE)

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import runpy
 import signal
 import sys
 import threading
@@ -17,10 +18,12 @@ import pytest
 from pyterrier_debias import CrossEncoder, InputError, PlantedCollection, PlantedRanker, RotatePassages, audit
 from pyterrier_debias.core import spread
 from pyterrier_debias.core.frames import ranked
+from pyterrier_debias.core.naming import system_name
 from pyterrier_debias.core.pieces import by_query
 from pyterrier_debias.core.spread import Spread, unspread
 from pyterrier_debias.gender.measures.evaluator import GenderCounts
 from pyterrier_debias.position.formulas.mats import MATSAccumulator
+from tests.conftest import ROOT
 from tests.contract import Case, assert_contract
 from tests.contract_cases import blind, folder, texts
 
@@ -198,6 +201,15 @@ def test_an_audit_with_workers_finds_the_same(cluster, tmp_path):
         audit(systems, planted, workers=0)
     ranker = PlantedRanker()
     assert unspread(Spread(ranker) >> Spread(ranker % 2))[:2] == [ranker, ranker]
+    assert system_name(Spread(ranker) >> Spread(ranker % 2)) == system_name(ranker >> ranker)
+
+
+def test_the_benchmark_starts_and_ends(cluster, monkeypatch, capsys):
+    """``--two-nodes`` starts a cluster of its own, and is run by hand."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    monkeypatch.setattr(sys, "argv", ["spread.py", *"--sleeping 1 --rate 2000 --seconds 0.1".split()])
+    runpy.run_path(str(ROOT / "benchmarks" / "spread.py"), run_name="__main__")
+    assert "sleeping    1 " in capsys.readouterr().out
 
 
 def accumulated(frame):
