@@ -50,8 +50,8 @@ def pairs(number: int) -> pd.DataFrame:
     few = few[few.groupby("qid").cumcount() < 100].reset_index(drop=True)
     copy, row = np.divmod(np.arange(number), len(few))
     frame = few.iloc[row].reset_index(drop=True)
-    mark = pd.Series(copy).astype(str)
-    return frame.assign(qid=frame["qid"] + "-" + mark, text=frame["text"] + " " + mark)
+    qids = frame["qid"] + "-" + pd.Series(copy).astype(str)
+    return frame.assign(qid=qids, text=frame["text"] + " " + pd.Series(np.arange(number)).astype(str))
 
 
 def timed(stage: Spread, frame: pd.DataFrame, warm: int) -> tuple[float, float]:

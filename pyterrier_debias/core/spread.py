@@ -12,7 +12,7 @@ import threading
 import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Self
 
 import numpy as np
@@ -157,14 +157,26 @@ class Spread(Stage):
         whole = not scores_rows(self.ranker) if self.whole_queries is None else self.whole_queries
         if whole:
             return _dealt(pd.factorize(inp["qid"])[0], self.workers, most)
-        fields = next((stage.text_columns() for stage in all_stages(self.ranker) if hasattr(stage, "text_columns")), ["text"])
-        fields = [field for field in fields if field in inp.columns] or ["docno"]
-        hashed = pd.util.hash_array(inp[fields[0]].to_numpy(dtype=object), categorize=False)
+        field = next((field for field in self._text_columns() if field in inp.columns), "docno")
+        hashed = pd.util.hash_array(inp[field].to_numpy(dtype=object), categorize=False)
         pieces = []
         for worker in range(self.workers):
             own = np.flatnonzero(hashed % self.workers == worker)
             pieces.append(deque(np.array_split(own, -(-len(own) // most)) if len(own) else []))
         return pieces
+
+    def _text_columns(self) -> list[str]:
+        return next((stage.text_columns() for stage in all_stages(self.ranker) if hasattr(stage, "text_columns")), ["text"])
+
+    def warm_up(self) -> Self:
+        """Start the workers, load the model in one of them and score a pair, so that what is wrong with it is found out first.
+
+        Returns:
+            The stage itself.
+        """
+        pair = {"qid": "1", "docno": "d", "query": "a query", **dict.fromkeys(self._text_columns(), "a document")}
+        self.transform(pd.DataFrame([pair]))
+        return self
 
     def _sent(self, pool: _Pool) -> tuple[str, Any]:
         """A name for the ranker as it is now, and where workers find its pickle."""
@@ -180,7 +192,7 @@ class Spread(Stage):
                         f"out, or put what cannot be pickled (an index, Terrier) before it"
                     ) from error
                 if before is not None:
-                    before[0].forget(before[2])
+                    before[0].forget(before[2])  # nothing where that is a pool of an earlier connection
                 self._state.sent = pool, now, uuid.uuid4().hex, pool.ray.put(pickled)
             assert self._state.sent is not None
             return self._state.sent[2:]
@@ -248,9 +260,17 @@ def unspread(pipeline: pt.Transformer) -> list[pt.Transformer]:
         pipeline: A transformer.
 
     Returns:
-        Its stages, with those inside :class:`Spread` in its place.
+        Its stages, with those inside :class:`Spread` in its place, also where it is an option of another stage.
     """
-    return [one for stage in flatten(pipeline) for one in (unspread(stage.ranker) if isinstance(stage, Spread) else [stage])]
+    stages = []
+    for stage in flatten(pipeline):
+        if isinstance(stage, Spread):
+            stages += unspread(stage.ranker)
+        else:
+            options = stage.options() if isinstance(stage, Stage) else {}
+            inner = {name: one.ranker for name, one in options.items() if isinstance(one, Spread)}
+            stages.append(stage.apply_attributes(**inner) if isinstance(stage, Stage) and inner else stage)
+    return stages
 
 
 def _dealt(queries: np.ndarray, workers: int, most: int) -> list[deque[np.ndarray]]:
@@ -337,7 +357,7 @@ class _Pool:
     """Workers that stages share."""
 
     def __init__(self, ray: Any, workers: int, gpus: float):
-        self.ray, self.gpus = ray, gpus
+        self.ray, self.gpus, self.session = ray, gpus, _session(ray)
         self.rows = _ROWS_ON_GPU if gpus else _ROWS
         self._actors: list[Any] = [None] * workers
         self._lock = threading.Lock()
@@ -394,7 +414,8 @@ class _Pool:
                         yield rows, answer
         finally:
             for ref in going:
-                ray.cancel(ref)
+                with suppress(errors.RayError):
+                    ray.cancel(ref)
 
     def _hand_over(self, number: int, actor: Any, actors: dict[int, Any], pieces: list[deque[np.ndarray]]) -> None:
         """Give the pieces of a worker that has ended to the others; to a new one where there is no other."""
@@ -409,7 +430,7 @@ class _Pool:
     def forget(self, version: str) -> None:
         """Let the workers go of a ranker."""
         for actor in self._actors:
-            if actor is not None:
+            if actor is not None and _session(self.ray) == self.session:
                 actor.forget.remote(version)
 
     def close(self) -> None:
@@ -417,12 +438,18 @@ class _Pool:
         for number, actor in enumerate(self._actors):
             if actor is not None:
                 self.lost(number, actor)
-                self.ray.kill(actor)
+                if _session(self.ray) == self.session:
+                    self.ray.kill(actor)
 
 
 #: Pools of this process, by the connection to Ray, the number of workers and the GPUs of each.
 _POOLS: dict[tuple[str, int, float], _Pool] = {}
 _POOLS_LOCK = threading.Lock()
+
+
+def _session(ray: Any) -> str:
+    """A name for the connection to Ray; empty where there is none."""
+    return ray.get_runtime_context().get_worker_id() if ray.is_initialized() else ""
 
 
 def _pool(workers: int, gpus: float | None) -> _Pool:
@@ -441,7 +468,7 @@ def _pool(workers: int, gpus: float | None) -> _Pool:
                 f"Spread: {workers} workers with gpus_per_worker={gpus:g} need {gpus * workers:g} GPUs, and the cluster has "
                 f"{there:g}; use fewer workers, or gpus_per_worker=0"
             )
-        key = ray.get_runtime_context().get_worker_id(), workers, gpus
+        key = _session(ray), workers, gpus
         if key not in _POOLS:
             _POOLS[key] = _Pool(ray, workers, gpus)
         return _POOLS[key]

@@ -81,13 +81,12 @@ def perform(
         folder = stack.enter_context(scratch_folder())
         systems = default_systems(
             collection, folder, models=models, runs=_runs(r, collection), weighting_models=wmodels, depth=r.depth,
-            rotations=r.rotations, device=r.device, dtype=r.dtype, verbose=r.verbose,
+            rotations=r.rotations, workers=r.workers, device=r.device, dtype=r.dtype, verbose=r.verbose,
         )  # fmt: skip
         systems = _told_of_ties(r, systems)
         check_baseline(r.baseline, systems)
         fit([system.name for system in systems])
-        if r.workers is None:  # else workers load them, and this process needs none
-            _load_models(systems)
+        _load_models(systems)
         results = None if r.out is None else stack.enter_context(whole_folder(r.out, holds=HOLDS, overwrite=r.overwrite))
         if r.verbose or sys.stderr.isatty():
             say(f"auditing {', '.join(s.name for s in systems)} on {getattr(collection, 'name', r.dataset)} ...")

@@ -137,7 +137,7 @@ def audit(
             examined = default_systems(collection, folder, depth=depth, verbose=verbose)
         else:
             examined = named_systems(systems, collection)
-        examined = [_indexing_within(_own(system, workers), str(folder)) for system in examined]
+        examined = [_indexing_within(_own(system, workers, verbose), str(folder)) for system in examined]
         baseline = None if baseline is None else visible(baseline)
         check_baseline(baseline, examined)
         context = Context(
@@ -191,13 +191,13 @@ def audit(
     )
 
 
-def _own(system: System, workers: int | None) -> System:
+def _own(system: System, workers: int | None, verbose: bool) -> System:
     """A system as this audit examines it: under a visible name, its ranker in workers, with a memory of its own."""
     system = replace(system, name=visible(system.name))
     if system.ranker is None:
         return system
     spread = workers is not None and not any(isinstance(stage, Spread) for stage in all_stages(system.ranker))
-    ranker = Spread(system.ranker, workers or 1) if spread else system.ranker
+    ranker = Spread(system.ranker, workers or 1, verbose=verbose) if spread else system.ranker
     return replace(system, ranker=ranker, memory=PointwiseMemory())
 
 
