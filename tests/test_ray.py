@@ -104,6 +104,14 @@ def test_options(options, told):
         Spread(**{"ranker": PlantedRanker(), **options})(texts())
 
 
+def test_rows_go_by_all_fields_of_a_document():
+    frame = texts().assign(title="one")
+    of_fields, of_text = (Spread(CrossEncoder("m", **options), 2) for options in ({"fields": ["title", "text"]}, {}))
+    for one in (of_fields, of_text):
+        of_worker = [set(frame["text"].iloc[np.concatenate(pieces)]) for pieces in one._pieces(frame, 100)]
+        assert all(of_worker) and not of_worker[0] & of_worker[1]
+
+
 def test_queries_are_dealt_whole_and_evenly():
     queries = np.repeat(np.arange(9), [5, 1, 7, 2, 2, 6, 3, 3, 1])
     pieces = spread._dealt(queries, 3, 4)

@@ -157,8 +157,10 @@ class Spread(Stage):
         whole = not scores_rows(self.ranker) if self.whole_queries is None else self.whole_queries
         if whole:
             return _dealt(pd.factorize(inp["qid"])[0], self.workers, most)
-        field = next((field for field in self._text_columns() if field in inp.columns), "docno")
-        hashed = pd.util.hash_array(inp[field].to_numpy(dtype=object), categorize=False)
+        fields = [field for field in self._text_columns() if field in inp.columns] or ["docno"]
+        hashed = np.zeros(len(inp), dtype=np.uint64)
+        for field in fields:  # a collection may have no more than a few titles
+            hashed = hashed * np.uint64(31) + pd.util.hash_array(inp[field].to_numpy(dtype=object), categorize=False)
         pieces = []
         for worker in range(self.workers):
             own = np.flatnonzero(hashed % self.workers == worker)
