@@ -136,14 +136,16 @@ class Spread(Stage):
             for rows, answer in pool.answers(
                 self._pieces(inp, pool.rows), lambda worker, rows: worker.ask.remote(version, [sent], inp.iloc[rows], limit), self
             ):
-                found.append(_placed(inp, rows, *answer))
+                places, whole, answered = answer
+                found.append((rows[places], whole, answered))
                 progress.update(len(rows))
-        together = pd.concat([frame for _, frame in found], ignore_index=True)
-        scored = "score" in together.columns
-        # Queries in the order of the frame, as one process leaves them.
-        order = pd.Index(inp["qid"].unique()).get_indexer(together["qid"]) if scored else np.concatenate([at for at, _ in found])
-        together = together.iloc[np.argsort(order, kind="stable")].reset_index(drop=True)
-        return frames.ranked(together, self) if scored else together
+        together = _together(inp, found)
+        if "score" not in together.columns:
+            return together
+        if len(together) < len(inp):  # queries in the order of the frame, as one process leaves them, whichever rows are left
+            order = pd.Index(inp["qid"].unique()).get_indexer(together["qid"])
+            together = together.iloc[np.argsort(order, kind="stable")]
+        return frames.ranked(together, self)
 
     def _check_options(self) -> None:
         if not isinstance(self.ranker, pt.Transformer):
@@ -295,14 +297,21 @@ def _dealt(queries: np.ndarray, workers: int, most: int) -> list[deque[np.ndarra
     return pieces
 
 
-def _placed(
-    inp: pd.DataFrame, rows: np.ndarray, places: np.ndarray, whole: bool, found: pd.DataFrame
-) -> tuple[np.ndarray, pd.DataFrame]:
-    """What a worker found of some rows, as rows of the frame, and where each belongs."""
-    at = rows[places]
-    if whole:
-        return at, found
-    return at, inp.iloc[at].reset_index(drop=True).assign(**{name: found[name] for name in found.columns})
+def _together(inp: pd.DataFrame, found: Sequence[tuple[np.ndarray, bool, pd.DataFrame]]) -> pd.DataFrame:
+    """What workers found, in the order of the rows of a frame: where each row belongs, whether it is whole, and the answer."""
+    wholes = any(whole for _, whole, _ in found)
+    answers = [
+        answer if whole or not wholes else inp.iloc[at].reset_index(drop=True).assign(**dict(answer.items()))
+        for at, whole, answer in found
+    ]
+    at, answer = np.concatenate([at for at, _, _ in found]), pd.concat(answers, ignore_index=True)
+    order = np.argsort(at, kind="stable")
+    at, answer = at[order], answer.iloc[order].reset_index(drop=True)
+    if wholes:
+        return answer
+    # Texts of a large frame are not copied where all rows are there.
+    kept = inp if len(at) == len(inp) else inp.iloc[at].reset_index(drop=True)
+    return kept.assign(**dict(answer.items()))
 
 
 def _news(given: pd.DataFrame, found: pd.DataFrame) -> tuple[np.ndarray, bool, pd.DataFrame]:
