@@ -259,6 +259,7 @@ class Ranker(Fittable, Stage):
     """
 
     _NOT_IDENTITY = frozenset({"verbose", "batch_tokens", "training"})
+    pieces = "scores"
 
     #: What ``long`` may be.
     _LONG: tuple[str, ...] = LONG

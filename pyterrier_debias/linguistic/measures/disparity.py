@@ -245,6 +245,7 @@ class Disparity(Stage):
     """
 
     schematic = {"label": "Disparity", "help_url": None, "inner_pipelines_mode": "linked"}  # noqa: RUF012
+    pieces = "frame"
 
     def __init__(
         self,
