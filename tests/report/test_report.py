@@ -183,7 +183,7 @@ def test_each_outcome_has_a_mark_of_its_own_and_what_to_do(result, monkeypatch):
     told = " ".join(" ".join(page.text).split())
     assert "BM25 Yes: 1.26 [0.87, 1.65] ranks on 50 queries (p = 0.003)." in told
     assert f"What to do: {TREATMENT.name} {TREATMENT.sentence}" in told and "What to do: No treatment helps." in told
-    assert TREATMENT.code in page.text
+    assert f"{TREATMENT.imports}\n\n{TREATMENT.code}" in page.text
     assert TREATMENT.address in [a.get("href") for _, a in page.tags]
     first = next(i for i, (tag, _) in enumerate(page.tags) if tag == "h1")
     between = {tag for tag, _ in page.tags[first : page.tags.index(("div", {"class": "card verdict"}))]}
