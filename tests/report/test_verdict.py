@@ -330,6 +330,15 @@ def test_the_verdict_fits_a_screen_and_names_every_question(systems, width):
     assert ("a model with a long name 0" in flat) or systems == 20
 
 
+def test_a_shortened_answer_still_says_how_many_queries_would_tell():
+    systems = {f"BM25 >> a model with a long name {i}": i / 10 for i in range(4)}
+    unclear = [found(bias, i, i - 0.5, i + 0.5, 0.9, 1.0, system=name) for bias in BIASES for name, i in systems.items()]
+    lines = made(unclear, systems).to_text(100, most=38).splitlines()
+    answers = [line for line in lines if "Could not tell" in line]
+    assert len(answers) == 20 and len(lines) <= 38
+    assert all(re.search(r"Could not tell \([\d,]+ queries would\): \S", line) for line in answers)
+
+
 def test_what_is_printed_begins_with_the_verdict_and_then_has_everything():
     result = long_result(2)
     text = str(result)
