@@ -228,6 +228,12 @@ def test_every_page_is_reached_from_the_landing_page():
     assert reached == set(RST)
 
 
+def test_code_of_the_landing_page_needs_no_scrolling():
+    """At 1280 pixels, 92 characters of a block are seen."""
+    code = re.findall(r"^\.\. code-block:: \w+\n((?: {3,4}.*\n|\n)+)", pages.PAGES["index"].read_text(), flags=re.MULTILINE)
+    assert len(code) == 2 and max(len(line.strip()) for block in code for line in block.splitlines()) <= 92
+
+
 BIASES = ["position", "survivorship", "gender", "wording", "pooling"]
 TREATMENTS = ["rotation", "gender_mending", "equalize", "cet", "false_negatives"]
 

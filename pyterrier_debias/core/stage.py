@@ -262,14 +262,19 @@ class Stage(pt.Transformer):
 
     def __repr__(self) -> str:
         """The constructor call, with the options that differ from their defaults."""
+        return self._call({name: brief(value) for name, value in self.changed_options().items()})
+
+    def changed_options(self) -> dict[str, Any]:
+        """The options that differ from their defaults, without ``verbose``."""
         parameters = inspect.signature(type(self).__init__).parameters
-        parts = []
-        for name, value in self.options().items():
-            parameter = parameters[name]
-            if name == "verbose" or same_value(value, parameter.default):
-                continue
-            keyword = parameter.kind is inspect.Parameter.KEYWORD_ONLY
-            parts.append(f"{name}={brief(value)}" if keyword else brief(value))
+        given = {name: value for name, value in self.options().items() if not same_value(value, parameters[name].default)}
+        return {name: value for name, value in given.items() if name != "verbose"}
+
+    def _call(self, texts: dict[str, str]) -> str:
+        """The constructor call with these options, whose values are given as texts."""
+        parameters = inspect.signature(type(self).__init__).parameters
+        keywords = {name for name in texts if parameters[name].kind is inspect.Parameter.KEYWORD_ONLY}
+        parts = [f"{name}={text}" if name in keywords else text for name, text in texts.items()]
         return f"{type(self).__name__}({', '.join(parts)})"
 
 
@@ -379,10 +384,10 @@ def all_stages(pipeline: pt.Transformer) -> Iterator[pt.Transformer]:
     """The stages of a pipeline, and of the pipelines that they call.
 
     Args:
-        pipeline: A transformer.
+        pipeline: Any pipeline.
 
     Yields:
-        Each stage before those inside it.
+        A stage, then what it calls, then the next.
     """
     for stage in flatten(pipeline):
         yield stage

@@ -41,7 +41,7 @@ from pyterrier_debias.report.inputs import (
 )
 from pyterrier_debias.report.result import AuditResult
 from pyterrier_debias.report.tables import FAILED_COLUMNS, SKIPPED_COLUMNS
-from pyterrier_debias.report.treatments import TREATMENTS
+from pyterrier_debias.report.treatments import rankers_as_code, stages_of, treated_by
 
 #: How many texts of a system are looked at to see whether they are whole.
 _LOOKED_AT = 1000
@@ -159,8 +159,8 @@ def audit(
         "dataset": _dataset_name(dataset, collection),
         "split": split,
         "systems": [system.name for system in examined],
-        "rankers": _rankers(examined),
-        "treated": _treated(examined),
+        "rankers": rankers_as_code(examined),
+        "treated": treated_by(examined),
         "untreated": {system.name: visible(system.untreated) for system in examined if system.untreated},
         "biases": [bias.name for bias in chosen],
         "baseline": baseline,
@@ -221,7 +221,7 @@ def _batch_note(system: System) -> str:
 
     Known of the rerankers of pyterrier_t5, which are not imported for it: they pad between the parts of their prompts.
     """
-    theirs: list[Any] = [one for one in _stages_of(system) if type(one).__module__.split(".")[0] == "pyterrier_t5"]
+    theirs: list[Any] = [one for one in stages_of(system) if type(one).__module__.split(".")[0] == "pyterrier_t5"]
     one = next((one for one in theirs if one.batch_size > 1), None)
     if one is None:
         return ""
@@ -231,34 +231,6 @@ def _batch_note(system: System) -> str:
         f"{system.name}: its {kind} scores {one.batch_size} prompts a batch and pads inside them, so that a score depends on "
         f"what else is in the batch, and a probe may measure that as bias; use batch_size=1, or {ours}, whose scores do not."
     )
-
-
-def _rankers(systems: Sequence[System]) -> dict[str, str]:
-    """System to the class of its ranker, where that is one of this package's."""
-    found = {}
-    for system in systems:
-        for stage in () if system.ranker is None else all_stages(system.ranker):
-            if type(stage).__module__.startswith("pyterrier_debias.rankers."):
-                found[system.name] = type(stage).__name__
-    return found
-
-
-def _treated(systems: Sequence[System]) -> dict[str, list[str]]:
-    """System to the stages that treat a bias, of those that reports recommend."""
-    known = {one.stage for several in TREATMENTS.values() for one in several if one.stage}
-    found = {}
-    for system in systems:
-        there = known & {type(stage).__name__ for stage in _stages_of(system)}
-        if there:
-            found[system.name] = sorted(there)
-    return found
-
-
-def _stages_of(system: System) -> Iterator[pt.Transformer]:
-    """All stages of a system, those inside others included."""
-    for part in (system.candidates, system.ranker):
-        if part is not None:
-            yield from all_stages(part)
 
 
 def _cut_note(system: System, context: Context) -> str:
