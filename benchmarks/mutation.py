@@ -52,7 +52,10 @@ MATHEMATICS = (
 #: Folder of the package to where its tests are; of them those files are run that name something of the module.
 TESTS = {
     "core": ("tests/test_statistics.py", "tests/test_evaluation.py", "tests/survivorship/test_nested.py"),
-    "training": ("tests/training/test_losses.py", "tests/training/test_trainer.py", "tests/pooling/test_pooling_losses.py"),
+    "training": (
+        "tests/training/test_losses.py", "tests/training/test_examples.py", "tests/training/test_trainer.py",
+        "tests/pooling/test_pooling_losses.py",
+    ),
     **{
         bias: (f"tests/{bias}/test_*.py", "tests/report/test_contributions.py")
         for bias in ("gender", "linguistic", "pooling", "position", "survivorship")

@@ -11,7 +11,7 @@ import pytest
 from ir_measures import RR
 
 from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.core.statistics import inverted_interval, randomisation_test
+from pyterrier_debias.core.statistics import bootstrap_interval, inverted_interval, randomisation_test
 from pyterrier_debias.gender.data import documents
 from pyterrier_debias.gender.measures.evaluation import against_zero, mean_floor
 from pyterrier_debias.gender.measures.evaluator import AnnotateGender, ARaBEvaluator, GenderCounts, marked_words, union_background
@@ -120,8 +120,11 @@ def test_background_and_loader():
     released = ARaBEvaluator([2], texts=TEXTS, background=few, outside="count")(run)
     assert released["NFaiRR"][1] == pytest.approx((0.8 + 1 / np.log2(3)) / 0.8)
     assert ARaBEvaluator([2], texts=TEXTS, background=few)(run)["NFaiRR"][1] < 1
-    with pytest.raises(InputError, match="background lacks the column 'docno'"):
-        ARaBEvaluator(background=TOPICS)(frame(ONE))
+    for background, column in ((TOPICS, "docno"), (CORPUS.assign(score=1.0), "qid"), (CORPUS.assign(qid="1"), "score")):
+        with pytest.raises(InputError, match=f"background lacks the column '{column}'"):
+            ARaBEvaluator(background=background)(frame(ONE))
+    with pytest.raises(InputError, match=r"depth=1.5 must be a whole number"):
+        ARaBEvaluator(background=background, depth=1.5)(frame(ONE))
 
 
 def test_agnostic_is_the_mean_over_all_orders_of_the_background():
@@ -188,12 +191,75 @@ def test_contributions_sum_to_the_mean():
     assert top["marked"] == "[[He]] gave [[him]] [[his]] word."
     assert evaluator.contributions(run, cutoff=2, top=1)["docno"].tolist() == ["d1"]
     assert len(evaluator.contributions(frame(ONE).assign(text=""))) == 0
+    # Of as large a part, whichever its sign, by name.
+    tied = pd.DataFrame({"qid": list("123"), "docno": list("bca"), "score": 1.0, "text": ["he", "she", "he"]})
+    table = evaluator.contributions(tied)
+    assert table[["docno", "part", "share"]].values.tolist() == [["a", 1 / 3, 1 / 3], ["b", 1 / 3, 1 / 3], ["c", -1 / 3, 1 / 3]]
+    assert len(evaluator.contributions(pd.concat([tied.assign(qid=f"{q}", docno=f"d{q}") for q in range(25)]).iloc[::3])) == 20
 
 
 def test_marks():
     assert marked_words("he.", ["he"], "whitespace") == "he."
     assert marked_words("she he", ["he", "she"], "blank") == "[[she]] [[he]]"
     assert marked_words("text", []) == "text"
+
+
+def test_every_number_of_a_row():
+    """Nine queries that were asked, seven with results; one leans to nobody, one has no document that is neutral."""
+    lists = {"1": ["d1", "d4"], "2": ["d4", "d1"], "3": ["d3"], "4": ["d2", "d3"], "5": ["d1"], "6": ["d1", "d3"], "7": ["d5"]}
+    rows = [(q, d, float(-i), TEXTS[d]) for q, docs in lists.items() for i, d in enumerate(docs)]
+    run = pd.DataFrame(rows, columns=["qid", "docno", "score", "text"])
+    result = ARaBEvaluator([2], method="tc").evaluate(run, pd.DataFrame({"qid": list("123456789")}), seed=5)
+    # Leans: d1 3, d2 -2, d3 0, d4 -1, d5 -1; ARaB@2 is 3/4 of the first and 1/4 of the second.
+    leans = {"1": [3, -1], "2": [-1, 3], "3": [0], "4": [-2, 0], "5": [3], "6": [3, 0], "7": [-1]}
+    arab = np.array([np.dot(own, [0.75, 0.25] if len(own) == 2 else [1]) for own in leans.values()])
+    expected = np.array([np.mean(own) for own in leans.values()])
+    sd = np.array([np.ptp(own) / 4 for own in leans.values()])
+    row = result.table.iloc[0]
+    assert row[["n", "missing", "first", "second", "neither"]].tolist() == [7, 2, 3, 2, 2]
+    assert arab.tolist() == result.per_query["ARaB"].tolist() == [2, 0, 0, -1.5, 3, 2.25, -1]
+    assert (row["ARaB"], row["magnitude"]) == pytest.approx((arab.mean(), np.abs(arab).mean()))
+    assert (row["expected"], row["added"]) == pytest.approx((expected.mean(), (arab - expected).mean()))
+    assert row["floor"] == pytest.approx(np.sqrt(2 / np.pi * (sd**2).sum()) / 7)
+    fair = np.array([0.8 / np.log2(3) / 0.8, 1, 1, 1 / np.log2(3), 1 / np.log2(3), 1])  # all but query 5: its ideal is 0
+    found = result.per_query["NFaiRR"]
+    assert found.dropna().tolist() == pytest.approx(fair.tolist()) and found.isna().tolist() == [q == "5" for q in lists]
+    interval = bootstrap_interval(found.dropna().to_numpy(), seed=5)
+    assert (row["NFaiRR"], row["NFaiRR_low"], row["NFaiRR_high"]) == (interval.estimate, interval.low, interval.high)
+    assert row["NFaiRR_n"] == 6 and row["NFaiRR"] == pytest.approx(fair.mean())
+    told = result.directions().set_index("qid")
+    assert told.index.tolist() == ["5", "6", "1", "2", "3", "7", "4"]
+    assert told["side"].tolist() == [1, 1, 1, 0, 0, -1, -1]
+    assert told.loc[list(lists), "z"].tolist() == pytest.approx([1, -1, 0, -1, 0, 1, 0])
+
+
+def test_the_usual_cut_offs_and_conventions():
+    run = frame(ONE)
+    assert ARaBEvaluator()(run)["cutoff"].drop_duplicates().tolist() == [5, 10, 20]
+    assert ARaBEvaluator([1, 3]).evaluate(run).directions()["ARaB"].tolist() == sorted(
+        ARaBEvaluator([3])(run)["ARaB"], reverse=True
+    )
+    one, two = ARaBEvaluator([3]), ARaBEvaluator([3], threshold=3, portions={"male": 0.4, "female": 0.6})
+    # Query 2: d4 has five words, two fifths of one group; d5's and d2's counts are within the other threshold.
+    assert [stage(run)["FaiRR"].tolist()[1] for stage in (one, two)] == pytest.approx([0.8 + 1 / np.log2(3), 1 + 1 / np.log2(3)])
+    assert [stage(run)["FaiRR"].tolist()[0] for stage in (one, two)] == pytest.approx([0.5, 1 + 1 / np.log2(3) + 0.5])
+    three = {"a": ["x"], "b": ["y"], "c": ["z"]}
+    said = ARaBEvaluator([1], wordlist=three, contrast="b").convention()
+    assert said.startswith("tf, log1p_total; b minus a and c; words: words (a 1, b 1, c 1;")
+    assert ARaBEvaluator([1], wordlist={"a": ["x"]}).convention().startswith("tf, log1p_total; a; words: words (a 1;")
+
+
+def test_rankings_with_documents_that_the_background_lacks_are_counted(caplog):
+    # Query 1 ranks two that the background lacks, query 2 one, and query 3 none.
+    background = frame({"1": ["d1"], "2": ["d4"], "3": ["d5", "d1", "d4"]})
+    ARaBEvaluator([1, 3], background=background)(frame(ONE))
+    assert "ARaBEvaluator: 2 of 3 rankings have documents that the background lacks; they are added to it" in caplog.text
+    caplog.clear()
+    ARaBEvaluator([1, 3], background=background, outside="count")(frame(ONE))
+    assert "2 of 3 rankings have documents that the background lacks; values may exceed 1" in caplog.text
+    caplog.clear()
+    ARaBEvaluator([1, 3], background=frame(ONE))(frame(ONE))
+    assert caplog.text == ""
 
 
 def test_tests_and_intervals():
@@ -238,6 +304,11 @@ def test_plot(measure):
     axes = result.plot(measure=measure)
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["one", "two"]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "3"]
+    # The systems' points stand side by side, at the figures of the table.
+    for number, (name, container) in enumerate(zip(("one", "two"), axes.containers)):
+        own = result.table[result.table["system"] == name]
+        points = container.lines[0].get_xydata()
+        assert points[:, 0] == pytest.approx(np.arange(2) + 0.06 * number) and points[:, 1].tolist() == own[measure].tolist()
     assert result.plot(axes, measure=measure) is axes
     plots.close(axes.figure)
     with pytest.raises(InputError, match="cannot be drawn"):
@@ -256,6 +327,14 @@ def test_sums_merge_in_any_order():
     assert found.loc["male", ["documents", "words"]].tolist() == [6, 15]
     assert found.loc["female", "share"] == pytest.approx(9 / 15)
     assert found.loc["female", "most"].startswith("her 6")
+    # Of each text 0 to 3 words: the mean over fifteen documents, six of which have a word of men and nine one of women.
+    counts = {"male": np.array([3, 0, 0, 2, 0]), "female": np.array([0, 2, 0, 3, 1])}
+    for group, own in counts.items():
+        expected = [np.log1p(own).mean(), (own > 0).mean(), own.mean()]
+        assert found.loc[group, ["tf", "bool", "tc"]].tolist() == pytest.approx(expected)
+        assert found.loc[group, "words"] == 3 * own.sum()
+    many = GenderCounts.of({"a": list("bcdefg")}).update(["b b c d e f g g g"]).result()
+    assert many["most"].tolist() == ["g 3, b 2, c 1, d 1, e 1"]  # five of six
     read = GenderCounts.of("debias").read(CORPUS, rows=2)
     assert read.words.tolist() == (whole.words // 3).tolist()
     with pytest.raises(InputError, match="cannot be added"):

@@ -135,6 +135,10 @@ def test_relevant_documents_that_are_not_ranked_need_texts():
     assert per_query(ExpectedExposure(texts=CORPUS) @ 5, run, judged) == pytest.approx(
         [loss_by_loops([d], {"d4": 1}, 5, 0.5, True, "loss") for d in ("d1", "d2", "d3")]
     )
+    # The column of another query's list has it: query 2 ranks d4, which query 1 should.
+    own = frame({"1": ["d1"], "2": ["d4", "d2"], "3": ["d3"]})
+    expected = [loss_by_loops(docnos, {"d4": 1}, 5, 0.5, True, "loss") for docnos in (["d1"], ["d4", "d2"], ["d3"])]
+    assert per_query(ExpectedExposure() @ 5, own, judged) == pytest.approx(expected)
     # Without groups nothing is read.
     run = run.drop(columns="text")
     assert per_query(ExpectedExposure(by_group=False) @ 5, run, judged) == [2.0] * 3

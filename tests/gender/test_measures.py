@@ -295,12 +295,17 @@ def test_one_query_that_counts_can_be_spread_over_no_others(caplog):
     assert "only one query has a value" in caplog.text and "none of the 3 judged queries counts" in caplog.text
 
 
-def test_batches_know_only_their_own_queries():
-    """Said in the documentation: an experiment with batches and a filter is not what it seems, or has no value."""
-    tc = ARaB(method="tc", query_filter=["1", "3"], undefined="influence") @ 1
-    assert np.isnan(per_query(tc, batch_size=1)[1])
-    assert per_query(tc, batch_size=2) == [3, 3, -1] and np.mean(per_query(tc)) == pytest.approx(1)
-    assert per_query(tc(undefined="zero"), batch_size=2) == [3, 0, -1]
+def test_what_depends_on_all_queries_is_refused_in_batches():
+    """Each batch knows only its own: turned by its own sign, 3, -1, -1 had the mean 5/3, and filled values another each."""
+    tc = ARaB(method="tc") @ 1
+    for measure in (tc(signed=False), tc(query_filter=["1", "3"], undefined="influence")):
+        assert np.mean(per_query(measure)) == pytest.approx(1 / 3 if measure.option("query_filter") is None else 1)
+        for size in (1, 2):
+            with pytest.raises(InputError, match=f"cannot be computed from batches of {size}; leave batch_size out"):
+                per_query(measure, batch_size=size)
+    # Where every query has a value nothing is filled, and what needs no other query is as without batches.
+    for measure in (tc(undefined="influence"), tc(query_filter=["1", "3"], undefined="zero"), tc(per_query_abs=True)):
+        assert per_query(measure, batch_size=2) == per_query(measure)
 
 
 def test_queries_without_results_and_without_gendered_words(caplog):

@@ -1,5 +1,7 @@
 """Disparity over frames: what Experiment returns, complexities, controls, collections."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pyterrier as pt
@@ -10,6 +12,7 @@ from scipy import stats
 from pyterrier_debias import Collection, InputError
 from pyterrier_debias.core import plots
 from pyterrier_debias.linguistic.formulas.slope import partial_slope
+from pyterrier_debias.linguistic.formulas.spread import permutation_tests, smooth
 from pyterrier_debias.linguistic.measures.disparity import (
     TABLE_COLUMNS,
     TOGETHER,
@@ -116,6 +119,57 @@ def test_tests_are_those_of_the_arrays(result):
         result.test("slope", "c")
 
 
+def test_every_number_of_the_tests_and_the_table_at_another_level():
+    """By scipy and by the array functions: groups in the order of complexity, not of their names or sizes."""
+    found = Disparity(level=0.8, ddof=1, resamples=99, seed=4, bins=4).evaluate(LONG, TOPICS)
+    own = LONG[(LONG["name"] == "b") & (LONG["measure"] == "nDCG@10")].merge(TOPICS).sort_values("qid")
+    group = found.per_query.query("name == 'b' and measure == 'nDCG@10'")["group"].to_numpy()
+    y, x = own["value"].to_numpy(), own["complexity"].to_numpy()
+    order = [f"bin {i} of 4" for i in (1, 2, 3, 4)]
+    parts = [y[group == name] for name in order]
+    assert [len(part) for part in parts] == [9] * 4 and group[x.argmin()] == order[0] and group[x.argmax()] == order[3]
+    tests = found.tests.query("name == 'b' and measure == 'nDCG@10'").set_index("test")
+    means = np.array([part.mean() for part in parts])
+    assert tests.loc["Kruskal-Wallis", "value"] == pytest.approx(stats.kruskal(*parts).statistic)
+    assert tests.loc["gap", "value"] == pytest.approx(means.max() - means.min())
+    worst = parts[means.argmin()]
+    row = tests.loc["worst group"]
+    assert (row["group"], row["value"]) == (order[means.argmin()], pytest.approx(worst.mean()))
+    assert (row["low"], row["high"]) == pytest.approx(tuple(stats.ttest_1samp(worst, 0).confidence_interval(0.8)))
+    peer = permutation_tests(y, x, np.array([order.index(name) for name in group]), level=0.8, resamples=99, seed=4)
+    rho = stats.spearmanr(y, x).statistic
+    ends = [peer.rho, peer.rho_low, peer.rho_high, peer.rho_p]
+    assert tests.loc["rank correlation", ["value", "low", "high", "p"]].tolist() == ends
+    assert peer.rho == pytest.approx(rho) and peer.rho_low < rho < peer.rho_high
+    assert [tests.loc["Kruskal-Wallis", "p"], tests.loc["gap", "p"]] == [peer.kruskal_p, peer.gap_p]
+    assert tests.loc["gap", "noise_floor"] == peer.gap_floor
+    slope = partial_slope(y, x, None, level=0.8, resamples=99, seed=4)
+    ends = [slope.per_sd.estimate, slope.per_sd.low, slope.per_sd.high, slope.p]
+    assert tests.loc["slope", ["value", "low", "high", "p"]].tolist() == pytest.approx(ends)
+    share = [slope.share, slope.share_low, slope.share_high, slope.p, slope.share_floor]
+    assert tests.loc["share", ["value", "low", "high", "p", "noise_floor"]].tolist() == pytest.approx(share)
+    rows = found.table.query("name == 'b' and measure == 'nDCG@10'").set_index("group")
+    for name, part in zip(["all", *order], [y, *parts]):
+        assert rows.loc[name, "sd"] == pytest.approx(part.std(ddof=1))
+        ends = stats.ttest_1samp(part, 0).confidence_interval(0.8)
+        assert rows.loc[name, ["mean_low", "mean_high"]].tolist() == pytest.approx(list(ends))
+    assert found.per_query.index.tolist() == list(range(144))
+
+
+def test_curves_reach_from_the_first_to_the_99th_percentile(result):
+    curve = result.curve(resamples=9)
+    assert curve.groupby("name").size().tolist() == [40, 40]
+    at = np.linspace(*np.quantile(TOPICS["complexity"], [0.01, 0.99]), 40)
+    own = LONG[(LONG["name"] == "b") & (LONG["measure"] == "nDCG@10")]["value"].to_numpy()
+    expected = smooth(own, TOPICS["complexity"].to_numpy(), at, span=2 / 3, level=0.95, resamples=9, seed=0)
+    found = curve[curve["name"] == "b"][["complexity", "value", "low", "high"]].to_numpy().T
+    np.testing.assert_allclose(found, [at, *expected])
+    # Three queries are enough, two are not.
+    for n, systems in ((3, {"a", "b"}), (2, set())):
+        few = replace(result, per_query=result.per_query[result.per_query["qid"].isin(QIDS[:n])])
+        assert set(few.curve("nDCG@10", points=2, resamples=9)["name"]) == systems
+
+
 def test_single_indices(result):
     assert set(result.indices["index"]) == {"MLS", "complexity"} and len(result.indices) == 8
     rows = result.indices.query("name == 'b' and measure == 'nDCG@10'").set_index("index")
@@ -123,6 +177,16 @@ def test_single_indices(result):
     assert rows.loc["MLS", "p_corrected"] >= rows.loc["MLS", "p"] and rows.loc["complexity", "p_corrected"] == 0.004
     own = LONG[(LONG["name"] == "b") & (LONG["measure"] == "nDCG@10")].sort_values("qid")["value"]
     assert rows.loc["MLS", "rho"] == pytest.approx(stats.spearmanr(own, TOPICS["MLS"]).statistic)
+    # A query without an index is left out of its row alone.
+    known = (TOPICS.index % 5 > 0).tolist()
+    part = Disparity(indices=["MLS", "complexity"], **PROBE).evaluate(LONG, TOPICS.assign(MLS=TOPICS["MLS"].where(known)))
+    rows = part.indices.query("name == 'b' and measure == 'nDCG@10'").set_index("index")
+    assert rows["n"].to_dict() == {"MLS": sum(known), "complexity": 36}
+    expected = partial_slope(own.to_numpy()[known], TOPICS["MLS"].to_numpy()[known], None, resamples=499)
+    assert rows.loc["MLS", ["slope", "low", "high", "p"]].tolist() == pytest.approx(
+        [expected.per_sd.estimate, expected.per_sd.low, expected.per_sd.high, expected.p]
+    )
+    assert rows.loc["MLS", "rho"] == pytest.approx(stats.spearmanr(own[known], TOPICS["MLS"][known]).statistic)
 
 
 def test_collections_are_averaged_and_have_bins_of_their_own():
@@ -135,6 +199,8 @@ def test_collections_are_averaged_and_have_bins_of_their_own():
         both = [rows.loc[(d, "all"), statistic] for d in ("one", "two")]
         assert rows.loc[(TOGETHER, "all"), statistic] == pytest.approx(np.mean(both))
     assert [rows.loc[(d, "easy"), "n"] for d in ("one", "two", TOGETHER)] == [12, 12, 24]
+    backwards = Disparity(**PROBE)(values[::-1].merge(shifted, on=["dataset", "qid"]))
+    assert backwards["dataset"].drop_duplicates().tolist() == ["two", "one", TOGETHER]
     pooled = Disparity(cv_average="pooled")(values.merge(shifted, on=["dataset", "qid"]))
     together = values.query("name == 'a' and measure == 'nDCG@10'")["value"]
     row = pooled[(pooled["dataset"] == TOGETHER) & (pooled["group"] == "all")].iloc[0]
@@ -210,6 +276,8 @@ def test_systems_over_different_queries_are_told(caplog):
         (["double"], TOPICS.assign(double=2 * TOPICS["complexity"] + 1), "the controls double determine complexity (they"),
         (["c1", "c2"], TOPICS.assign(c1=TOPICS["MLS"], c2=TOPICS["complexity"] - TOPICS["MLS"]), "the controls c1, c2 determine"),
         (["type"], TOPICS.head(4), "4 queries are too few for the controls type"),
+        (["double"], TOPICS.head(5).assign(double=2 * TOPICS["complexity"]), "the controls double determine complexity"),
+        (["double"], TOPICS.head(4).assign(double=2 * TOPICS["complexity"]), "4 queries are too few for the controls double"),
         ([], TOPICS.head(3), "3 queries are too few"),
         ([], TOPICS.assign(complexity=1.0), "all its queries have one complexity"),
     ],
@@ -250,6 +318,11 @@ def test_controls_by_name():
     assert found.per_query["length"].max() == 7
     assert log_relevant(TOPICS.head(2), QRELS).tolist() == pytest.approx([0, np.log(2)])
     assert log_relevant(pd.DataFrame({"qid": ["none"]}), QRELS).tolist() == [0]
+    # Labels above 0 count, each dataset's own where both frames name one.
+    graded = pd.DataFrame({"dataset": list("aaab"), "qid": "q", "docno": list("uvwx"), "label": [3, 1, 0, 1]})
+    asked = pd.DataFrame({"dataset": ["a", "b"], "qid": "q"}, index=[7, 8])
+    assert log_relevant(asked, graded).to_dict() == pytest.approx({7: np.log(2), 8: 0})
+    assert log_relevant(asked, graded.drop(columns="dataset")).tolist() == pytest.approx([np.log(3)] * 2)
 
 
 def test_figures(result):
@@ -261,6 +334,13 @@ def test_figures(result):
         assert "36 queries" in axes.get_xlabel() and axes.get_ylabel() == "mean nDCG@10"
         assert set(axes.get_legend_handles_labels()[1]) == {"a", "b"}
         plots.close(axes.figure)
+    # Two systems' groups stand .2 apart, around their place, at the figures of the table.
+    axes = result.plot_groups(measure="RR@10")
+    for shift, name, container in zip((-0.1, 0.1), "ab", axes.containers, strict=True):
+        own = result.table.query(f"name == '{name}' and measure == 'RR@10' and group != 'all'")
+        points = container.lines[0].get_xydata()
+        assert points[:, 0] == pytest.approx(np.arange(3) + shift) and points[:, 1].tolist() == own["mean"].tolist()
+    plots.close(axes.figure)
     with pytest.raises(InputError, match="not analysed"):
         result.curve("AP")
 

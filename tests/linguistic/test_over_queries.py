@@ -88,6 +88,17 @@ def test_standard_errors_are_those_of_the_bootstrap(statistic):
     assert error == pytest.approx(np.std(drawn), rel=0.15)
 
 
+def test_standard_errors_of_groups_are_theirs():
+    """Of the worst third the error of its mean; of the gap that of a difference between independent means."""
+    y, x = values_of("one"), COMPLEXITY["complexity"].to_numpy()
+    edges = np.quantile(x, [1 / 3, 2 / 3])
+    parts = sorted((y[np.searchsorted(edges, x, side="right") == b] for b in range(3)), key=np.mean)
+    worst, best = parts[0], parts[2]
+    errors = {s: influence_values(y, s, x).std() / np.sqrt(24) for s in ("worst", "gap")}
+    assert errors["worst"] == pytest.approx(worst.std() / np.sqrt(len(worst)))
+    assert errors["gap"] == pytest.approx(np.sqrt(worst.var() / len(worst) + best.var() / len(best)))
+
+
 def test_names_and_equality():
     assert OverQueries("RR@10", "cv") == OverQueries(RR @ 10, "cv") != OverQueries(RR @ 10, "sd")
     assert [str(MEASURES[s]) for s in ("sd", "cv")] == ["sd(nDCG@5)", "cv(nDCG@5)"]

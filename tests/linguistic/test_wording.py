@@ -1,5 +1,7 @@
 """The same needs in other words: a ranker that fails on complex wording, one that does not, and what cannot be asked again."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pyterrier as pt
@@ -18,6 +20,7 @@ from pyterrier_debias import (
     SwapGender,
     System,
 )
+from pyterrier_debias.core.statistics import inverted_interval, randomisation_test
 from pyterrier_debias.data.planted_rankers import wording_complexity
 from pyterrier_debias.linguistic.data.rewrites import rewritten
 from pyterrier_debias.linguistic.formulas.slope import within_slope
@@ -77,8 +80,13 @@ def test_differences_are_paired(found):
         assert row["difference"] == pytest.approx(change.mean()) and row["low"] <= row["difference"] <= row["high"]
         signs = np.random.default_rng(0).choice([-1, 1], (9_999, 30))
         assert row["p"] == pytest.approx((np.abs(signs @ change) >= abs(change.sum()) - 1e-9).mean(), abs=0.06)
+        assert row["p"] == randomisation_test(own["original"].to_numpy(), own[arm].to_numpy(), resamples=499).p
+        interval = inverted_interval(change.to_numpy(), resamples=499, least=-1, most=1)
+        assert (row["low"], row["high"]) == (interval.low, interval.high)
         texts = found.wordings.pivot(index="qid", columns="arm", values="query")
         assert row["changed"] == (texts[arm] != texts["original"]).sum() and row["n"] == 30
+        words = texts.map(lambda query: len(re.findall(r"\w+", query)))
+        assert row["words"] == pytest.approx((words[arm] - words["original"]).mean())
         x = found.wordings.pivot(index="qid", columns="arm", values="complexity")
         assert row["complexity"] == pytest.approx((x[arm] - x["original"]).mean() / x["original"].std(ddof=0))
     changes = found.table.set_index("comparison")
@@ -153,6 +161,21 @@ def test_a_query_without_candidates_counts_nothing():
 def test_linguistic_complexity_is_the_default():
     found = probe(0.0, complexity=None, rewrites=["keywords"])
     assert found.wordings["complexity"].notna().all()
+
+
+def test_measures_keep_their_order_and_have_their_own_numbers():
+    measures = ["RR@10", "nDCG@10", "NumRet"]
+    found = probe(1.0, measures=measures, rewrites=["keywords"], level=0.8, seed=5)
+    assert found.table["measure"].tolist() == list(found.slopes) == measures
+    assert found.per_query["measure"].drop_duplicates().tolist() == measures
+    for measure, row in zip(measures, found.table.itertuples()):
+        own = found.per_query[found.per_query["measure"] == measure]
+        interval = inverted_interval((own["keywords"] - own["original"]).to_numpy(), level=0.8, resamples=499, seed=5)
+        ends = (interval.low, interval.high)
+        if measure != "NumRet":  # which no range bounds
+            ends = tuple(np.clip(ends, -1, 1))
+        assert (row.before, row.after) == pytest.approx((own["original"].mean(), own["keywords"].mean()))
+        assert (row.low, row.high) == pytest.approx(ends)
 
 
 def test_what_was_made_from_the_query_before_is_dropped():

@@ -289,6 +289,14 @@ def test_what_tells_hidden_positives_by_hand(world, result):
     assert row["false_weight"] == pytest.approx(np.mean(weights))
     assert row["candidates"] == len(train) - len([p for p in kept if p in set(zip(train["qid"], train["docno"]))])
     assert np.isnan(row["drawn"]) and np.isnan(row["false_share"])
+    assert result.costs["seconds"].between(0, 100).all()
+    # The same area query by query, where a query has both kinds.
+    within = []
+    for seed in (1, 3):
+        own = result.negatives.query(f"correction == 'some' and seed == {seed}")
+        parts = [(p[p["kind"] == "hidden"]["emphasis"], p[p["kind"] == "true"]["emphasis"]) for _, p in own.groupby("qid")]
+        within.append(np.mean([auc(h.to_numpy(), t.to_numpy()) for h, t in parts if len(h) and len(t)]))
+    assert row["auc_within"] == pytest.approx(np.mean(within)) and row["hidden"] == (own["kind"] == "hidden").sum()
     plain = result.false_negatives.set_index("correction").loc["plain"]
     assert plain["auc"] == plain["auc_within"] == 0.5
 
@@ -331,10 +339,36 @@ def test_figure_5_shows_shares_of_both_kinds(result):
     assert len(outlines) == 2
     legend = [text.get_text() for text in axes.get_legend().get_texts()]
     assert legend == ["true negatives", "hidden positives"]
-    bars = np.array([patch.get_height() for patch in axes.patches if patch.get_fill()])
-    assert bars.sum() == pytest.approx(2.0)
+    bars = np.array([patch.get_height() for patch in axes.patches if patch.get_fill()]).reshape(2, 10)
+    # Means over seeds, true negatives first; each kind's shares sum to 1.
+    means = result.negatives.query("correction == 'some'").groupby(["qid", "docno", "kind"])["emphasis"].mean().reset_index()
+    edges = np.linspace(means["emphasis"].min(), means["emphasis"].max(), 11)
+    for kind, heights in zip(("true", "hidden"), bars, strict=True):
+        values = means.loc[means["kind"] == kind, "emphasis"]
+        assert heights == pytest.approx(np.histogram(values, edges)[0] / len(values))
+    area = auc(*(means.loc[means["kind"] == kind, "emphasis"].to_numpy() for kind in ("hidden", "true")))
+    assert area > 0.5 and f"AUC {area:.2f}" in axes.get_title(loc="left") and f"{len(means)} candidates" in axes.get_xlabel()
     assert result.plot_emphasis("some", axes) is axes
     plots.close(axes.figure)
+
+
+def test_what_was_drawn_by_hand():
+    """Two seeds over two queries; a candidate between the grades counts as neither."""
+    rows = [
+        # seed, qid, docno, kind, emphasis, positives, drawn
+        (0, "q1", "h", "hidden", 1.0, 2, 3), (0, "q1", "t", "true", 0.5, 2, 1), (0, "q1", "b", "between", 9.0, 2, 50),
+        (0, "q2", "u", "true", 1.0, 1, 4), (1, "q1", "h", "hidden", 0.2, 2, 1), (1, "q1", "t", "true", 0.6, 2, 5),
+        (1, "q2", "u", "true", 0.8, 1, 2),
+    ]  # fmt: skip
+    columns = ["seed", "qid", "docno", "kind", "emphasis", "positives", "drawn"]
+    negatives = pd.DataFrame(rows, columns=columns).assign(correction="mine")
+    row = HiddenResult(pd.DataFrame(), negatives, pd.DataFrame(), ["mine"], "mine", None, {}, (), resamples=9).false_negatives
+    row = row.iloc[0]
+    assert row[["candidates", "hidden", "drawn", "false_drawn", "false_share"]].tolist() == [3, 1, 8, 2, 0.25]
+    # Weight: emphasis by positives over the query's candidates: 1 of 2.5; .2 of 1.6.
+    assert row["false_weight"] == pytest.approx((1 / 2.5 + 0.2 / 1.6) / 2)
+    # Of two true negatives none and one (tie) count more than the hidden one; in the other seed both do.
+    assert (row["auc"], row["auc_within"]) == ((0.25 + 1) / 2, (0 + 1) / 2)
 
 
 def test_collections_are_combined_as_seeds_with_queries_of_their_own(world):

@@ -35,6 +35,10 @@ def test_labels_are_the_definition(k):
     rows = [(one, d, -float(i)) for one, near in NEAR.items() for i, d in enumerate(near)]
     results = pd.DataFrame(rows, columns=["qid", "docno", "score"]).sample(frac=1, random_state=0)
     assert MaxRep(results, JUDGED, k=k)(asked)["label"].tolist() == out["label"].tolist()
+    # Equal scores are ordered as trec_eval does it: the later name is nearer.
+    tied = results.sort_values("docno").assign(score=0.0)
+    near = {one: sorted(docnos, reverse=True) for one, docnos in NEAR.items()}
+    assert MaxRep(tied, JUDGED, k=k)(asked)["label"].tolist() == MaxRep(near, JUDGED, k=k)(asked)["label"].tolist()
 
 
 def test_in_a_measure():
@@ -46,10 +50,21 @@ def test_in_a_measure():
     assert pt.Evaluate(run, judged, [measure])[str(measure)] == pytest.approx((0.5 + 1 / np.log2(4)) / ideal)
 
 
+def test_which_labels_are_relevant_and_how_many_neighbours_count():
+    # a, b and c have labels 1, 2 and 0; the nearest neighbour of each has 1.
+    asked = pd.DataFrame({"qid": "q1", "docno": ["a", "b", "x", "z", "w"]})
+    labels = {least: MaxRep(NEAR, JUDGED, k=1, min_label=least)(asked)["label"].tolist() for least in (0, 1, 2)}
+    assert labels == {0: [1, 1, 1, 1, 1], 1: [1, 1, 1, 1, 0], 2: [0, 1, 0, 1, 0]}
+    many = {"a": [f"n{i}" for i in range(200)]}
+    found = MaxRep(many, JUDGED)(pd.DataFrame({"qid": "q1", "docno": ["n0", "n1", "n127", "n128"]}))
+    assert found["label"].tolist() == [1, 127 / 128, 1 / 128, 0]
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda: MaxRep(NEAR, JUDGED, k=0), "k=0"),
+        (lambda: MaxRep(NEAR, JUDGED, k=1.5), "k=1.5"),
         (lambda: MaxRep({"a": "bc"}, JUDGED), "are one text"),
         (lambda: MaxRep(NEAR, JUDGED.drop(columns="label")), "no column 'label'"),
     ],

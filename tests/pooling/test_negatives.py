@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyterrier_debias import InputError, Training
-from pyterrier_debias.pooling.formulas.negative_weights import pool_chances
+from pyterrier_debias.pooling.formulas.negative_weights import emphasis_of, pool_chances
 from pyterrier_debias.pooling.training.negatives import (
     DenoisedNegatives,
     ExcludeNegatives,
@@ -142,6 +142,24 @@ def test_what_they_believe_can_be_looked_at(name):
     emphasis = pool_chances(groups, Training(negatives=SAMPLERS[name]))
     means = emphasis.groupby(["qid", "positive"])["emphasis"].mean()
     np.testing.assert_allclose(means, 1)
+
+
+def test_a_ranker_is_asked_by_its_own_training_or_the_usual_one():
+    frame, qrels = world(3)
+
+    def asked(training, judged=qrels):
+        return emphasis_of(types.SimpleNamespace(training=training, text_columns=lambda: ["text"]), frame, judged)
+
+    plain = asked(None)
+    # One positive has 11 negatives, the two of q1 have 10 each: every one as likely as any other.
+    assert plain["emphasis"].eq(1).all() and plain.groupby(["qid", "positive"]).size().tolist() == [11, 10, 10, 11]
+    window = Training(negatives=RankWindow(first=3, last=6))
+    pd.testing.assert_frame_equal(asked(window), pool_chances(groups_of(frame, qrels), window))
+    assert not asked(window)["emphasis"].eq(1).any()
+    with pytest.raises(InputError, match="judged 2 or higher"):
+        asked(Training(min_label=2))
+    with pytest.raises(InputError, match="negative"):
+        asked(None, frame[["qid", "docno"]].assign(label=1))
 
 
 def test_a_training_says_once_how_often_nothing_is_suitable(caplog):

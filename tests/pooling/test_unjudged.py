@@ -255,6 +255,8 @@ def test_labels_from_a_transformer():
     found = infer_judgements(runs, QRELS, pt.apply.generic(judge))
     assert [list(pairs["docno"]) for pairs in seen] == [["d2", "d4", "d5", "d6"]]
     assert seen[0]["rank"].tolist() == [0, 1, 0, 1]
+    # d2 is second of one run and first of the other, d4 fourth, d5 and d6 first and second: 1 / (60 + rank), summed.
+    assert seen[0]["score"].tolist() == pytest.approx([1 / 62 + 1 / 61, 1 / 64, 1 / 61, 1 / 62], abs=1e-12)
     labels = found[found["inferred"]].set_index("docno")["label"]
     assert labels.to_dict() == {"d2": 2, "d4": 4, "d5": 5, "d6": 6}
     assert ir_measures.calc_aggregate(
@@ -284,6 +286,15 @@ def test_nothing_to_infer_loads_nothing():
 def test_what_infer_must_return(infer, message):
     with pytest.raises(InputError, match=message):
         infer_judgements(RUN, QRELS, pt.apply.generic(infer))
+
+
+def test_a_hundred_documents_of_a_query_are_looked_at():
+    run, qrels = run_of({"q1": [f"d{i}" for i in range(120)]}), judged({"q1": {"d5": 1, "d110": 1}})
+    found = infer_judgements(run, qrels)
+    assert found["docno"].tolist() == ["d5", "d110"] + [f"d{i}" for i in range(100) if i != 5]
+    assert infer_judgements(run, qrels, depth=3)["docno"].tolist() == ["d5", "d110", "d0", "d1", "d2"]
+    # One query alone teaches nothing: the labels of others would.
+    assert found["label"].tolist() == [1, 1] + [0] * 99
 
 
 def test_bad_input_is_refused():

@@ -1,6 +1,7 @@
 """ATS and MATS against literal loops over occurrences, closed forms, and themselves in pieces."""
 
 import itertools
+import json
 import math
 
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.text import keyed_hash
 from pyterrier_debias.position.formulas.mats import (
     NORMALISERS,
     PAIR_SCOPES,
@@ -103,6 +105,12 @@ def test_equal_to_brute_force(pair_scope, term_average, min_pairs, max_delta, dt
     for name, value in summary.items():
         assert ours[name] == pytest.approx(value, abs=1e-9)
     assert ours["std_deltas"] == pytest.approx(rows[max(rows)]["std_deltas"], abs=1e-9)
+    assert ours["ats_0"] == pytest.approx(rows[0]["ats"], abs=1e-9)
+    apart = [delta for delta in rows if delta]
+    assert (ours["deltas"], ours["max_delta"]) == (len(apart), max(apart))
+    assert ours["pairs"] == sum(row["pairs"] for row in rows.values())
+    counts = len({word for words, _ in passages for word in words}), len(passages), 0
+    assert tuple(ours[["terms", "passages", "duplicates"]]) == counts
     for name in ("std_pairs", "std_terms", "std_plain"):
         assert ours[name] == pytest.approx(np.mean([row[name] for delta, row in rows.items() if delta]), abs=1e-9)
     assert ours["spread_from"] == "all pairs"
@@ -296,6 +304,22 @@ def test_sample_is_as_large_as_it_may_be(tmp_path):
     assert accumulated(docnos, passages, memory=5 * 16).result().kept == 0
 
 
+@pytest.mark.parametrize("options", [{}, {"seed": 3}])
+def test_sampled_occurrences_have_the_smallest_keys(tmp_path, options):
+    docnos, passages = collection(40, words=3, d=4, dtype=np.float32)
+    accumulated(docnos, passages, sample=6, **options).save(tmp_path / "sums")
+    names, words = {keyed_hash(options.get("seed", 0), "mats", docno): docno for docno in docnos}, {}
+    for docno, (own, _) in zip(docnos, passages):
+        for position, word in enumerate(own):
+            key = np.array([keyed_hash(options.get("seed", 0), "mats", docno)], dtype=np.uint64)
+            words.setdefault(word, []).append((int(_draws(key, np.array([position]))[0]), docno, position))
+    expected = {(word, *found[1:]) for word, own in words.items() for found in sorted(own)[:6]}
+    known = json.loads((tmp_path / "sums" / "words.json").read_text())
+    kept = [np.load(tmp_path / "sums" / f"kept_{name}.npy").tolist() for name in ("terms", "passages", "positions")]
+    assert {(known[term], names[passage], position) for term, passage, position in zip(*kept)} == expected
+    assert len(kept[0]) == len(expected)
+
+
 def test_without_a_sample_there_is_no_spread_over_pairs():
     result = accumulated(*collection(), sample=0).result()
     assert result.curve()["std_pairs"].isna().all()
@@ -369,13 +393,25 @@ def test_the_chosen_convention_comes_first(std, normaliser):
     assert curve["std"].equals(curve[f"std_{std}"].rename("std"))
 
 
-@pytest.mark.parametrize("convention", [{"std": "words"}, {"pair_scope": "none"}, {"max_delta": 0}, {"ddof": -1}, {"ddof": 0.5}])
+WRONG = [{"std": "words"}, {"pair_scope": "none"}, {"max_delta": 0}, {"max_delta": 1.5}, {"ddof": -1}, {"ddof": 0.5}]
+
+
+@pytest.mark.parametrize("convention", [*WRONG, {"min_pairs": 0}, {"min_pairs": 1.5}])
 def test_unknown_conventions(convention):
     sums = accumulated(*collection())
     with pytest.raises(InputError, match=next(iter(convention))):
         sums.result(**convention)
     with pytest.raises(InputError, match=next(iter(convention))):
         sums.result().under(**convention)
+
+
+@pytest.mark.parametrize("option", [{"min_pairs": 3}, {"passages": 1}, {"kept": 0}, {"deltas": 2}])
+def test_what_the_sums_were_made_with_cannot_be_chosen_afterwards(option):
+    """Sums over words with one pair or more, under another ``min_pairs``, were the same figures with a wrong label."""
+    sums = accumulated(*collection())
+    with pytest.raises(InputError, match=rf"has no convention {next(iter(option))}; it has pair_scope, .*, ddof, max_delta"):
+        sums.result().under(**option)
+    assert len(sums.result(min_pairs=3).curve()) < len(sums.result().curve())
 
 
 def test_mats_value_leaves_distances_without_pairs_out():
@@ -503,6 +539,20 @@ def test_transform_and_product_agree():
     found, distance = autocorrelate(positions, rows, 9_000), np.abs(positions[:, None] - positions)
     expected = np.bincount(distance.ravel(), (rows @ rows.T).ravel(), 9_000)
     assert found == pytest.approx(expected, abs=1e-8)
+
+
+def test_sums_that_a_transform_would_round_are_multiplied(monkeypatch):
+    """Rounding of a transform goes with the sum of all squares, not with the entry: one of 1e12 would drown what is near 1."""
+
+    def transform(*_):
+        raise AssertionError("not exact")
+
+    positions, rows = np.arange(1_500), np.ones((1_500, 1))
+    rows[0] = 1e6
+    monkeypatch.setattr("pyterrier_debias.position.formulas.mats._by_transform", transform)
+    assert autocorrelate(positions, rows, 1_500)[[0, 1, 1_499]].tolist() == [1e12 + 1_499, 2 * (1e6 + 1_498), 2e6]
+    with pytest.raises(AssertionError, match="not exact"):
+        autocorrelate(positions, np.ones((1_500, 1)), 1_500)
 
 
 def test_autocorrelation_against_fourier():

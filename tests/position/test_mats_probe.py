@@ -90,6 +90,15 @@ def test_options_reach_the_result(docs):
     assert summary["mats"][0] == summary["mats_mean"][0] > 0
 
 
+def test_texts_reach_the_encoder_a_part_at_a_time(docs, monkeypatch):
+    asked = []
+    monkeypatch.setattr("pyterrier_debias.position.measures.mats_probe._CHUNK", 7)
+    found = MATSProbe(lambda texts: asked.append(len(texts)) or list(spelled(texts))).result(docs)
+    assert asked == [7, 7, 7, 7, 2] and found.passages == 30
+    monkeypatch.undo()
+    pd.testing.assert_frame_equal(found.curve(), MATSProbe(spelled)(docs))
+
+
 def test_functions_and_objects_give_the_same(docs):
     pd.testing.assert_frame_equal(MATSProbe(spelled)(docs), MATSProbe(Encoder())(docs))
 
@@ -250,7 +259,10 @@ def test_plot(docs, tmp_path):
     assert labels[0].startswith(f"turning: MATS {probe.mats(docs)['mats'][0]:.3f} (sd ")
     assert labels[1].startswith("blind: MATS 0.000")
     line = axes.get_lines()[0]
-    assert line.get_ydata().tolist() == probe(docs)["ats"].tolist()
+    curve = probe(docs)
+    assert line.get_ydata().tolist() == curve["ats"].tolist()
+    for edge, side in zip(axes.get_lines()[1:3], (-1, 1)):
+        assert edge.get_ydata().tolist() == (curve["ats"] + side * curve["std_pairs"]).tolist()
     assert "30 passages" in axes.get_xlabel()
     plots.close(axes.figure)
     for std in ("terms", "none"):

@@ -14,7 +14,7 @@ from pyterrier_debias import AnswerPositions, InputError, PositionSensitivity, R
 from pyterrier_debias.core.frames import ranked
 from pyterrier_debias.core.scripts import sentences
 from pyterrier_debias.core.stage import Stage
-from pyterrier_debias.core.statistics import exchange_test
+from pyterrier_debias.core.statistics import bootstrap_interval, exchange_test, inverted_interval
 from pyterrier_debias.position.formulas import psi
 from pyterrier_debias.position.measures.sensitivity_result import relative_change
 from tests.position.toy import Overlap, collection, world
@@ -206,6 +206,33 @@ def test_t_is_scipys_over_queries(result):
     assert placed["difference"] < -0.1
 
 
+@pytest.mark.parametrize(("comparison", "measure"), [("rotated - original", "RR@10"), ("end - start", "nDCG@10")])
+def test_intervals_and_tests_are_those_of_the_statistics(result, comparison, measure):
+    values = result.per_query[result.per_query["measure"] == measure]
+    columns = ["start", "end"] if comparison == "end - start" else ["original", "rotated_0", "rotated_1", "rotated_2"]
+    table = values[columns].to_numpy(dtype=float)
+    row = result.table.query(f"comparison == '{comparison}' and measure == '{measure}'").iloc[0]
+    interval = inverted_interval(table, resamples=199, least=-1, most=1)
+    assert (row["low"], row["high"]) == (interval.low, interval.high)
+    assert row["p"] == exchange_test(table, resamples=199).p
+    both = np.column_stack([table[:, 0], table[:, 1:].mean(axis=1)])
+    delta = bootstrap_interval(both, relative_change, method="percentile", resamples=199)
+    assert (row["delta_low"], row["delta_high"]) == pytest.approx((delta.low, delta.high))
+    assert row["changed"] == (table != table[:, :1]).any(axis=1).sum() and (row["changed"] < 30) == (measure == "RR@10")
+    assert (row["before"], row["after"]) == pytest.approx(tuple(both.mean(axis=0)))
+
+
+def test_places_and_buckets_have_intervals_of_their_own(result):
+    values = result.per_query[result.per_query["measure"] == "nDCG@10"].set_index("qid")
+    start = ANSWERS.groupby("qid")["start"].mean()[values.index]
+    bucket, place = result.buckets.iloc[0], result.placements.iloc[-1]
+    inside = (start >= bucket["left"]) & (start < bucket["right"])
+    for row, own in ((bucket, values.loc[inside, "original"]), (place, values[place["placement"]])):
+        expected = bootstrap_interval(own.to_numpy(), resamples=199)
+        assert (row["value"], row["low"], row["high"]) == (expected.estimate, expected.low, expected.high)
+        assert row["n"] == len(own)
+
+
 def test_a_result_says_what_it_holds(result):
     assert "nDCG@10" in repr(result)
     assert "30 queries" in repr(result)
@@ -351,6 +378,29 @@ def test_summary_of_displacement(result):
     assert summary["low"] < summary["mean"] < summary["high"]
 
 
+def test_every_number_of_the_displacement(result):
+    """Four queries of one passage and one of two, two draws each, with passages that leave the first ten and enter them."""
+    before = {("q1", "a"): 9, ("q2", "b"): 8, ("q3", "c"): 10, ("q4", "d"): 3, ("q5", "e"): 0, ("q5", "f"): 12}
+    after = {("q1", "a"): (10, 12), ("q2", "b"): (9, 9), ("q3", "c"): (11, 9), ("q4", "d"): (3, 3)}
+    after |= {("q5", "e"): (2, 10), ("q5", "f"): (12, 11)}
+    rows = [(*pair, draw, before[pair], there) for pair, places in after.items() for draw, there in enumerate(places)]
+    frame = pd.DataFrame(rows, columns=["qid", "docno", "draw", "before", "after"])
+    frame = frame.assign(displacement=frame["after"] - frame["before"])
+    summary = replace(result, displacement=frame, level=0.8, resamples=99).displacement_summary()
+    moved = np.array([1, 3, 1, 1, 1, -1, 0, 0, 2, 10, 0, -1])
+    assert frame["displacement"].tolist() == moved.tolist()
+    values = np.array([[9, 10, 12], [8, 9, 9], [10, 11, 9], [3, 3, 3], [6, 7, 10.5]])
+    assert summary["mean"] == pytest.approx(np.mean(values[:, 1:].mean(axis=1) - values[:, 0]))
+    assert summary[["n", "passages"]].tolist() == [5, 6]
+    # Nine to ten and to twelve, and nought to ten, leave the first ten; ten to eleven was not among them.
+    assert summary[["down", "up", "left_top_10"]].tolist() == pytest.approx([7 / 12, 2 / 12, 3 / 12])
+    names = [name for name in summary.index if name.startswith("q")]
+    assert names == ["q05", "q25", "q50", "q75", "q95"]
+    assert summary[names].tolist() == pytest.approx(np.quantile(moved, [0.05, 0.25, 0.5, 0.75, 0.95]).tolist())
+    assert summary["p"] == exchange_test(values, resamples=99, seed=result.seed).p
+    furthest = float(result.arms["rank"].max())
+    interval = inverted_interval(values, level=0.8, resamples=99, seed=result.seed, least=-furthest, most=furthest)
+    assert (summary["low"], summary["high"]) == pytest.approx((interval.low, interval.high), nan_ok=True)
 
 
 def scale(frame):

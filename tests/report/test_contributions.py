@@ -133,6 +133,10 @@ def test_unjudged_documents_that_stand_highest_come_first():
         ["b", "unjudged at rank 1 of mine", "1", 1], ["d", "unjudged at rank 2 of bm25", "1", 1],
     ]  # fmt: skip
     assert found["contribution"].tolist() == pytest.approx([-1 / 3, 1 / 3])
+    # Queries that were not asked, and those that one of the two has no results for, play no part.
+    other = [pd.concat([frame(own), frame("xyz").assign(qid="2")]) for own in ("bcad", "adce")]
+    third = {"mine": pd.concat([other[0], frame("xyz").assign(qid="3")]), "bm25": other[1]}
+    assert unjudged_parts(third, qrels, ["1", "3"], 3).equals(found)
     table = parts_of(0.0, Parts("document", found))
     assert table["item"].tolist() == ["b", "d"] and table["share"].isna().all()
 

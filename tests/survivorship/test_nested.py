@@ -138,6 +138,18 @@ def test_trend_against_scipy():
     assert found.noise_floor == pytest.approx(np.sqrt(2 / np.pi / 79), rel=0.05)
 
 
+def test_a_slope_is_that_within_strata():
+    """Two strata in which later answers raise the mean by .1 a rank; pooled, they seem to lower it."""
+    ranks, strata = np.array([1.0, 2, 3, 6, 7, 9]), ["many"] * 3 + ["one"] * 3
+    values = 0.1 * ranks + np.where(np.array(strata) == "many", 1.0, 0.0)
+    assert trend(values, ranks, resamples=9).slope == pytest.approx(np.polyfit(ranks, values, 1)[0]) and values[0] > values[-1]
+    assert trend(values, ranks, strata=strata, resamples=9).slope == pytest.approx(0.1)
+    # Against least squares with a constant for each stratum.
+    noisy = values + np.random.default_rng(0).normal(size=6)
+    design = np.column_stack([ranks, np.array(strata) == "many", np.array(strata) == "one"]).astype(float)
+    assert trend(noisy, ranks, strata=strata, resamples=9).slope == pytest.approx(np.linalg.lstsq(design, noisy)[0][0])
+
+
 FLAT = [([], []), ([1.0, 0.5], [1, 2]), ([1.0] * 5, [1, 2, 3, 4, 5]), ([0.1, 0.2, 0.3], [2] * 3)]
 
 

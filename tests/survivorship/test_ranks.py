@@ -12,6 +12,7 @@ from pyterrier_debias.survivorship.data.ranks import (
     answered_qids,
     first_relevant,
     first_relevant_ranks,
+    list_strata,
     passage_ids,
     presented,
     shown_to_labellers,
@@ -119,7 +120,23 @@ def test_ids_that_do_not_meet():
         first_relevant_ranks(shown("a"), judged({"a": 1}), docno="url")
 
 
+def test_two_addresses_of_one_passage_may_be_a_whole_list():
+    assert ranks_of(shown("7-0", "7-1"), judged({"7": 1}), docno="passage") == {"q1": 1.0}
+
+
+def test_strata_of_lists_are_their_answers_and_lengths():
+    lengths = [1, 9, 10, 11, 20, 21, 30, 100, 101]
+    expected = ["1", "9", "10", "11 to 20", "11 to 20", "21 to 30", "21 to 30", "91 to 100", "101 to 110"]
+    assert list_strata([3] * 9, lengths) == [f"3 of {name}" for name in expected]
+    # As text or numbers of any kind.
+    assert list_strata(np.array([1.0, 0.0]), np.array([10.0, 12.0])) == ["1 of 10", "0 of 11 to 20"]
+
+
 def test_input_that_cannot_be_used():
+    with pytest.raises(InputError, match="no column 'docno', so that the order shown is not known; they have qid, score"):
+        first_relevant_ranks(shown("a").drop(columns="docno"), judged({"a": 1}))
+    with pytest.raises(InputError, match=r"'answers', a list\); they have none"):
+        answered_qids(pd.DataFrame())
     with pytest.raises(InputError, match="no column 'score' or 'rank'"):
         first_relevant_ranks(shown("a").drop(columns="score"), judged({"a": 1}))
     with pytest.raises(InputError, match=r"column 'score' is NaN.*docno='b'"):

@@ -1,16 +1,20 @@
 """SurvivorshipSubset and SurvivorshipCurve: what they keep, say and refuse."""
 
+import functools
 import logging
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 import pytest
+from scipy import stats
 
 from pyterrier_debias import Collection, InputError, PlantedCollection
 from pyterrier_debias.core import plots
 from pyterrier_debias.core.evaluation import per_query
 from pyterrier_debias.survivorship.data.subset import SurvivorshipSubset
+from pyterrier_debias.survivorship.formulas.nested import trend
 from pyterrier_debias.survivorship.measures.curve import SurvivorshipCurve, curve_of_values
 from pyterrier_debias.survivorship.training.rank_filtered import DRAWN, FILTERED, training_subsets
 from tests.survivorship import published
@@ -282,6 +286,147 @@ def test_strata_types_and_differences(result):
     assert (result.differences["p_corrected"] >= result.differences["p"] - 1e-15).all()
 
 
+@functools.cache
+def small_curve(baseline=None):
+    """Eleven queries, two of which are never answered, with two systems and two measures; answers as late as place 5."""
+    ranks = np.array([1, 1, 1, 2, 2, 3, 5, 5, 2, np.inf, np.inf])
+    rng = np.random.default_rng(7)
+    parts = [
+        pd.DataFrame({
+            "name": name, "measure": measure, "qid": [f"q{i:02}" for i in range(11)], "value": rng.random(11).round(3),
+            "first_relevant_rank": ranks, "type": list("AABBABABAAB"), "list": [f"{1 + i % 2} of 5" for i in range(11)],
+        })
+        for measure in ("RR@10", "AP") for name in ("one", "two")
+    ]  # fmt: skip
+    values = pd.concat(parts, ignore_index=True)
+    backwards = values.sort_values("qid", ascending=False, kind="stable")
+    return values, curve_of_values(backwards, ranks=3, level=0.8, resamples=99, seed=3, baseline=baseline)
+
+
+def ends(found):
+    return tuple(found.confidence_interval(0.8))
+
+
+@pytest.mark.parametrize(("name", "measure"), [("one", "RR@10"), ("two", "AP")])
+def test_every_number_of_a_small_curve(name, measure):
+    """Each figure of every table from the values by scipy, at a level that is not the usual one."""
+    values, found = small_curve("two")
+    own = values[(values["name"] == name) & (values["measure"] == measure)]
+    own = {"all types": own, "A": own[own["type"] == "A"]}
+
+    def rows(table, kind="all types"):
+        return table[(table["name"] == name) & (table["measure"] == measure) & (table["type"] == kind)]
+
+    for kind, part in own.items():
+        v, r = part["value"].to_numpy(), part["first_relevant_rank"].to_numpy()
+        table = rows(found.table, kind).set_index("subset")
+        assert table.index.tolist() == ["1", "2", "3", "answered", "all"]
+        assert table["k"].tolist() == [1, 2, 3, np.inf, np.inf]
+        within = [r <= 1, r <= 2, r <= 3, np.isfinite(r), np.ones(len(r), dtype=bool)]
+        for row, chosen in zip(table.itertuples(), within):
+            assert (row.n, row.total, row.share) == (chosen.sum(), len(v), chosen.mean())
+            assert row.mean == pytest.approx(v[chosen].mean())
+            assert (row.mean_low, row.mean_high) == pytest.approx(ends(stats.ttest_1samp(v[chosen], 0)))
+            zero = np.where(chosen & np.isfinite(r), v, 0.0)
+            assert row.zero_filled == pytest.approx(zero.mean())
+            assert (row.zero_filled_low, row.zero_filled_high) == pytest.approx(ends(stats.ttest_1samp(zero, 0)))
+            change = np.nan if row.Index == "all" else v[chosen].mean() - v[np.isfinite(r)].mean()
+            assert row.change == pytest.approx(change, abs=1e-12, nan_ok=True)
+        strata = rows(found.strata, kind)
+        assert strata["first_relevant_rank"].tolist() == [1, 2, 3, 4, 5]  # as far as there are answers, beyond ranks=3
+        assert strata["n"].tolist() == [(r == rank).sum() for rank in range(1, 6)]
+        several = strata[strata["n"] > 1]
+        for row in several.itertuples():
+            there = v[r == row.first_relevant_rank]
+            assert row.mean == pytest.approx(there.mean())
+            assert (row.mean_low, row.mean_high) == pytest.approx(ends(stats.ttest_1samp(there, 0)))
+    v, r, lists = (own["all types"][column].to_numpy() for column in ("value", "first_relevant_rank", "list"))
+    expected = trend(v, r, strata=lists.tolist(), resamples=99, level=0.8, seed=3)
+    row = rows(found.trend).iloc[0]
+    for figure in ("rho", "low", "high", "p", "noise_floor", "slope", "n"):
+        assert row[figure] == getattr(expected, figure), figure
+    assert expected.rho != trend(v, r, resamples=99, level=0.8, seed=3).rho
+    # The corrected p values are Holm's over the whole table.
+    tested = found.trend[found.trend["p"].notna()].sort_values("p")
+    holm = np.minimum(np.maximum.accumulate(tested["p"] * np.arange(len(tested), 0, -1)), 1)
+    assert tested["p_corrected"].tolist() == pytest.approx(holm.tolist())
+
+
+def test_every_number_of_the_differences_of_a_small_curve():
+    values, found = small_curve("two")
+    assert set(found.differences["name"]) == {"one"} and set(found.differences["baseline"]) == {"two"}
+    assert len(found.differences) == 2 * 4
+    wide = values.pivot(index="qid", columns=["measure", "name"], values="value")
+    ranks = values.drop_duplicates("qid").set_index("qid")["first_relevant_rank"]
+    for row in found.differences.itertuples():
+        within = np.isfinite(ranks) if row.subset == "answered" else ranks <= int(row.subset)
+        one, two = (wide.loc[within, (row.measure, name)] for name in ("one", "two"))
+        peer = stats.ttest_rel(one, two)
+        assert (row.n, row.difference) == (within.sum(), pytest.approx((one - two).mean()))
+        assert (row.low, row.high, row.p) == pytest.approx((*ends(peer), peer.pvalue))
+    assert small_curve()[1].differences.empty
+
+
+def test_values_that_cannot_be_compared_are_refused():
+    """A query given twice counted twice, systems over different queries had means over different ones, without a word."""
+    values, _ = small_curve("two")
+    lacking = values[~((values["name"] == "two") & (values["qid"] == "q03"))]
+    told = r"'two' has no RR@10 of 1 of 11 queries, e.g. 'q03'; give every system a value of every query"
+    for given, options, message in (
+        (pd.concat([values, values.head(1)]), {}, r"query 'q00' has two values of RR@10 of 'one'"),
+        (lacking, {}, told),
+        (lacking, {"baseline": "one"}, told),
+        (values, {"baseline": "three"}, "baseline 'three' is not a system; there are one, two"),
+    ):
+        with pytest.raises(InputError, match=f"curve_of_values: {message}"):
+            curve_of_values(given, ranks=2, resamples=9, **options)
+
+
+def test_a_result_shows_its_trends_over_all_types():
+    _, found = small_curve("two")
+    rows = found.trend[found.trend["type"] == "all types"].to_dict("records")
+    shown = "; ".join(f"{r['name']}: rho {r['rho']:+.3f} of {r['measure']}, p = {r['p']:.2g}" for r in rows)
+    assert len(rows) == 4 and repr(found) == f"<SurvivorshipResult: {shown}>"
+    more = found.trend.assign(name="third")
+    assert repr(replace(found, trend=pd.concat([found.trend, more]))) == f"<SurvivorshipResult: {shown}; ...>"
+
+
+def test_only_measures_with_a_range_are_drawn_within_it():
+    """The range is that of the measure drawn, whatever else was measured."""
+    _, found = small_curve("two")
+    other = found.per_query.assign(measure="NumRet", value=7.0)
+    wide = found.strata.assign(mean_low=-1.0, mean_high=2.0)
+    axes = replace(found, per_query=pd.concat([found.per_query, other]), strata=wide).plot_strata(measure="AP")
+    drawn = np.vstack([ends for container in axes.containers for line in container.lines[2] for ends in line.get_segments()])
+    assert drawn[:, 1].max() == pytest.approx(1) and drawn[:, 1].min() == pytest.approx(0)
+    plots.close(axes.figure)
+
+
+def test_figures_show_the_numbers_of_their_measure():
+    """Of the second measure, which is not what is drawn by default."""
+    _, found = small_curve("two")
+    axes = found.plot_strata(measure="AP")
+    drawn = [container.lines[0].get_xydata() for container in axes.containers]
+    strata, table = (part.query("measure == 'AP' and type == 'all types'") for part in (found.strata, found.table))
+    for shift, name, points in zip((-0.125, 0.125), ("one", "two"), drawn, strict=True):
+        own = strata[(strata["name"] == name) & (strata["n"] > 0)]
+        assert points[:, 1].tolist() == own["mean"].tolist()
+        # Two systems stand a quarter of a rank apart, around the rank.
+        assert points[:, 0] == pytest.approx(own["first_relevant_rank"] + shift)
+    assert "9 answered queries" in axes.get_xlabel() and axes.get_ylabel() == "mean AP"
+    plots.close(axes.figure)
+    axes = found.plot(measure="AP")
+    for number, name in enumerate(("one", "two")):
+        solid, dashed = axes.lines[2 * number : 2 * number + 2]
+        own = table[table["name"] == name].set_index("subset")
+        assert solid.get_ydata().tolist() == own.loc[["3", "2", "1"], "mean"].tolist()
+        assert dashed.get_ydata().tolist() == own.loc[["answered", "3", "2", "1"], "zero_filled"].tolist()
+        assert (solid.get_xdata().tolist(), list(dashed.get_xdata())) == ([1, 2, 3], [0, 1, 2, 3])
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["all", "3", "2", "1"]
+    assert "11 queries" in axes.get_xlabel()
+    plots.close(axes.figure)
+
+
 def test_a_planted_trend_is_found(result):
     row = result.trend.query("name == 'bm25' and measure == 'nDCG@10' and type == 'all types'").iloc[0]
     assert row["rho"] < -0.3 and row["p"] < 0.05 and row["low"] < row["rho"] < row["high"]
@@ -354,6 +499,10 @@ def test_what_a_curve_refuses():
         SurvivorshipCurve(3, SHOWN, LABELS)(ASKED)
     with pytest.raises(InputError, match=r"must be a list, such as \['RR@10'\]"):
         SurvivorshipCurve({"mine": RESULTS}, SHOWN, LABELS, measures="RR@10")(ASKED)
+    with pytest.raises(InputError, match=r"resamples=9\.5"):
+        SurvivorshipCurve({"mine": RESULTS}, SHOWN, LABELS, resamples=9.5)(ASKED)
+    with pytest.raises(InputError, match=r"ranks=2\.5"):
+        SurvivorshipCurve({"mine": RESULTS}, SHOWN, LABELS, ranks=2.5)(ASKED)
     with pytest.raises(InputError, match="ranks=0"):
         SurvivorshipCurve({"mine": RESULTS}, SHOWN, LABELS, ranks=0)(ASKED)
     with pytest.raises(InputError, match="there are no topics"):

@@ -212,6 +212,8 @@ class _OfTexts(Measure, metaclass=_Cut):
             own = np.array(list(known.values()))
             fill, known = float(own.mean()), dict(zip(known, as_influence(own, len(qids)).tolist()))
         lacking, others = len(asked - known.keys()), len(qids) - len(asked)
+        if undefined == "influence" and lacking + others:
+            refuse_batches(self)
         if undefined == "nan" and lacking + others:
             logger.warning(
                 "%r: %d of %d judged queries are NaN (%d have no results or no ideal above 0, %d do not count), and so is the "
@@ -325,8 +327,8 @@ class _Lean(OfWords):
             undefined: Queries without a value, such as those without results, and those that do not count: ``'nan'`` (default)
                 leaves all values as they are; the mean of ``pt.Evaluate`` is then over the others, that of ``pt.Experiment`` NaN.
                 ``'influence'`` gives them the mean of the others and spreads these (:func:`as_influence`), so that an
-                experiment's mean and t-test are as if they were not there; single values then mean nothing. An experiment with
-                ``batch_size`` would fill and spread one batch at a time: leave it out. ``'zero'`` counts them as 0.
+                experiment's mean and t-test are as if they were not there; single values then mean nothing. It is refused
+                in an experiment with ``batch_size``, as ``signed=False`` is: both need all queries. ``'zero'`` counts them as 0.
             query_filter: The qids that count, such as the neutral ones, as a list; None for all.
             name: What tables call the measure. Without it they tell all options but ``texts``, of ``query_filter`` as its length
                 and a hash: measures over two versions of the same documents need names.
@@ -353,6 +355,7 @@ class _Lean(OfWords):
         if self.option("per_query_abs"):
             return {qid: abs(value) for qid, value in values.items()}
         if not self.option("signed"):
+            refuse_batches(self)
             side = -1.0 if np.mean(list(values.values())) < 0 else 1.0
             return {qid: side * value for qid, value in values.items()}
         return values

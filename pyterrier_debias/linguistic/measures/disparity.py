@@ -117,7 +117,7 @@ class DisparityResult:
 
         Args:
             measure: Which measure; None for the first.
-            points: How many points, evenly spaced from the 1st to the 99th percentile of complexity.
+            points: How many points, evenly spaced from the 1st to the 99th percentile of the queries' complexity.
             span: Share of the queries in the neighbourhood of a point.
             resamples: Bootstrap resamples.
 
@@ -125,7 +125,9 @@ class DisparityResult:
             Frame ``name``, ``complexity``, ``value``, ``low``, ``high``; systems with fewer than three queries are left out.
         """
         values = self._of(measure)
-        first, last = np.quantile(values["complexity"], [0.01, 0.99]) if len(values) else (0.0, 0.0)
+        # Of queries, not of rows, whose percentiles would move with the number of systems.
+        queries = values.drop_duplicates(["dataset", "qid"])["complexity"]
+        first, last = np.quantile(queries, [0.01, 0.99]) if len(queries) else (0.0, 0.0)
         at = np.linspace(first, last, points) if len(values) else np.empty(0)
         frames = []
         for name, own in values.groupby("name", sort=False):

@@ -377,8 +377,15 @@ class MATSResult:
             A result whose curve, and whose first row of :meth:`mats`, follow them.
 
         Raises:
-            InputError: For a convention that is not known.
+            InputError: For a convention that is not known, and for what the sums were made with, such as ``min_pairs``.
         """
+        known = (*CONVENTIONS, "ddof", "max_delta")
+        others = [name for name in conventions if name not in known]
+        if others:
+            raise InputError(
+                f"MATSResult.under: it has no convention {others[0]}; it has {', '.join(known)} (min_pairs is an option of "
+                f"MATSProbe, and of MATSAccumulator.result())"
+            )
         return replace(self, **conventions)
 
     def ats(self, pair_scope: str | None = None, term_average: str | None = None) -> np.ndarray:

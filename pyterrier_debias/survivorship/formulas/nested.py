@@ -179,7 +179,7 @@ class Trend:
         p: Two-sided, by permutation.
         noise_floor: Mean of the absolute correlation of permuted queries: what chance alone gives.
         n: Answered queries.
-        slope: Change of the mean for one rank later, by least squares.
+        slope: Change of the mean for one rank later, by least squares; with a constant of its own for each stratum.
     """
 
     rho: float
@@ -238,7 +238,7 @@ def trend(
     v, r, names = v[kept], r[kept], names[kept]
     n = len(v)
     nan = float("nan")
-    x, y = (_centred_ranks(stats.rankdata(a), names) for a in (r, v))
+    x, y = (_centred(stats.rankdata(a), names) for a in (r, v))
     if n < 3 or not x @ x > 1e-9 or not y @ y > 1e-9:
         return Trend(nan, nan, nan, nan, nan, n, nan)
     x, y = x / np.sqrt(x @ x), y / np.sqrt(y @ y)
@@ -261,7 +261,8 @@ def trend(
     elif freedom >= 2:
         half = stats.norm.ppf((1 + level) / 2) * np.sqrt((1 + rho**2 / 2) / freedom)
         low, high = (float(np.tanh(np.arctanh(rho) + side * half)) for side in (-1, 1))
-    slope = float((r - r.mean()) @ v / ((r - r.mean()) ** 2).sum())
+    later = _centred(r, names)
+    slope = float(later @ v / (later @ later))
     return Trend(rho, low, high, (1 + extreme) / (1 + resamples), total / resamples, n, slope)
 
 
@@ -274,10 +275,10 @@ def _stratum_numbers(strata: Sequence[object] | None, n: int) -> np.ndarray:
     return np.unique(np.asarray(strata, dtype=str), return_inverse=True)[1]
 
 
-def _centred_ranks(ranks: np.ndarray, strata: np.ndarray) -> np.ndarray:
-    """Midranks less the mean of their stratum."""
+def _centred(values: np.ndarray, strata: np.ndarray) -> np.ndarray:
+    """Values less the mean of their stratum."""
     counts = np.bincount(strata)
-    return ranks - (np.bincount(strata, ranks) / np.maximum(counts, 1))[strata] if len(ranks) else ranks
+    return values - (np.bincount(strata, values) / np.maximum(counts, 1))[strata] if len(values) else values
 
 
 def rank_influence(
@@ -311,7 +312,7 @@ def rank_influence(
     n = len(v)
     names = _stratum_numbers(strata, n)
     x, y = stats.rankdata(r), stats.rankdata(v)
-    a, b = (_centred_ranks(one, names) for one in (x, y))
+    a, b = (_centred(one, names) for one in (x, y))
     if n < 4 or not a @ a > 1e-9 or not b @ b > 1e-9:
         return np.full(n, np.nan)
     rho = a @ b / np.sqrt(a @ a * (b @ b))

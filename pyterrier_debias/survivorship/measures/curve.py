@@ -184,7 +184,7 @@ class SurvivorshipResult:
         axes = plots.new_axes() if ax is None else ax
         rows = self.strata[(self.strata["measure"] == self._name(measure)) & (self.strata["type"] == kind)]
         names = list(dict.fromkeys(rows["name"]))
-        if self.per_query["value"].between(0, 1).all():
+        if self.per_query.loc[self.per_query["measure"] == self._name(measure), "value"].between(0, 1).all():
             rows = rows.assign(mean_low=rows["mean_low"].clip(0, 1), mean_high=rows["mean_high"].clip(0, 1))
         with plots.style():
             for number, name in enumerate(names):
@@ -484,7 +484,8 @@ def curve_of_values(
         The result.
 
     Raises:
-        InputError: If a column is missing, or a row names no system or measure.
+        InputError: If a column is missing, a row names no system or measure, a query has two values, or lacks one that another
+            system or measure has; for a baseline that is no system.
     """
     stage: Any = "curve_of_values"
     pt.validate.columns(values, includes=["name", "measure", "qid", "value", "first_relevant_rank"], context=stage)
@@ -493,6 +494,7 @@ def curve_of_values(
         values = values.assign(type=types_of(values["type"]))
     unknown = {"type": "", "list": ""}
     values = values.assign(**{name: none for name, none in unknown.items() if name not in values.columns})[VALUE_COLUMNS]
+    _check_comparable(values, baseline)
     order = {c: {v: i for i, v in enumerate(dict.fromkeys(values[c]))} for c in ("name", "measure")}
     keys = [values[c].map(order[c]).to_numpy() for c in ("measure", "name")]
     values = values.iloc[np.lexsort([values["qid"].to_numpy(dtype=object), *keys])].reset_index(drop=True)
@@ -505,6 +507,25 @@ def curve_of_values(
         differences.assign(p_corrected=correct(differences["p"].to_numpy(dtype=float))),
         values, tuple(notes), convention, dict(options or {}),
     )  # fmt: skip
+
+
+def _check_comparable(values: pd.DataFrame, baseline: str | None) -> None:
+    """Refuse values of different queries, or several of one."""
+    twice = values.duplicated(["name", "measure", "qid"])
+    if twice.any():
+        row = values[twice].iloc[0]
+        raise InputError(f"curve_of_values: query {row['qid']!r} has two values of {row['measure']} of {row['name']!r}; keep one")
+    names = list(dict.fromkeys(values["name"]))
+    if baseline is not None and baseline not in names:
+        raise InputError(f"curve_of_values: baseline {baseline!r} is not a system; there are {', '.join(map(str, names))}")
+    every = set(values["qid"])
+    for (name, measure), own in values.groupby(["name", "measure"], sort=False)["qid"]:
+        lacking = every - set(own)
+        if lacking:
+            raise InputError(
+                f"curve_of_values: {name!r} has no {measure} of {len(lacking)} of {len(every)} queries, e.g. {min(lacking)!r}; "
+                f"give every system a value of every query, 0 where it found nothing"
+            )
 
 
 def _groups(values: pd.DataFrame) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
