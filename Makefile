@@ -24,9 +24,9 @@ PYTEST ?=
 # Old releases beside the newest ones of what they bring announce what will leave: that is no error here. Java is left to `make test`.
 PYTEST_VERSIONS ?= -m 'not java' $(patsubst %,-W default::%,DeprecationWarning PendingDeprecationWarning FutureWarning)
 
-# The fast tier: every file directly in tests/ but those that build documentation or run its code, run examples or benchmarks, write with every ranker, or simulate.
+# The fast tier: every file directly in tests/ but those that build documentation or run its code, run examples or benchmarks, start Ray, write with every ranker, or simulate.
 # PYTEST=tests/gender adds a folder.
-FAST := $(filter-out $(patsubst %,tests/test_%.py,benchmarks docs examples pages statistics writing),$(sort $(wildcard tests/test_*.py)))
+FAST := $(filter-out $(patsubst %,tests/test_%.py,benchmarks docs examples pages ray statistics writing),$(sort $(wildcard tests/test_*.py)))
 
 export HF_HUB_OFFLINE ?= 1
 

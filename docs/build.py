@@ -70,6 +70,7 @@ FURTHER = {
         "data.irds.IRDSCollection",
     ],
     "Source, length and order": [f"further.{name}Bias" for name in ("source.Source", "length.Length", "order.Order")],
+    "Rankers": ["core.spread.Spread", "core.pieces.by_query"],
     "Audit": ["core.dataset.Dataset"],
 }
 

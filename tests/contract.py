@@ -18,6 +18,7 @@ import pyterrier as pt
 import pyterrier.testing
 import pytest
 
+from pyterrier_debias.core.pieces import PIECES
 from pyterrier_debias.core.stage import Stage, parts_of
 
 
@@ -143,9 +144,14 @@ def check_order_and_batches(case: Case) -> None:
     whole = stage(frame)
     shuffled = frame.sample(frac=1, random_state=3)  # the index is shuffled too
     assert_same(whole, stage(shuffled))
+    assert stage.pieces in PIECES and (case.rowwise or stage.pieces != "rows" or "docno" not in frame.columns)
+    if stage.pieces != "frame":
+        lists = frame.groupby("qid" if "qid" in frame.columns else "docno", sort=False)
+        cut = pd.concat([stage(one) for _, one in lists], ignore_index=True)
+        assert_same(whole, cut)
     if not case.rowwise:
         return
-    columns = [c for c in whole.columns if c != "rank"]  # a rank depends on the list, a score does not
+    columns = [c for c in whole.columns if c != "rank" or stage.pieces == "rows"]  # a rank depends on the list, a score does not
     single = pd.concat([stage(frame.iloc[[i]]) for i in range(len(frame))], ignore_index=True)
     assert_same(whole[columns], single[columns])
 

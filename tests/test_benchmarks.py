@@ -47,11 +47,13 @@ SETTINGS = {
 OVER_TERRIER = {"terrier_queries"}
 #: Started by tests/linguistic/test_stanford.py, which has a stand-in for Java.
 OVER_A_STAND_IN = {"syntax"}
+#: Started by tests/test_ray.py, which has a cluster.
+OVER_RAY = {"spread"}
 
 
 def test_every_benchmark_is_started():
     programs = {path.stem for path in FOLDER.glob("*.py") if "__main__" in path.read_text()}
-    assert programs == {*SETTINGS, *OVER_TERRIER, *OVER_A_STAND_IN}
+    assert programs == {*SETTINGS, *OVER_TERRIER, *OVER_A_STAND_IN, *OVER_RAY}
 
 
 def started(name, said, monkeypatch):

@@ -13,6 +13,7 @@ import pytest
 
 import pyterrier_debias
 from pyterrier_debias import PlantedCollection, open_dataset
+from pyterrier_debias.report.treatments import TREATMENTS
 from tests import tiny_models
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -126,6 +127,20 @@ def test_a_notebook_is_committed_with_its_outputs(path):
             assert cell.outputs, cell.source
     assert "<iframe" in notebook.cells[-1].outputs[-1]["data"]["text/html"]
     assert set(notebook.metadata) == {"kernelspec", "language_info"}
+
+
+@pytest.mark.parametrize("path", [*NOTEBOOKS, ROOT / "examples" / "quickstart.ipynb"], ids=lambda path: path.stem)
+def test_a_notebook_shows_the_treatments_that_reports_recommend_now(path):
+    outputs = [out for cell in read(path).cells for out in cell.get("outputs", [])]
+    told = " ".join(" ".join(out.text for out in outputs if "text" in out).split())
+    assert "Unexpected exception" not in told
+    for own in TREATMENTS.values():
+        if any(one.name in told for one in own):
+            assert [one.name for one in own if f"-> {one.name} " not in told or one.sentence not in told] == [], "renew it"
+    # What is filled in differs; what stands around it is what is printed now.
+    for code in (one.code for own in TREATMENTS.values() for one in own if one.sentence in told):
+        fixed = [part for part in re.split(r"\{[a-z]+\}|\{\{|\}\}|\n", code) if len(part) > 9]
+        assert [part for part in fixed if part.strip() not in told] == [], "renew it"
 
 
 def words_of(text: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 import ast
 import doctest
+import io
 import re
 from types import SimpleNamespace
 
@@ -90,11 +91,24 @@ def run(block, names):
             assert len(value), code
 
 
-@pytest.fixture
-def names(local, tmp_path, monkeypatch):
-    """The names that all pages use, in an empty folder."""
-    import matplotlib.pyplot as plt
+@pytest.fixture(scope="session")
+def drawn():
+    """Format to a small picture."""
+    from matplotlib.figure import Figure
 
+    content = {kind: io.BytesIO() for kind in ("png", "svg", "pdf")}
+    for kind, file in content.items():
+        Figure((1, 1)).savefig(file, format=kind)
+    return {kind: file.getvalue() for kind, file in content.items()}
+
+
+@pytest.fixture
+def names(local, drawn, tmp_path, monkeypatch):
+    """The names that all pages use, in an empty folder. Figures are made there, and drawn by other tests."""
+    import matplotlib.pyplot as plt
+    from matplotlib.figure import Figure
+
+    monkeypatch.setattr(Figure, "savefig", lambda figure, file, *, format, **options: file.write(drawn[format]))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "indexes").mkdir()
     for name, text in pages.FILES.items():
@@ -212,6 +226,12 @@ def test_every_page_is_reached_from_the_landing_page():
         reached |= set(new)
         new = [child for page in new for child in children(page) if child not in reached]
     assert reached == set(RST)
+
+
+def test_code_of_the_landing_page_needs_no_scrolling():
+    """At 1280 pixels, 92 characters of a block are seen."""
+    code = re.findall(r"^\.\. code-block:: \w+\n((?: {3,4}.*\n|\n)+)", pages.PAGES["index"].read_text(), flags=re.MULTILINE)
+    assert len(code) == 2 and max(len(line.strip()) for block in code for line in block.splitlines()) <= 92
 
 
 BIASES = ["position", "survivorship", "gender", "wording", "pooling"]

@@ -1,6 +1,6 @@
-"""Execute the notebooks of this folder in their full setting, and keep their outputs.
+"""Execute the notebooks of this folder, and the quickstart beside it, in their full setting, and keep their outputs.
 
-``python examples/notebooks/run.py`` runs all five, ``python examples/notebooks/run.py position gender`` the named ones. Each
+``python examples/notebooks/run.py`` runs all six, ``python examples/notebooks/run.py position gender`` the named ones. Each
 takes a few minutes of one core. ``PYTERRIER_DEBIAS_DATA`` names the folder of the collections; see the notebooks' second cell.
 The extra ``test`` brings what runs notebooks.
 
@@ -20,7 +20,7 @@ from nbclient import NotebookClient
 from PIL import Image
 
 FOLDER = Path(__file__).resolve().parent
-NAMES = ["position", "survivorship", "gender", "linguistic", "pooling"]
+NAMES = ["quickstart", "position", "survivorship", "gender", "linguistic", "pooling"]
 
 
 def places() -> list[str]:
@@ -42,7 +42,7 @@ def run(name: str, folder: Path = FOLDER) -> Path:
 
     Args:
         name: One of ``NAMES``.
-        folder: Where it is.
+        folder: Where it is; the quickstart lies beside this folder.
 
     Returns:
         The file.
@@ -50,10 +50,10 @@ def run(name: str, folder: Path = FOLDER) -> Path:
     Raises:
         ValueError: Where an output names a folder of this machine; the file is left as it was.
     """
-    path = folder / f"{name}.ipynb"
+    path = (folder.parent if name == "quickstart" else folder) / f"{name}.ipynb"
     notebook = nbformat.read(path, as_version=4)
     os.environ.pop("MPLBACKEND", None)  # the kernel chooses its own
-    resources = {"metadata": {"path": str(folder)}}
+    resources = {"metadata": {"path": str(path.parent)}}
     NotebookClient(notebook, timeout=1800, kernel_name="python3", record_timing=False, resources=resources).execute()
     for cell in notebook.cells:
         if cell.cell_type == "code":

@@ -9,7 +9,8 @@ from typing import Any
 import pyterrier as pt
 
 from pyterrier_debias.core.errors import shortened
-from pyterrier_debias.core.stage import Stage, brief, flatten
+from pyterrier_debias.core.spread import unspread
+from pyterrier_debias.core.stage import Stage, brief
 
 #: Stages that do not affect what a pipeline finds or how it ranks.
 _SILENT = frozenset({"ResetQuery", "_ResetResults", "_StashResults", "RankCutoff", "IdentityTransformer"})
@@ -29,14 +30,14 @@ def system_name(pipeline: Any) -> str:
 
     Returns:
         The names of its stages (see :func:`stage_name_of`), with ``>>`` between them. Text loaders, cut-offs, tokenised
-        queries and ``reset`` are left out, unless nothing else remains.
+        queries and ``reset`` are left out, unless nothing else remains; so are the workers in which a ranker scores.
 
     Example:
         >>> from pyterrier_debias import CrossEncoder
         >>> system_name(pt.Transformer.identity() >> CrossEncoder("cross-encoder/ms-marco-MiniLM-L6-v2"))
         'CrossEncoder(ms-marco-MiniLM-L6-v2)'
     """
-    stages = flatten(pipeline)
+    stages = unspread(pipeline)
     told = [stage for stage in stages if not _is_silent(stage)]
     return shortened(" >> ".join(map(stage_name_of, told or stages)), _LONGEST)
 
@@ -136,7 +137,7 @@ def _model_name(inner: Any) -> str:
 def _settings(pipeline: Any) -> dict[str, str]:
     """Options of all stages as short texts, by the stage's place and the option's name."""
     settings: dict[str, str] = {}
-    for place, stage in enumerate(flatten(pipeline)):
+    for place, stage in enumerate(unspread(pipeline)):
         if isinstance(stage, Stage):
             own: Mapping[str, Any] = stage.options()
         else:  # what PyTerrier's stages hold; of Terrier's retrievers the controls, and the index by its folder

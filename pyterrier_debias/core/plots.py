@@ -111,7 +111,9 @@ def new_axes(width: float = 7.0, height: float = 4.2) -> Axes:
         return plt.subplots(figsize=(width, height))[1]
 
 
-def label_axes(axes: Axes, *, x: str, y: str, title: str = "", n: int | None = None, unit: str = "queries") -> None:
+def label_axes(
+    axes: Axes, *, x: str, y: str, title: str = "", n: int | Sequence[int] | None = None, unit: str = "queries"
+) -> None:
     """Label the axes, with the number of units.
 
     Args:
@@ -119,13 +121,30 @@ def label_axes(axes: Axes, *, x: str, y: str, title: str = "", n: int | None = N
         x: The label of the horizontal axis, with its unit in brackets.
         y: The same for the vertical axis.
         title: What the picture shows; may be empty.
-        n: How many units the picture is based on; added to the horizontal label.
+        n: How many units the picture is based on, or those of each system; added to the horizontal label.
         unit: What the units are.
     """
-    axes.set_xlabel(textwrap.fill(x if n is None else f"{x}   [n = {n:,} {unit}]", _LINE))
+    axes.set_xlabel(textwrap.fill(x if n is None else f"{x}   [n = {spanned(n)} {unit}]", _LINE))
     axes.set_ylabel(y)
     if title:
         axes.set_title(title, loc="left")
+
+
+def spanned(counts: int | Sequence[int]) -> str:
+    """A number, or the least and the greatest of several that differ.
+
+    Args:
+        counts: Such as the queries of each system.
+
+    Returns:
+        For a label.
+
+    Example:
+        >>> spanned(1200), spanned([90, 90]), spanned([90, 87, 88])
+        ('1,200', '90', '87 to 90')
+    """
+    least, most = (counts, counts) if isinstance(counts, int) else (min(counts), max(counts))
+    return f"{most:,}" if least == most else f"{least:,} to {most:,}"
 
 
 def name_ticks(axes: Axes, names: Sequence[str]) -> None:

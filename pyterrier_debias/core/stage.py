@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast, overload
 
 import numpy as np
 import pandas as pd
@@ -16,6 +16,7 @@ from pyterrier_debias.core.columns import tells_columns
 from pyterrier_debias.core.frames import frame_digest, reads_frames, stage_name
 from pyterrier_debias.core.indexing import GuardedIndexer
 from pyterrier_debias.core.options import check_options
+from pyterrier_debias.core.pieces import refuses_pieces
 
 
 def same_value(left: Any, right: Any) -> bool:
@@ -166,6 +167,10 @@ class Stage(pt.Transformer):
     #: Options that never change what the stage returns.
     _NOT_IDENTITY: frozenset[str] = frozenset({"verbose"})
 
+    #: What a frame may be cut into, so that the results of the pieces are those of the frame: ``'rows'``; ``'scores'``: rows, but
+    #: for the ranks, which are of whole lists; ``'queries'``, each with all of its rows; ``'frame'``: nothing.
+    pieces: ClassVar[str] = "queries"
+
     def __new__(cls, *args: Any, **options: Any) -> Self:
         """Refuse options that there are not, with the one that was meant."""
         check_options(cls.__name__, cls.__init__, options)
@@ -175,7 +180,7 @@ class Stage(pt.Transformer):
         """Put the normalisation of frames before the ``transform`` of a subclass: pipelines call nothing else of a stage."""
         super().__init_subclass__(**options)
         if "transform" in vars(cls):
-            cls.transform = reads_frames(cls.transform)  # type: ignore[method-assign]
+            cls.transform = refuses_pieces(reads_frames(cls.transform))  # type: ignore[method-assign]
         if "transform_iter" in vars(cls):
             cls.transform_iter = tells_columns(cls.transform_iter, stage_name)  # type: ignore[method-assign]
 
@@ -257,14 +262,19 @@ class Stage(pt.Transformer):
 
     def __repr__(self) -> str:
         """The constructor call, with the options that differ from their defaults."""
+        return self._call({name: brief(value) for name, value in self.changed_options().items()})
+
+    def changed_options(self) -> dict[str, Any]:
+        """The options that differ from their defaults, without ``verbose``."""
         parameters = inspect.signature(type(self).__init__).parameters
-        parts = []
-        for name, value in self.options().items():
-            parameter = parameters[name]
-            if name == "verbose" or same_value(value, parameter.default):
-                continue
-            keyword = parameter.kind is inspect.Parameter.KEYWORD_ONLY
-            parts.append(f"{name}={brief(value)}" if keyword else brief(value))
+        given = {name: value for name, value in self.options().items() if not same_value(value, parameters[name].default)}
+        return {name: value for name, value in given.items() if name != "verbose"}
+
+    def _call(self, texts: dict[str, str]) -> str:
+        """The constructor call with these options, whose values are given as texts."""
+        parameters = inspect.signature(type(self).__init__).parameters
+        keywords = {name for name in texts if parameters[name].kind is inspect.Parameter.KEYWORD_ONLY}
+        parts = [f"{name}={text}" if name in keywords else text for name, text in texts.items()]
         return f"{type(self).__name__}({', '.join(parts)})"
 
 
@@ -273,6 +283,8 @@ class RowWise(Stage):
 
     So a cut-off after it can go before it, up to the retriever, with the same result. No reranker is one: it changes ranks.
     """
+
+    pieces: ClassVar[str] = "rows"
 
     def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
         """Cut first; see the class."""
@@ -366,6 +378,46 @@ def flatten(pipeline: pt.Transformer) -> list[pt.Transformer]:
     if isinstance(pipeline, pt.Compose):
         return [stage for part in pipeline for stage in flatten(part)]
     return [pipeline]
+
+
+def all_stages(pipeline: pt.Transformer) -> Iterator[pt.Transformer]:
+    """The stages of a pipeline, and of the pipelines that they call.
+
+    Args:
+        pipeline: Any pipeline.
+
+    Yields:
+        A stage, then what it calls, then the next.
+    """
+    for stage in flatten(pipeline):
+        yield stage
+        for part in parts_of(stage):
+            yield from all_stages(part)
+
+
+def scores_rows(pipeline: pt.Transformer) -> bool:
+    """Whether the score that a pipeline gives a row depends on no other row, as far as that can be known.
+
+    Args:
+        pipeline: A ranker or a pipeline of stages.
+
+    Returns:
+        True for rankers of this package that score pairs, for ``pt.apply.doc_score``, and for these behind stages that treat each
+        row by itself. False for all others: rankers of other packages may look at whole lists.
+
+    Example:
+        >>> from pyterrier_debias import CrossEncoder, RotatePassages
+        >>> ranker = CrossEncoder("hub/model")
+        >>> scores_rows(RotatePassages() >> ranker), scores_rows(ranker % 2 >> ranker)
+        (True, False)
+    """
+
+    def alone(stage: pt.Transformer) -> bool:
+        theirs = type(stage).__name__ == "ApplyDocumentScoringTransformer"
+        return (theirs or getattr(stage, "pieces", None) in ("rows", "scores")) and all(map(scores_rows, parts_of(stage)))
+
+    *before, last = flatten(pipeline)
+    return alone(last) and all(isinstance(stage, RowWise) and alone(stage) for stage in before)
 
 
 def chain(stages: list[pt.Transformer]) -> pt.Transformer | None:

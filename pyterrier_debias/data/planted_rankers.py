@@ -140,6 +140,7 @@ class PlantedRanker(Stage):
     """
 
     schematic = {"label": "PlantedRanker", "help_url": None}  # noqa: RUF012
+    pieces = "scores"
 
     def __init__(
         self,

@@ -324,6 +324,8 @@ def _figures(examined: list[_Examined]) -> list[Figure]:
     if not examined:
         return []
     n = len(examined[0].own)
+    from pyterrier_debias.core.plots import spanned
+
     figures = [
         Figure(
             "rotation",
@@ -339,8 +341,8 @@ def _figures(examined: list[_Examined]) -> list[Figure]:
             Figure(
                 "placement",
                 f"Mean {_MAIN} where the answer's sentence is rotated to the start, the middle or the end of each relevant "
-                f"passage, with 95 % bootstrap intervals; the same {placed[0][1].result.placements['n'].max()} queries at each "
-                f"place.",
+                f"passage, with 95 % bootstrap intervals; the same {spanned(_placed(placed))} queries of a system at "
+                f"each place.",
                 lambda axes: _draw_placement(axes, placed),
             )
         )
@@ -350,7 +352,7 @@ def _figures(examined: list[_Examined]) -> list[Figure]:
             Figure(
                 "answer-position",
                 f"Mean {_MAIN} on original passages by where the answers begin (mean over a query's relevant passages), with 95 "
-                f"% bootstrap intervals; {bucketed[0][1].result.buckets['n'].sum()} queries in buckets of equal size. Buckets "
+                f"% bootstrap intervals; {spanned(_bucketed(bucketed))} queries in buckets of equal size. Buckets "
                 f"hold different queries.",
                 lambda axes: _draw_buckets(axes, bucketed),
             )
@@ -384,7 +386,7 @@ def _draw_placement(axes: Any, examined: list[tuple[int, _Examined]]) -> None:
             _line(axes, np.arange(len(table)), table, index, one.system.name)
         axes.set_xticks(range(len(table)), table["placement"])
         axes.legend()
-        plots.label_axes(axes, x="where the answer was put", y=f"mean {_MAIN}", n=int(table["n"].max()))
+        plots.label_axes(axes, x="where the answer was put", y=f"mean {_MAIN}", n=_placed(examined))
 
 
 def _draw_buckets(axes: Any, examined: list[tuple[int, _Examined]]) -> None:
@@ -396,8 +398,18 @@ def _draw_buckets(axes: Any, examined: list[tuple[int, _Examined]]) -> None:
             _line(axes, (table["left"] + table["right"]) / 2, table, index, one.system.name)
         axes.legend()
         plots.label_axes(
-            axes, x="characters before the answer (middle of the bucket)", y=f"mean {_MAIN}", n=int(table["n"].sum())
+            axes, x="characters before the answer (middle of the bucket)", y=f"mean {_MAIN}", n=_bucketed(examined)
         )
+
+
+def _placed(examined: list[tuple[int, _Examined]]) -> list[int]:
+    """Of each system, over how many queries its answers were put elsewhere."""
+    return [int(one.result.placements["n"].max()) for _, one in examined]
+
+
+def _bucketed(examined: list[tuple[int, _Examined]]) -> list[int]:
+    """Of each system, how many queries have a candidate with an answer: rankers are given fewer than retrievers give."""
+    return [int(one.result.buckets["n"].sum()) for _, one in examined]
 
 
 def _line(axes: Any, x: Any, table: pd.DataFrame, index: int, label: str) -> None:

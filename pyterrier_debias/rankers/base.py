@@ -29,10 +29,10 @@ from pyterrier_debias.core.cache_key import marks, structure_of, weights_fingerp
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.files import read_whole
 from pyterrier_debias.core.memory import Memory, ScoreMemory
-from pyterrier_debias.core.stage import Stage
+from pyterrier_debias.core.stage import Stage, brief
 from pyterrier_debias.core.telling import warn_of
 from pyterrier_debias.rankers.long_documents import LONG, best_of, passages
-from pyterrier_debias.rankers.names import extra_for, resolved
+from pyterrier_debias.rankers.names import MINILM, extra_for, packaged_minilm, resolved
 from pyterrier_debias.training.fitting import Fittable
 from pyterrier_debias.training.report import ABOUT
 
@@ -53,6 +53,9 @@ LOADING_LOCK = threading.RLock()
 
 #: Attributes that a copy does not get: a lock, and what a ranker remembers while a context lasts.
 _NOT_COPIED = frozenset({"_lock", "_memory"})
+
+#: Options that are no part of :meth:`Ranker.as_code`; the model's name is told by itself.
+_NOT_IN_CODE = frozenset({"model", "device", "batch_tokens", "training"})
 
 #: Architectures whose position 0 comes after the padding token's id.
 _OFFSET_POSITIONS = {"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "data2vec-text", "longformer"}
@@ -259,6 +262,7 @@ class Ranker(Fittable, Stage):
     """
 
     _NOT_IDENTITY = frozenset({"verbose", "batch_tokens", "training"})
+    pieces = "scores"
 
     #: What ``long`` may be.
     _LONG: tuple[str, ...] = LONG
@@ -671,6 +675,28 @@ class Ranker(Fittable, Stage):
         """The options that change scores, with the fingerprint of the weights in place of the model's name."""
         identity = super().identity()
         return {**identity, "model": self.fingerprint(), "fields": None if self.fields is None else self.text_columns()}
+
+    def as_code(self) -> str:
+        """The constructor call that makes this ranker anywhere, for code that others run.
+
+        Returns:
+            The call without what belongs to a machine or a training (``device``, ``batch_tokens``, ``training``); with the name
+            ``ranker`` in the place of weights that no name tells: trained ones, those in memory, those of an absolute path.
+
+        Example:
+            >>> from pyterrier_debias import CrossEncoder
+            >>> CrossEncoder("cross-encoder/ms-marco-MiniLM-L6-v2", device="cpu", long="maxp").as_code()
+            "CrossEncoder('cross-encoder/ms-marco-MiniLM-L6-v2', long='maxp')"
+            >>> CrossEncoder("/home/me/models/mine").as_code()
+            'CrossEncoder(ranker)'
+        """
+        name = str(self.model) if isinstance(self.model, (str, Path)) else ""
+        name = MINILM if name == packaged_minilm() else name
+        options = {key: value for key, value in self.changed_options().items() if key not in _NOT_IN_CODE}
+        known = name and not Path(name).expanduser().is_absolute() and not self._trained()
+        if not known or any(isinstance(value, (Stage, InMemory)) for value in options.values()):
+            return f"{type(self).__name__}(ranker)"
+        return self._call({"model": repr(name), **{key: brief(value) for key, value in options.items()}})
 
     # Copies
 

@@ -162,6 +162,7 @@ class Retriever(ExactRetriever):
     """
 
     schematic: ClassVar[dict[str, Any]] = {"label": "Retriever", "help_url": None}
+    pieces = "rows"
 
     def __init__(self, model: QueryModel, vectors: Vectors, *, num_results: int = 1000, verbose: bool = False):
         """

@@ -52,6 +52,7 @@ class TrainedRanker(Stage, Saved, pt.Estimator):
     """
 
     ARTIFACT_TYPE = "ranker"
+    pieces = "scores"
 
     ranker: Any
     training: Training | None

@@ -242,7 +242,7 @@ def _verdict(verdict: Verdict) -> str:
     for treatment in verdict.treatments:
         lines += [f"- What to do: [{treatment.name}]({treatment.address}). {_plain(treatment.sentence)}", "", "  ```python"]
         # A name may hold our markers; in a string of Python this is the same.
-        lines += [f"  {line}" for line in treatment.code.replace("<!--", r"<!\x2d-").splitlines()]
+        lines += [f"  {line}" for line in f"{treatment.imports}\n{treatment.code}".replace("<!--", r"<!\x2d-").splitlines()]
         lines += ["  ```", ""]
     return "\n".join(lines).rstrip()
 

@@ -29,7 +29,8 @@ from pyterrier_debias.core.errors import InputError, one_line, shortened
 from pyterrier_debias.core.evaluation import judged_qids
 from pyterrier_debias.core.files import PACKAGE, check_seal, entries, locked_inside, sealed, write_whole
 from pyterrier_debias.core.frames import frame_digest
-from pyterrier_debias.core.stage import Stage, flatten
+from pyterrier_debias.core.spread import unspread
+from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.systems import Context, System
 from pyterrier_debias.core.text import digest
 from pyterrier_debias.data.base import Collection
@@ -277,7 +278,7 @@ def _provided(dataset: Any) -> dict[str, Any]:
 
 
 def _of_system(system: System, context: Context) -> dict[str, Any]:
-    stages = [_describe(stage) for part in (system.candidates, system.ranker) if part is not None for stage in flatten(part)]
+    stages = [_describe(stage) for part in (system.candidates, system.ranker) if part is not None for stage in unspread(part)]
     about: dict[str, Any] = {"name": system.name, "stages": stages, "retrieved": None, "texts": None, "scores": None}
     try:
         found = context.candidates(system)

@@ -19,6 +19,7 @@ import pyterrier as pt
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.indexing import handed_over
+from pyterrier_debias.core.spread import Spread
 from pyterrier_debias.core.systems import System
 from pyterrier_debias.data.planted import PlantedCollection
 from pyterrier_debias.position.data.averaging import AverageRotations
@@ -166,6 +167,7 @@ def default_systems(
     weighting_models: Sequence[str] = (),
     depth: int = 100,
     rotations: int | None = None,
+    workers: int | None = None,
     **ranker_options: Any,
 ) -> list[System]:
     """First stages alone, and each of them followed by each model; on request also by the model over rotations of passages.
@@ -179,6 +181,7 @@ def default_systems(
         weighting_models: Of Terrier, over the index of a :class:`~pyterrier_debias.TerrierCollection`; used in place of runs.
         depth: How many candidates the models rerank.
         rotations: Over how many rotations of a passage the scores of each model are averaged in one system more; None for none.
+        workers: In how many processes models score; see :class:`~pyterrier_debias.core.spread.Spread`. None: in this one.
         ranker_options: Options of the rankers, such as ``device`` and ``dtype``.
 
     Returns:
@@ -199,6 +202,8 @@ def default_systems(
     short = [model.name for model in models]  # the whole source is the name where two short ones are the same
     names = [model.name if short.count(model.name) == 1 else f"{model.kind}:{model.source}" for model in models]
     rankers = [(name, model.ranker(**ranker_options)) for name, model in zip(names, models)]
+    if workers is not None:
+        rankers = [(name, Spread(ranker, workers)) for name, ranker in rankers]
     systems = []
     for stage in stages:
         systems.append(stage)

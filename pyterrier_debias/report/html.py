@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,8 @@ from pyterrier_debias.report.verdict import Answer, Verdict, by_sentence, title,
 
 #: How many queries the page names for each primary figure.
 _WORST = 5
+#: What of an answer a phone leaves out, so that the verdict is two screens there; the sections below have it.
+_LESS = re.compile(r"(, which show [\d.,]+ or more|; (?!about )(?:(?!\. ).)+(?=\.(?: |$)))")
 
 #: What is said of the items of each kind: what the columns are called, and what their parts are parts of.
 _ITEMS = {
@@ -55,7 +58,7 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
     answers = [
         {
             "systems": ", ".join(answer.system for answer in own), "outcome": own[0].outcome,
-            "lead": lead if mark else "", "told": told if mark else lead,
+            "lead": lead if mark else "", "told": _told(own[0].outcome, told if mark else lead),
         }
         for own in same
         for lead, mark, told in [own[0].sentence.partition(": ")]
@@ -64,6 +67,12 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
     return {"question": verdict.question, "answers": [a | {"strip": strip} for a, strip in zip(answers, strips)]} | {
         "treatments": verdict.treatments, "nothing_helps": verdict.nothing_helps,
     }  # fmt: skip
+
+
+def _told(outcome: str, sentence: str) -> list[tuple[str, bool]]:
+    """The parts of an answer, and whether a phone leaves them out."""
+    parts = _LESS.split(sentence) if outcome in ("yes", "cannot tell") else [sentence]
+    return [(part, place % 2 == 1) for place, part in enumerate(parts) if part]
 
 
 def _strips(answers: Sequence[Answer]) -> list[dict[str, float] | None]:

@@ -69,6 +69,8 @@ def perform(
         chosen = with_classifier(find_biases(r.biases), r.gender_classifier)
         check_settings(correction=r.correction, depth=r.depth, draws=r.draws, topics=r.topics, seed=r.seed)
         _check_device(r)
+        if r.workers is not None:
+            check_number("audit", "workers", r.workers, least=1, whole=True)
         if r.rotations is not None:
             check_number("audit", "rotations", r.rotations, least=2, whole=True)
         models = _models(r)
@@ -79,7 +81,7 @@ def perform(
         folder = stack.enter_context(scratch_folder())
         systems = default_systems(
             collection, folder, models=models, runs=_runs(r, collection), weighting_models=wmodels, depth=r.depth,
-            rotations=r.rotations, device=r.device, dtype=r.dtype, verbose=r.verbose,
+            rotations=r.rotations, workers=r.workers, device=r.device, dtype=r.dtype, verbose=r.verbose,
         )  # fmt: skip
         systems = _told_of_ties(r, systems)
         check_baseline(r.baseline, systems)
@@ -90,7 +92,7 @@ def perform(
             say(f"auditing {', '.join(s.name for s in systems)} on {getattr(collection, 'name', r.dataset)} ...")
         result = audit(
             systems, collection, biases=chosen, baseline=r.baseline, split=r.split, topics=r.topics, depth=r.depth,
-            draws=r.draws, correction=r.correction, seed=r.seed, checkpoint=r.checkpoint, verbose=r.verbose,
+            draws=r.draws, correction=r.correction, seed=r.seed, checkpoint=r.checkpoint, workers=r.workers, verbose=r.verbose,
         )  # fmt: skip
         finished.append(result)
         if results is not None:

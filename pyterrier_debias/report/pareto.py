@@ -137,7 +137,7 @@ def plot_pareto(
         first = table.iloc[0]
         if table["convention"].nunique() > 1:
             told = "bias computed under different conventions: see the table"
-            axes.text(0.01, 0.01, told, transform=axes.transAxes, fontsize=8, color=plots.GREY)
+            axes.text(0, 1.01, told, transform=axes.transAxes, fontsize=8, color=plots.GREY, va="bottom")
         plots.label_axes(
             axes, x=f"size of {first['bias']} bias: |{first['measure']}, {first['contrast']}|", y=f"mean {effectiveness}",
             n=int(table["n"].max()),

@@ -105,6 +105,9 @@ class Request:
     dtype: str = field(default="float32", metadata=_shown(
         "NAME", "float32, bfloat16 or float16. Half precision changes scores, which can look like bias."
     ))  # fmt: skip
+    workers: int | None = field(default=None, metadata=_shown(
+        "N", "Score in N processes, here or on a cluster of Ray, with a GPU each where there are as many. Needs the extra ray."
+    ))  # fmt: skip
     verbose: bool = field(default=False, metadata=_shown(None, "Show progress.", "--verbose", "-v"))
 
     @classmethod

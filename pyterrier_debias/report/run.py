@@ -16,12 +16,13 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core.bias import Bias, Figure, Finding, attributions_frame, corrected, findings_frame, per_query_frame
-from pyterrier_debias.core.errors import InputError, one_line, trace, visible
+from pyterrier_debias.core.errors import InputError, check_number, one_line, trace, visible
 from pyterrier_debias.core.evaluation import judged_qids
 from pyterrier_debias.core.frames import frame_digest
 from pyterrier_debias.core.locks import scratch_folder
 from pyterrier_debias.core.pointwise import PointwiseMemory
-from pyterrier_debias.core.stage import flatten, parts_of
+from pyterrier_debias.core.spread import Spread
+from pyterrier_debias.core.stage import all_stages
 from pyterrier_debias.core.systems import BrokenSystemError, Context, System, UnfitSystemError, lacking, said_together
 from pyterrier_debias.core.telling import gathered
 from pyterrier_debias.core.terrier import terrier_versions
@@ -40,7 +41,7 @@ from pyterrier_debias.report.inputs import (
 )
 from pyterrier_debias.report.result import AuditResult
 from pyterrier_debias.report.tables import FAILED_COLUMNS, SKIPPED_COLUMNS
-from pyterrier_debias.report.treatments import TREATMENTS
+from pyterrier_debias.report.treatments import rankers_as_code, stages_of, treated_by
 
 #: How many texts of a system are looked at to see whether they are whole.
 _LOOKED_AT = 1000
@@ -67,6 +68,7 @@ def audit(
     correction: str = "two-step",
     seed: int = 0,
     checkpoint: str | Path | None = None,
+    workers: int | None = None,
     verbose: bool = False,
 ) -> AuditResult:
     """Examine systems for bias.
@@ -97,6 +99,9 @@ def audit(
             interrupted audit: finished biases are read, and unfinished and failed ones are run. Biases may be added; any other
             difference (systems, what they retrieve and how they score, the collection, topics, judgements, depth, draws, seed)
             is an error. None saves nothing. The folder is never removed.
+        workers: In how many processes rankers score, on this machine or a cluster of Ray, with a GPU each where there are as
+            many; needs the extra ``ray``. None: in this one. Findings are the same. See
+            :class:`~pyterrier_debias.core.spread.Spread`.
         verbose: Whether to show progress.
 
     Returns:
@@ -120,6 +125,8 @@ def audit(
     started = time.perf_counter()
     chosen = find_biases(biases)
     depth, draws, topics, seed = check_settings(correction=correction, depth=depth, draws=draws, topics=topics, seed=seed)
+    if workers is not None:
+        check_number("audit", "workers", workers, least=1, whole=True)
     kept = None if checkpoint is None else Checkpoint(checkpoint)
     collection = open_dataset(dataset, split=split)
     all_topics, all_qrels = topics_and_qrels(collection, topics, qrels)
@@ -130,7 +137,7 @@ def audit(
             examined = default_systems(collection, folder, depth=depth, verbose=verbose)
         else:
             examined = named_systems(systems, collection)
-        examined = [_indexing_within(_own(system), str(folder)) for system in examined]
+        examined = [_indexing_within(_own(system, workers, verbose), str(folder)) for system in examined]
         baseline = None if baseline is None else visible(baseline)
         check_baseline(baseline, examined)
         context = Context(
@@ -152,8 +159,8 @@ def audit(
         "dataset": _dataset_name(dataset, collection),
         "split": split,
         "systems": [system.name for system in examined],
-        "rankers": _rankers(examined),
-        "treated": _treated(examined),
+        "rankers": rankers_as_code(examined),
+        "treated": treated_by(examined),
         "untreated": {system.name: visible(system.untreated) for system in examined if system.untreated},
         "biases": [bias.name for bias in chosen],
         "baseline": baseline,
@@ -184,9 +191,14 @@ def audit(
     )
 
 
-def _own(system: System) -> System:
-    """A system as this audit examines it: under a visible name, with a memory of its own for its ranker."""
-    return replace(system, name=visible(system.name), memory=None if system.ranker is None else PointwiseMemory())
+def _own(system: System, workers: int | None, verbose: bool) -> System:
+    """A system as this audit examines it: under a visible name, its ranker in workers, with a memory of its own."""
+    system = replace(system, name=visible(system.name))
+    if system.ranker is None:
+        return system
+    spread = workers is not None and not any(isinstance(stage, Spread) for stage in all_stages(system.ranker))
+    ranker = Spread(system.ranker, workers or 1, verbose=verbose) if spread else system.ranker
+    return replace(system, ranker=ranker, memory=PointwiseMemory())
 
 
 def _told_of(system: System, context: Context) -> tuple[str, ...]:
@@ -209,7 +221,7 @@ def _batch_note(system: System) -> str:
 
     Known of the rerankers of pyterrier_t5, which are not imported for it: they pad between the parts of their prompts.
     """
-    theirs: list[Any] = [one for one in _stages_of(system) if type(one).__module__.split(".")[0] == "pyterrier_t5"]
+    theirs: list[Any] = [one for one in stages_of(system) if type(one).__module__.split(".")[0] == "pyterrier_t5"]
     one = next((one for one in theirs if one.batch_size > 1), None)
     if one is None:
         return ""
@@ -219,42 +231,6 @@ def _batch_note(system: System) -> str:
         f"{system.name}: its {kind} scores {one.batch_size} prompts a batch and pads inside them, so that a score depends on "
         f"what else is in the batch, and a probe may measure that as bias; use batch_size=1, or {ours}, whose scores do not."
     )
-
-
-def _rankers(systems: Sequence[System]) -> dict[str, str]:
-    """System to the class of its ranker, where that is one of this package's."""
-    found = {}
-    for system in systems:
-        for stage in () if system.ranker is None else _all_stages(system.ranker):
-            if type(stage).__module__.startswith("pyterrier_debias.rankers."):
-                found[system.name] = type(stage).__name__
-    return found
-
-
-def _treated(systems: Sequence[System]) -> dict[str, list[str]]:
-    """System to the stages that treat a bias, of those that reports recommend."""
-    known = {one.stage for several in TREATMENTS.values() for one in several if one.stage}
-    found = {}
-    for system in systems:
-        there = known & {type(stage).__name__ for stage in _stages_of(system)}
-        if there:
-            found[system.name] = sorted(there)
-    return found
-
-
-def _stages_of(system: System) -> Iterator[pt.Transformer]:
-    """All stages of a system, those inside others included."""
-    for part in (system.candidates, system.ranker):
-        if part is not None:
-            yield from _all_stages(part)
-
-
-def _all_stages(pipeline: pt.Transformer) -> Iterator[pt.Transformer]:
-    """The stages of a pipeline, and of the pipelines that they call."""
-    for stage in flatten(pipeline):
-        yield stage
-        for part in parts_of(stage):
-            yield from _all_stages(part)
 
 
 def _cut_note(system: System, context: Context) -> str:
@@ -300,7 +276,7 @@ def _words(topics: pd.DataFrame, per_query: pd.DataFrame) -> dict[str, str]:
 def _remembering(systems: Sequence[System]) -> Iterator[None]:
     """Rankers that can remember what they made of a text do so: biases have the same documents ranked for other queries."""
     with ExitStack() as stack:
-        rankers = (stage for system in systems if system.ranker is not None for stage in _all_stages(system.ranker))
+        rankers = (stage for system in systems if system.ranker is not None for stage in all_stages(system.ranker))
         for stage in {id(stage): stage for stage in rankers if hasattr(stage, "remembering")}.values():
             stack.enter_context(stage.remembering())
         yield

@@ -6,9 +6,17 @@ reduced the bias; each sentence quotes figures of its page, including what the t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ast
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+
+import pyterrier as pt
+
+import pyterrier_debias
+from pyterrier_debias.core.spread import Spread
+from pyterrier_debias.core.stage import all_stages
+from pyterrier_debias.core.systems import System
 
 #: Where the documentation pages are.
 PAGES = "https://github.com/pyterrier-debias/pyterrier_debias/blob/main/pyterrier_debias/pt_docs"
@@ -21,7 +29,8 @@ class Treatment:
     Attributes:
         name: Its name.
         sentence: What it does, and what it cost.
-        code: Lines that fit the audited pipeline: ``systems`` is the dictionary that was audited.
+        code: Lines that fit the audited pipeline: ``systems`` is the dictionary that was audited, ``train_topics`` and
+            ``train_qrels`` are other queries than those.
         page: The documentation page that tells more, such as ``'position_results'``.
         stage: The class of the stage that applies it; empty where it is none. It is not recommended to a system that has one.
     """
@@ -37,8 +46,28 @@ class Treatment:
         """The page's address."""
         return f"{PAGES}/{self.page}.rst"
 
+    @property
+    def imports(self) -> str:
+        """The lines that import what the code uses."""
+        used = {node.id for node in ast.walk(ast.parse(self.code)) if isinstance(node, ast.Name)}
+        ours = ", ".join(sorted(used & set(pyterrier_debias.__all__)))
+        lines = [*(line for name, line in _OTHERS.items() if name in used), f"from pyterrier_debias import {ours}"]
+        return "\n".join(sorted(lines, key=lambda line: (line.startswith("from"), "debias" in line, line)))
 
-_FIT = "({first} % {depth} >> AddJudged(qrels) >> dataset.text_loader() >> ranker).fit(topics, qrels)"
+
+#: What the code uses besides this package's public names, and how it is imported.
+_OTHERS = {
+    "pt": "import pyterrier as pt",
+    "nDCG": "from ir_measures import nDCG",
+    "infer_judgements": "from pyterrier_debias.pooling.measures.unjudged import infer_judgements",
+}
+#: A reranker that compares the documents of a list: its scores of two rotations are not of one list, and it is not trained here.
+_LISTWISE = "DuoT5"
+
+_FIT = (
+    "training = {first} % {depth} >> AddJudged(train_qrels) >> dataset.text_loader() >> ranker\n"
+    "training.fit(train_topics, train_qrels)"
+)
 
 #: Bias to what helps, the cheapest first. No table shows that anything lessens the other biases: filtering training queries
 #: (``survivorship_training*.inc``) and EqualizeReranker (``equalize_*.inc``) did not.
@@ -48,7 +77,7 @@ TREATMENTS: Mapping[str, tuple[Treatment, ...]] = {
             "Average over rotations",
             "On 97 queries of TREC Deep Learning it removed 83 % of all-MiniLM-L6-v2's displacement, without training. Cost: "
             "four times the ranker's time; nDCG@10 changed by +.005 [-.005, .017].",
-            "ranker = AverageRotations({ranker}({model}), rotations=4)\n"
+            "ranker = AverageRotations({ranker}, rotations=4)\n"
             "averaged = {first} % {depth} >> dataset.text_loader() >> ranker",
             "position_results",
             "AverageRotations",
@@ -57,7 +86,7 @@ TREATMENTS: Mapping[str, tuple[Treatment, ...]] = {
             "Train on rotated passages",
             "On SQuAD with answers planted early, a cross-encoder's loss of .167 nDCG@10 under rotation was gone. Cost: .127 "
             "[.065, .185] on passages whose answers stand early. Where the bias was weak, nothing was gained.",
-            f"ranker = {{ranker}}({{model}}, training=Training(augment=RotatePassages()))\n{_FIT}",
+            f"ranker = {{begin}}training=Training(augment=RotatePassages()))\n{_FIT}",
             "position_results",
         ),
     ),
@@ -75,7 +104,7 @@ TREATMENTS: Mapping[str, tuple[Treatment, ...]] = {
             "On the same queries it cut the absolute ARaB@10 by 46 %. Cost: nDCG@10 changed by +.009 [-.024, .042], so that a "
             "loss of .02 cannot be excluded.",
             "biased = Training(negatives=BiasAwareNegatives(share=0.6), negatives_per_positive=20)\n"
-            f"ranker = {{ranker}}({{model}}, training=biased)\n{_FIT}",
+            f"ranker = {{begin}}training=biased)\n{_FIT}",
             "gender_results",
         ),
     ),
@@ -93,6 +122,9 @@ TREATMENTS: Mapping[str, tuple[Treatment, ...]] = {
     ),
 }
 
+#: The stages among them.
+_STAGES = {one.stage for several in TREATMENTS.values() for one in several if one.stage}
+
 
 def treatments(bias: str, system: str, settings: Mapping[str, Any]) -> tuple[Treatment, ...]:
     """What helps against a bias, as code for one of the audited systems.
@@ -100,28 +132,66 @@ def treatments(bias: str, system: str, settings: Mapping[str, Any]) -> tuple[Tre
     Args:
         bias: The bias' name.
         system: The system's name.
-        settings: Those of the audit: ``systems``, ``depth``, and, where known, ``rankers`` (system to the class of its ranker),
-            ``treated`` (system to the stages that treat it already) and ``untreated`` (system to what it is without these).
+        settings: Those of the audit: ``systems``, ``depth``, and, where known, ``rankers`` (:func:`rankers_as_code`), ``treated``
+            (:func:`treated_by`) and ``untreated`` (system to what it is without these).
 
     Returns:
         Treatments that the system does not have yet; empty where no table shows a gain.
 
     Example:
-        >>> audited = {"systems": ["BM25", "BM25 >> my-model"], "depth": 30, "rankers": {"BM25 >> my-model": "BiEncoder"}}
-        >>> print(treatments("position", "BM25 >> my-model", audited)[0].code)
+        >>> audited = {"systems": ["BM25", "mine"], "depth": 30, "rankers": {"mine": "BiEncoder('my-model')"}}
+        >>> print(treatments("position", "mine", audited)[0].code)
         ranker = AverageRotations(BiEncoder('my-model'), rotations=4)
-        averaged = systems['BM25'] % 30 >> dataset.text_loader() >> ranker
+        averaged = candidates % 30 >> dataset.text_loader() >> ranker
         >>> treatments("survivorship", "BM25", audited)
         ()
     """
-    first, _, model = settings.get("untreated", {}).get(system, system).rpartition(" >> ")
+    first = settings.get("untreated", {}).get(system, system).rpartition(" >> ")[0]
+    ranker = settings.get("rankers", {}).get(system)
     names = {
         "system": f"systems[{system!r}]",
         "first": f"systems[{first!r}]" if first in settings["systems"] else "candidates",
-        "model": repr(model) if first else "model",
-        "ranker": settings.get("rankers", {}).get(system, "CrossEncoder"),
+        "ranker": ranker or "ranker",
+        "begin": f"{(ranker or 'CrossEncoder(model)').removesuffix(')')}, ",
         "depth": settings["depth"],
     }
     there = settings.get("treated", {}).get(system, ())
     others = [one for one in TREATMENTS.get(bias, ()) if one.stage not in there]
+    if ranker == "":
+        others = [one for one in others if ">> ranker" not in one.code]
     return tuple(replace(one, code=one.code.format(**names)) for one in others)
+
+
+def stages_of(system: System) -> Iterator[pt.Transformer]:
+    """All stages of a system, those inside others included."""
+    for part in (system.candidates, system.ranker):
+        if part is not None:
+            yield from all_stages(part)
+
+
+def treated_by(systems: Sequence[System]) -> dict[str, list[str]]:
+    """System to the stages that treat a bias, of those that reports recommend."""
+    found = {system.name: sorted(_STAGES & {type(stage).__name__ for stage in stages_of(system)}) for system in systems}
+    return {name: stages for name, stages in found.items() if stages}
+
+
+def rankers_as_code(systems: Sequence[System]) -> dict[str, str]:
+    """System to its ranker as code, for treatments.
+
+    Args:
+        systems: What was audited.
+
+    Returns:
+        What :meth:`~pyterrier_debias.rankers.base.Ranker.as_code` says of the ranker, stages that treat a bias left out; empty
+        for one that compares the documents of a list, to which no code fits. Others are not named: what is behind a ranker of
+        this package, or around it, may not be left out.
+    """
+    found = {}
+    for system in systems:
+        stages = [] if system.ranker is None else list(all_stages(system.ranker))
+        if any(type(stage).__name__.startswith(_LISTWISE) for stage in stages):
+            found[system.name] = ""
+        untreated = [one for one in stages if type(one).__name__ not in _STAGES and not isinstance(one, Spread)]
+        if len(untreated) == 1 and hasattr(untreated[0], "as_code"):
+            found[system.name] = untreated[0].as_code()
+    return found

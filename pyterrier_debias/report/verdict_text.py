@@ -128,7 +128,23 @@ def _answers(answers: Sequence[Answer], width: int, detail: _Detail, *, found: b
         if detail.whole or (found and answer.outcome == "yes"):
             yield from textwrap.wrap(answer.sentence, width, initial_indent=begin, subsequent_indent=" " * len(begin))
         else:
-            yield begin + textwrap.shorten(answer.sentence, width - len(begin), placeholder=" ...")
+            yield begin + textwrap.shorten(_in_brief(answer), width - len(begin), placeholder=" ...")
+
+
+def _in_brief(answer: Answer) -> str:
+    """An answer whose end may be missing: how many queries would tell what could not be told stands first then.
+
+    Example:
+        >>> told = "Could not tell: 0.01 [-0.06, 0.07] nDCG@10 on 81 queries; about 3,400 would show 0.02."
+        >>> _in_brief(Answer("BM25", "cannot tell", told, queries_needed=3400))
+        'Could not tell (3,400 queries would): 0.01 [-0.06, 0.07] nDCG@10'
+        >>> _in_brief(Answer("BM25", "no", "No: smaller than 0.01 nDCG@10 (on 81 queries)."))
+        'No: smaller than 0.01 nDCG@10 (on 81 queries).'
+    """
+    if answer.queries_needed is None:
+        return answer.sentence
+    lead, _, told = answer.sentence.partition(" on ")[0].partition(": ")
+    return f"{lead} ({answer.queries_needed:,} queries would): {told}"
 
 
 def _treatments(verdict: Verdict, width: int, detail: _Detail) -> Iterator[str]:

@@ -1,5 +1,7 @@
 """The position bias: what it says, over which values, and how often it is wrong."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pyterrier as pt
@@ -9,7 +11,7 @@ from pyterrier_debias import PlantedCollection, PlantedRanker, PositionSensitivi
 from pyterrier_debias.core.frames import ranked
 from pyterrier_debias.core.statistics import binomial_interval
 from pyterrier_debias.core.systems import Context
-from pyterrier_debias.position.audit import PositionBias
+from pyterrier_debias.position.audit import PositionBias, _draw_buckets
 from tests.biases import compare_with_values, drawn, examined, primary_tests
 from tests.position.toy import Overlap, collection
 
@@ -118,6 +120,19 @@ def test_figures_show_every_system(result):
         assert axes.get_ylabel() == "mean nDCG@10"
         assert "30" in figure.caption
         assert "early" in shown
+
+
+def test_systems_with_different_numbers_of_queries_are_told_as_a_range():
+    import matplotlib.pyplot as plt
+
+    def seen(n):
+        table = pd.DataFrame({"left": [0.0], "right": [9.0], "value": 0.5, "low": 0.4, "high": 0.6, "n": n})
+        return SimpleNamespace(result=SimpleNamespace(buckets=table), system=SimpleNamespace(name=f"of {n}"))
+
+    figure, axes = plt.subplots()
+    _draw_buckets(axes, [(0, seen(90)), (1, seen(87))])
+    assert " ".join(axes.get_xlabel().split()).endswith("[n = 87 to 90 queries]")
+    plt.close(figure)
 
 
 def test_without_answers_or_systems():

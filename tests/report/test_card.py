@@ -157,7 +157,7 @@ def test_the_verdict_leads_the_card():
     several = treatments("position", worse, result.settings)
     assert all(f"- What to do: [{one.name}]({one.address}). " in part for one in several)
     codes = re.findall(r"^  ```python\n(.*?)^  ```$", part, re.MULTILINE | re.DOTALL)
-    assert [textwrap.dedent(code).rstrip() for code in codes] == [one.code for one in several] != []
+    assert [textwrap.dedent(code).rstrip() for code in codes] == [f"{one.imports}\n{one.code}" for one in several] != []
     # Of several systems each is named; the code is for the last one that has the bias.
     both = result.card()
     assert "- BM25: Yes: nDCG@10 falls by 0.050" in both and "- BM25 >> mine: Yes: nDCG@10 falls by 0.030" in both
@@ -166,13 +166,13 @@ def test_the_verdict_leads_the_card():
 
 def test_a_name_with_markers_in_the_code(result):
     evil = f"BM25 >> a|b {BEGIN} `x`"
-    card = made([found(system=evil)], systems=[evil], biases=["position"]).card()
+    card = made([found("gender", system=evil)], systems=[evil], biases=["gender"]).card()
     body = ModelCard(card).text
     assert body.count(BEGIN) == body.count(END) == 1 and ModelCard(merged(card, result)).text.count(BEGIN) == 1
     code, _ = re.findall(r"^  ```python\n(.*?)^  ```$", card, re.MULTILINE | re.DOTALL)
     assert BEGIN not in code
     names = [node.value for node in ast.walk(ast.parse(textwrap.dedent(code))) if isinstance(node, ast.Constant)]
-    assert evil.partition(" >> ")[2] in names
+    assert evil in names
 
 
 def test_data_is_no_markup(result):

@@ -96,7 +96,7 @@ def test_a_model_reranks_the_run(folder, tmp_path):
     assert code == 0
     assert re.search(r"BM25 >> my-model\n\s+RR@10\s+original", out)
     settings = json.loads((tmp_path / "results" / "audit.json").read_text())["settings"]
-    assert settings["rankers"] == {"BM25 >> my-model": "BiEncoder"}
+    assert settings["rankers"] == {"BM25 >> my-model": "BiEncoder(ranker)"}  # a folder of this machine is not told
     assert "reversed - original, vs BM25" in out
 
 

@@ -183,11 +183,23 @@ def test_each_outcome_has_a_mark_of_its_own_and_what_to_do(result, monkeypatch):
     told = " ".join(" ".join(page.text).split())
     assert "BM25 Yes: 1.26 [0.87, 1.65] ranks on 50 queries (p = 0.003)." in told
     assert f"What to do: {TREATMENT.name} {TREATMENT.sentence}" in told and "What to do: No treatment helps." in told
-    assert TREATMENT.code in page.text
+    assert f"{TREATMENT.imports}\n\n{TREATMENT.code}" in page.text
     assert TREATMENT.address in [a.get("href") for _, a in page.tags]
     first = next(i for i, (tag, _) in enumerate(page.tags) if tag == "h1")
     between = {tag for tag, _ in page.tags[first : page.tags.index(("div", {"class": "card verdict"}))]}
     assert between == {"h1", "section", "h2"}  # the verdicts come first
+
+
+def test_a_phone_leaves_out_what_the_sections_say(result, monkeypatch):
+    moved = replace(YES, sentence="Yes: down by 1.0 ranks; nDCG@10 changes by -0.03. Cost: nDCG@10 falls by 0.01 from BM25.")
+    wide = "Could not tell: 0.01 [-0.06, 0.07] nDCG@10 on 81 queries, which show 0.13 or more; about 3,400 would show 0.02."
+    lists = replace(MISSING, sentence="Not examined: it has no ranker to probe; name one.")
+    text = with_verdicts(result, monkeypatch, Verdict("x", QUESTION, (moved, replace(UNSURE, sentence=wide), UNSURE, lists)))
+    left_out = re.findall(r'<span class="less">(.*?)</span>', text)
+    assert left_out == ["; nDCG@10 changes by -0.03", ", which show 0.13 or more"]
+    assert re.search(r"max-width: 44rem\) \{.*?\.less \{ display: none", text, re.DOTALL)
+    told = " ".join("".join(Page(text).text).split())
+    assert moved.sentence in told and wide in told and lists.sentence in told
 
 
 def test_systems_of_which_the_same_is_said_share_a_line(result, monkeypatch):

@@ -26,7 +26,7 @@ GIVEN = {
     "gender_classifier": ("g", Path("g")), "baseline": ("BM25", "BM25"),
     "depth": (7, 7), "draws": (3, 3), "topics": (5, 5), "seed": (9, 9),
     "correction": ("fdr_bh", "fdr_bh"), "out": ("o", Path("o")), "overwrite": (True, True), "checkpoint": ("c", Path("c")),
-    "device": ("mps", "mps"), "dtype": ("float16", "float16"), "verbose": (True, True),
+    "device": ("mps", "mps"), "dtype": ("float16", "float16"), "workers": (4, 4), "verbose": (True, True),
 }  # fmt: skip
 
 

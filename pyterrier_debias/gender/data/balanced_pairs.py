@@ -61,6 +61,7 @@ class BalancedPairs(Stage):
     """
 
     schematic: ClassVar[dict[str, Any]] = {"label": "BalancedPairs", "help_url": None}
+    pieces = "frame"
 
     def __init__(
         self,

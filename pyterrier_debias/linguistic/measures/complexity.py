@@ -274,6 +274,11 @@ class LinguisticComplexity(Stage):
             indices = dict(zip(chosen_columns(names, chosen["segment"]), values[row_of].T))
         return inp.assign(**indices, **{self.out: fitted.apply(values)[row_of]})
 
+    @property
+    def pieces(self) -> str:  # type: ignore[override]  # a class has one that is never fitted
+        """``'rows'`` once it is fitted; before, values are normalised over the frame."""
+        return "frame" if self.normalisation is None else "rows"
+
     @reads_frames
     def fit(self, inp: pd.DataFrame) -> Self:
         """Learn the normalisation from a set of texts, such as the training queries; each different text counts once.

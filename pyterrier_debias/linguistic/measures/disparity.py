@@ -247,6 +247,7 @@ class Disparity(Stage):
     """
 
     schematic = {"label": "Disparity", "help_url": None, "inner_pipelines_mode": "linked"}  # noqa: RUF012
+    pieces = "frame"
 
     def __init__(
         self,

@@ -87,6 +87,7 @@ class AverageRotations(Stage):
     """
 
     schematic = {"label": "AverageRotations", "help_url": None}  # noqa: RUF012
+    pieces = "scores"
 
     def __init__(
         self,

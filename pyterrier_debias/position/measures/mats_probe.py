@@ -96,6 +96,7 @@ class MATSProbe(Stage):
     """
 
     schematic = {"label": "MATSProbe", "help_url": None}  # noqa: RUF012
+    pieces = "frame"
 
     _NOT_IDENTITY = frozenset({"verbose", "batch_tokens"})
 

@@ -247,6 +247,7 @@ class SurvivorshipCurve(Stage):
     schematic: ClassVar[dict[str, Any]] = {
         "label": "SurvivorshipCurve", "help_url": None, "inner_pipelines_mode": "unlinked"
     }  # fmt: skip
+    pieces = "frame"
 
     def __init__(
         self,

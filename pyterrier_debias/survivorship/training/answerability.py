@@ -219,6 +219,7 @@ class Answerability(Stage):
     """
 
     schematic: ClassVar[dict[str, Any]] = {"label": "Answerability", "help_url": None}
+    pieces = "rows"
 
     def __init__(
         self,

@@ -1,0 +1,253 @@
+"""More than one process: Spread, audits with workers, and Ray Data. One small cluster for all tests of this file."""
+
+import os
+import pickle
+import runpy
+import signal
+import sys
+import threading
+from contextlib import contextmanager
+from functools import reduce
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+import pytest
+
+from pyterrier_debias import AverageRotations, CrossEncoder, InputError, PlantedCollection, PlantedRanker, RotatePassages, audit
+from pyterrier_debias.core import spread
+from pyterrier_debias.core.frames import ranked
+from pyterrier_debias.core.naming import system_name
+from pyterrier_debias.core.pieces import by_query
+from pyterrier_debias.core.spread import Spread, unspread
+from pyterrier_debias.gender.measures.evaluator import GenderCounts
+from pyterrier_debias.position.formulas.mats import MATSAccumulator
+from tests.conftest import ROOT
+from tests.contract import Case, assert_contract
+from tests.contract_cases import blind, folder, texts
+
+pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings(r"ignore::DeprecationWarning:ray\..*")]
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Two processors; the largest part of the time of this file."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR", object_store_memory=80_000_000)
+    yield ray
+    ray.shutdown()
+
+
+def many(copies: int) -> pd.DataFrame:
+    """The same lists under other names, with other texts."""
+    one = texts()
+    parts = [one.assign(qid=one["qid"] + f"-{i}", text=one["text"] + f" of {i % 7}") for i in range(copies)]
+    return pd.concat(parts, ignore_index=True)
+
+
+def ordered(frame: pd.DataFrame) -> pd.DataFrame:
+    """Ranked, queries in the order of their names."""
+    return ranked(frame.sort_values("qid", kind="stable"))
+
+
+class OfLists(pt.Transformer):
+    """Scores that depend on the list: a text's length among those of the others; cuts the list, and drops a column."""
+
+    def transform(self, inp):
+        length = inp["text"].str.len().astype(float)
+        score = length - length.groupby(inp["qid"]).transform("mean")
+        return pt.model.add_ranks(inp.assign(score=score, length=length)[score > -5].drop(columns="query"))
+
+
+class Telling(pt.Transformer):
+    """Another package's ranker of pairs that can remember: writes down who asks it for what."""
+
+    def __init__(self, path, ends=None):
+        self.path, self.ends, self.limit = path, ends, None
+
+    @contextmanager
+    def remembering(self, limit=7):
+        self.limit = limit
+        yield self
+        self.limit = None
+
+    def transform(self, inp):
+        if len(inp) and self.ends is not None and not Path(self.ends).is_file():
+            if not Path(self.ends).is_dir():
+                Path(self.ends).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        with open(self.path, "a") as file:
+            file.writelines(f"{os.getpid()}\t{self.limit}\t{text}\n" for text in inp["text"])
+        return inp.assign(score=inp["text"].str.len().astype(float))
+
+    def told(self):
+        rows = [line.split("\t") for line in Path(self.path).read_text().splitlines()]
+        Path(self.path).unlink()
+        return pd.DataFrame(rows, columns=["process", "limit", "text"])
+
+
+def test_without_ray_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(InputError, match=r"Spread: more than one process needs.*pyterrier-debias\[ray\]"):
+        Spread(PlantedRanker())(texts())
+    assert Spread(PlantedRanker())(texts().iloc[:0]).columns.tolist() == PlantedRanker()(texts().iloc[:0]).columns.tolist()
+
+
+@pytest.mark.parametrize(("options", "told"), [
+    ({"workers": 0}, "workers=0"), ({"workers": "two"}, "workers"), ({"gpus_per_worker": -1}, "gpus_per_worker=-1"),
+    ({"ranker": "model"}, "ranker is a str"),
+])  # fmt: skip
+def test_options(options, told):
+    with pytest.raises(InputError, match=f"Spread: {told}"):
+        Spread(**{"ranker": PlantedRanker(), **options})(texts())
+
+
+def test_rows_go_by_all_fields_of_a_document():
+    frame = texts().assign(title="one")
+    of_fields, of_text = (Spread(CrossEncoder("m", **options), 2) for options in ({"fields": ["title", "text"]}, {}))
+    for one in (of_fields, of_text):
+        of_worker = [set(frame["text"].iloc[np.concatenate(pieces)]) for pieces in one._pieces(frame, 100)]
+        assert all(of_worker) and not of_worker[0] & of_worker[1]
+
+
+def test_queries_are_dealt_whole_and_evenly():
+    queries = np.repeat(np.arange(9), [5, 1, 7, 2, 2, 6, 3, 3, 1])
+    pieces = spread._dealt(queries, 3, 4)
+    rows = [np.concatenate(own) for own in pieces]
+    assert sorted(map(len, rows)) == [10, 10, 10] and sorted(np.concatenate(rows)) == list(range(30))
+    of_query = [{number for number, own in enumerate(rows) if np.isin(np.flatnonzero(queries == q), own).any()} for q in range(9)]
+    assert all(len(one) == 1 for one in of_query)
+    assert [list(map(list, own)) for own in spread._dealt(np.zeros(2, dtype=int), 3, 4)] == [[[0, 1]], [], []]
+
+
+def test_a_ranker_scores_as_in_one_process(cluster, monkeypatch):
+    """In other batches, also after its weights have changed, and remembering. One worker: each loads torch."""
+    monkeypatch.setattr(spread, "_ROWS", 50)
+    ranker, frame = CrossEncoder(folder("build")), many(40)
+    both = Spread(ranker, 1)
+    assert len(pickle.dumps(ranker.warm_up())) < 3000  # without weights
+    for _ in range(2):
+        alone, found = ranker(frame), both(frame)
+        assert found.columns.tolist() == alone.columns.tolist()
+        assert found[["qid", "docno"]].equals(alone[["qid", "docno"]]) and found["rank"].equals(alone["rank"])
+        np.testing.assert_allclose(found["score"], alone["score"], rtol=0, atol=1e-6)
+        with both.remembering():
+            pd.testing.assert_frame_equal(both(frame), both(frame))
+            np.testing.assert_allclose(both(frame)["score"], found["score"], rtol=0, atol=1e-6)
+        before = found["score"]
+        for weight in ranker.module.parameters():
+            weight.data.mul_(1.5)
+    assert (before - both(frame)["score"]).abs().max() > 1e-3
+
+
+def test_the_contract(cluster):
+    assert_contract(Case("Spread", lambda: Spread(PlantedRanker(), 2), texts, lambda: Spread(PlantedRanker(strength=0.0), 2)))
+
+
+def test_a_text_goes_to_one_worker_and_memory_is_forwarded(cluster, tmp_path):
+    ranker, frame = Telling(str(tmp_path / "told")), many(30)
+    both = Spread(ranker, 2, whole_queries=False)
+    with both.remembering(9), both.remembering(100):
+        both(frame)
+        both(frame.assign(docno=frame["docno"] + "%r1"))
+    inside = ranker.told()
+    both(frame)
+    outside = ranker.told()
+    assert set(inside["limit"]) == {"5"} and set(outside["limit"]) == {"None"}
+    owners = pd.concat([inside, outside]).groupby("text")["process"].nunique()
+    assert len(owners) == 42 and set(owners) == {1}
+    assert inside["process"].nunique() == 2 and os.getpid() not in set(inside["process"].astype(int))
+    assert not hasattr(Spread(OfLists(), 2), "remembering") and not hasattr(Spread(CrossEncoder("m") >> OfLists()), "remembering")
+
+
+def test_lists_of_other_rankers_stay_whole(cluster):
+    frame = many(30).sample(frac=1, random_state=1)
+    found, alone = (ordered(ranker(frame)) for ranker in (Spread(OfLists(), 2), OfLists()))
+    assert len(found) < len(frame)
+    pd.testing.assert_frame_equal(found, alone[found.columns])
+    # A cut-off and a second ranker need lists, too.
+    twice = PlantedRanker() % 2 >> PlantedRanker(strength=0.0)
+    pd.testing.assert_frame_equal(Spread(twice, 2)(frame), twice(frame))
+
+
+def test_rows_of_a_worker_that_ends_are_scored_again(cluster, tmp_path, caplog, monkeypatch):
+    frame = many(30)
+    both = Spread(Telling(str(tmp_path / "told"), str(tmp_path / "ends")), 2, whole_queries=False)
+    found = both(frame)
+    assert (tmp_path / "ends").exists() and "a worker has ended" in caplog.text
+    assert found["score"].tolist() == found["text"].str.len().tolist() and len(found) == len(frame)
+    # Of rows with which every worker ends, one after the other is not tried for ever.
+    monkeypatch.setattr(spread, "_TRIES", 1)
+    with pytest.raises(RuntimeError, match=r"1 workers ended while they had the same .* rows"):
+        Spread(Telling(str(tmp_path / "told"), str(tmp_path)), 2)(frame)
+
+
+def test_what_goes_wrong_in_a_worker_is_told_as_it_is(cluster):
+    with pytest.raises(InputError, match="PlantedRanker: column 'text' is missing at row"):
+        Spread(PlantedRanker(), 2)(texts().assign(text=None))
+    with pytest.raises(ZeroDivisionError):
+        Spread(pt.apply.doc_score(lambda row: 1 / 0), 2)(texts())
+    lock = threading.Lock()
+    with pytest.raises(InputError, match=r"cannot be sent to other processes \(TypeError"):
+        Spread(pt.apply.doc_score(lambda row: 1.0 if lock.locked() else 0.0), 2)(texts())
+    with pytest.raises(InputError, match=r"2 workers with gpus_per_worker=0.5 need 1 GPUs, and the cluster has 0"):
+        Spread(PlantedRanker(), 2, gpus_per_worker=0.5)(texts())
+
+
+def test_an_audit_with_workers_finds_the_same(cluster, tmp_path):
+    planted = PlantedCollection(topics=12, passages=240, position=1)
+    systems = {"planted": PlantedRanker(), "length": pt.apply.doc_score(lambda row: float(len(row["text"])))}
+    options = {"biases": ["position"], "depth": 8, "draws": 1, "checkpoint": tmp_path / "kept"}
+    alone = audit(systems, planted, **options)
+    found = audit(systems, planted, **{**options, "checkpoint": None}, workers=2)
+    pd.testing.assert_frame_equal(found.findings, alone.findings)
+    # What is kept of one serves the other.
+    pd.testing.assert_frame_equal(audit(systems, planted, **options, workers=2).findings, alone.findings)
+    with pytest.raises(InputError, match="workers=0"):
+        audit(systems, planted, workers=0)
+    ranker = PlantedRanker()
+    assert unspread(Spread(ranker) >> Spread(ranker % 2))[:2] == [ranker, ranker]
+    assert unspread(AverageRotations(Spread(ranker), 2)) == [AverageRotations(ranker, 2)]
+    assert system_name(Spread(ranker) >> Spread(ranker % 2)) == system_name(ranker >> ranker)
+
+
+def test_the_benchmark_starts_and_ends(cluster, monkeypatch, capsys):
+    """``--two-nodes`` starts a cluster of its own, and is run by hand."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    monkeypatch.setattr(sys, "argv", ["spread.py", *"--sleeping 1 --rate 2000 --seconds 0.1".split()])
+    runpy.run_path(str(ROOT / "benchmarks" / "spread.py"), run_name="__main__")
+    assert "sleeping    1 " in capsys.readouterr().out
+
+
+def accumulated(frame):
+    """The sums of a piece of a corpus."""
+    genders = GenderCounts.of().update(frame["text"])
+    terms = MATSAccumulator().update(frame["docno"].tolist(), blind(frame["text"].tolist()))
+    return pd.DataFrame({"sums": [pickle.dumps((genders, terms))]})
+
+
+def test_ray_data(cluster):
+    """Actors that are there take no processor from it."""
+    ray = cluster
+    data = pytest.importorskip("ray.data")
+    context = data.DataContext.get_current()
+    context.enable_progress_bars, context.default_hash_shuffle_parallelism = False, 2
+    frame, ranker = many(6), PlantedRanker()
+    Spread(ranker, 2)(frame)
+    results = data.from_pandas([frame.iloc[:21], frame.iloc[21:]])
+    grouped = results.groupby("qid").map_groups(by_query(ranker), batch_format="pandas").to_pandas()
+    pd.testing.assert_frame_equal(ordered(grouped), ordered(ranker(frame))[grouped.columns], check_dtype=False)
+    with pytest.raises(ray.exceptions.RayTaskError, match=r"PlantedRanker: Ray Data gives a piece of the frame.*map_groups"):
+        results.map_batches(ranker, batch_format="pandas").to_pandas()
+
+    corpus = frame.drop_duplicates("text")[["docno", "text"]].assign(docno=lambda f: [f"p{i}" for i in range(len(f))])
+    passages = data.from_pandas([corpus.iloc[:5], corpus.iloc[5:]])
+    rotated = passages.map_batches(RotatePassages(seed=1), batch_format="pandas")
+    parts = [pickle.loads(row["sums"]) for row in rotated.map_batches(accumulated, batch_format="pandas").take_all()]
+    assert len(parts) == 2 and RotatePassages(seed=1)(corpus)["text"].tolist() != corpus["text"].tolist()
+    genders, terms = (reduce(type(one[0]).merge, one) for one in zip(*parts))
+    whole, at_once = pickle.loads(accumulated(RotatePassages(seed=1)(corpus))["sums"][0])
+    pd.testing.assert_frame_equal(genders.result(), whole.result())
+    np.testing.assert_allclose(terms.result().curve()["ats"], at_once.result().curve()["ats"])
