@@ -111,7 +111,8 @@ def per_query(results: pd.DataFrame, qrels: pd.DataFrame, measures: Sequence[Any
     for seen, those in _by_what_they_see(parsed).items() if labels else ():
         rows = results
         if seen == _JUDGED:
-            rows = results[np.isin(*pair_numbers(results, judged))]
+            ours, theirs = pair_numbers(results, judged)
+            rows = results[np.isin(ours, theirs)]
         run = _by_query(_untied(rows, seen if isinstance(seen, int) else None), "score", keep)
         for metric in ir_measures.iter_calc(those, labels, run) if run else ():
             if metric.query_id in keep:
@@ -156,14 +157,14 @@ def deepest(measures: Sequence[Any]) -> int | None:
         >>> deepest(["nDCG@10", "RR@20"]), deepest(["nDCG@10", "AP"]), deepest(["nDCG(judged_only=True)@10"])
         (20, None, None)
     """
-    found = []
+    found: list[int] = []
     for measure in parse_measures(measures):
         options = dict(getattr(measure, "params", {}))
         cut = _named(measure) in _CUT or getattr(measure, "CUTS_LISTS", False)
-        if not cut or options.get("judged_only"):
+        if not cut or options.get("judged_only") or options.get("cutoff") is None:
             return None
-        found.append(options.get("cutoff"))
-    return None if None in found else max(found, default=None)
+        found.append(options["cutoff"])
+    return max(found, default=None)
 
 
 def _untied(results: pd.DataFrame, depth: int | None = None) -> pd.DataFrame:

@@ -70,7 +70,7 @@ class PointwiseMemory:
         """
         if self._trusted is False or all(hasattr(stage, "remembering") for stage in flatten(ranker)):
             return ranker(inp)
-        keys = _keys(inp)
+        keys = row_keys(inp)
         if keys is None or (self._trusted is None and len(inp) < _LEAST):
             return ranker(inp)
         rows, first = pd.factorize(keys)  # many rows may be one
@@ -82,14 +82,14 @@ class PointwiseMemory:
             with self._lock:
                 if self._trusted is None:
                     self._trusted = self._proved(ranker, inp, found)
-            scores = _scores_of(inp, found)
+            scores = scores_of(inp, found)
             if self._trusted and scores is not None:
                 self._memory.by_key(None, distinct, lambda new: scores[at[new]])
             return found
 
         def compute(new: list[int]) -> np.ndarray:
             asked = inp.iloc[at[new]].reset_index(drop=True)
-            scores = _scores_of(asked, ranker(asked))
+            scores = scores_of(asked, ranker(asked))
             if scores is None:
                 raise _NotPointwiseError
             return scores
@@ -103,7 +103,7 @@ class PointwiseMemory:
 
     def _proved(self, ranker: pt.Transformer, inp: pd.DataFrame, found: pd.DataFrame) -> bool:
         """Whether ten rows have the scores that they had in the list; notes whether two calls differ."""
-        scores = _scores_of(inp, found)
+        scores = scores_of(inp, found)
         if scores is None:
             return False
         at = np.unique(np.linspace(0, len(inp) - 1, _PROVED_BY).astype(int))
@@ -123,8 +123,15 @@ class _NotPointwiseError(Exception):
     """Raised where a ranker that scored row by row returns other rows."""
 
 
-def _keys(inp: pd.DataFrame) -> np.ndarray | None:
-    """Hashes of all that a row holds but its names; None where a cell is neither text nor number, or there is no row."""
+def row_keys(inp: pd.DataFrame) -> np.ndarray | None:
+    """Hashes of all that a row holds but its names.
+
+    Args:
+        inp: A result frame.
+
+    Returns:
+        n hashes of 16 bytes; None where a cell is neither text nor number, or there is no row.
+    """
     columns = [column for column in inp.columns if column not in _NAMES]
     if not columns or not len(inp):
         return None
@@ -145,8 +152,16 @@ def _keys(inp: pd.DataFrame) -> np.ndarray | None:
     return found
 
 
-def _scores_of(inp: pd.DataFrame, found: pd.DataFrame) -> np.ndarray | None:
-    """The scores of the rows of a frame, in their order; None where a ranker returned other rows or columns."""
+def scores_of(inp: pd.DataFrame, found: pd.DataFrame) -> np.ndarray | None:
+    """The scores that a ranker gave the rows of a frame.
+
+    Args:
+        inp: What it was given.
+        found: What it returned.
+
+    Returns:
+        float64, in the order of ``inp``; None where a ranker returned other rows or columns.
+    """
     if not isinstance(found, pd.DataFrame) or not {*_NAMES, "score"} <= set(found.columns) <= {*inp.columns, "score", "rank"}:
         return None
     if len(found) != len(inp) or not pd.api.types.is_numeric_dtype(found["score"]):
@@ -166,7 +181,7 @@ def _one_by_one(ranker: pt.Transformer, rows: pd.DataFrame) -> np.ndarray | None
     for number in range(len(rows)):
         row = rows.iloc[[number]].reset_index(drop=True)
         try:
-            score = _scores_of(row, ranker(row))
+            score = scores_of(row, ranker(row))
         except Exception:  # it may need a whole list; where it is broken, the list says so
             return None
         if score is None:

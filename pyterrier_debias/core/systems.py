@@ -28,6 +28,7 @@ from pyterrier_debias.core.frames import (
     stage_name,
     with_string_ids,
 )
+from pyterrier_debias.core.kept_scores import KeptScores
 from pyterrier_debias.core.naming import stage_name_of, system_name
 from pyterrier_debias.core.pointwise import PointwiseMemory
 from pyterrier_debias.core.retrieval import answered, asking_for, tied_at, unanswered_notes, unanswered_queries
@@ -132,6 +133,7 @@ class System:
         untreated: The name of the same system without a treatment, if it is audited beside this one: reports then tell what the
             treatment cost.
         memory: What is remembered of the ranker's scores while it is audited; None where it is asked each time.
+        kept: Where its scores are kept until the audit ends; None where they are not.
     """
 
     name: str
@@ -142,6 +144,7 @@ class System:
     out_of_reach: str = ""
     untreated: str = ""
     memory: PointwiseMemory | None = None
+    kept: KeptScores | None = None
 
     def __post_init__(self) -> None:
         """Refuse a cache that would hide changed texts; see :mod:`pyterrier_debias.core.caches`."""
@@ -577,7 +580,7 @@ class Context:
         if system.ranker is None:
             return frame
         if system.name not in self._ranked:
-            found = self._asked(system, partial(_part_by_part, _through(system.memory, system.ranker)), frame)
+            found = self._asked(system, partial(_part_by_part, _through(system, system.ranker)), frame)
             with self._refused(system):
                 self._ranked[system.name] = _Order.of(ranked(check_run(found, system.name), f"ranker of {system.name!r}"), frame)
         return self._ranked[system.name].frame(frame)
@@ -674,14 +677,17 @@ def named_where_it_raises(system: System) -> System:
     return replace(
         system,
         candidates=_Named(system.candidates, name, apart=True),
-        ranker=None if system.ranker is None else _Named(system.ranker, name, memory=system.memory),
+        ranker=None if system.ranker is None else _Named(system.ranker, name, of=system),
         indexer=None if system.indexer is None else named(system.indexer),
     )
 
 
-def _through(memory: PointwiseMemory | None, ranker: pt.Transformer) -> Callable[[pd.DataFrame], pd.DataFrame]:
-    """A ranker that is asked through its memory, where it has one."""
-    return ranker if memory is None else partial(memory.ask, ranker)
+def _through(system: System | None, ranker: pt.Transformer) -> Callable[[pd.DataFrame], pd.DataFrame]:
+    """A ranker that is asked through its memory, where it has one, and not for what is kept of it."""
+    ask: Callable[[pd.DataFrame], pd.DataFrame] = ranker
+    if system is not None and system.memory is not None:
+        ask = partial(system.memory.ask, ranker)
+    return ask if system is None or system.kept is None else partial(system.kept.ask, ask)
 
 
 def _part_by_part(ask: Callable[[pd.DataFrame], pd.DataFrame], inp: pd.DataFrame) -> pd.DataFrame:
@@ -693,8 +699,8 @@ def _part_by_part(ask: Callable[[pd.DataFrame], pd.DataFrame], inp: pd.DataFrame
 class _Named(pt.Transformer):
     """A part of a system that tells the system's name where it raises; queries that it raises for are left out if ``apart``."""
 
-    def __init__(self, stage: pt.Transformer, system: str, apart: bool = False, memory: PointwiseMemory | None = None):
-        self.stage, self.system, self.apart, self.memory = stage, system, apart, memory
+    def __init__(self, stage: pt.Transformer, system: str, apart: bool = False, of: System | None = None):
+        self.stage, self.system, self.apart, self.of = stage, system, apart, of
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         return self.answered(inp)[0]
@@ -703,7 +709,7 @@ class _Named(pt.Transformer):
         """What :func:`pyterrier_debias.core.retrieval.answered` returns."""
         if self.apart:
             return _told(self.system, lambda topics: answered(self.stage, topics), inp)
-        return _told(self.system, _through(self.memory, self.stage), inp), {}
+        return _told(self.system, _through(self.of, self.stage), inp), {}
 
 
 def _told(system: str, asked: Callable[[Any], Any], given: Any) -> Any:

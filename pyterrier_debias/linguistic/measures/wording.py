@@ -355,7 +355,9 @@ class WordingSensitivity(Stage):
         self, stage: pt.Transformer, asks: pd.DataFrame, system: System, kept: int | None = None
     ) -> tuple[pd.DataFrame, dict[str, str]]:
         """What a retriever makes of topics, without those that it raises for, or a ranker of candidates."""
-        runs, failed = [], {}
+        runs: list[pd.DataFrame] = []
+        failed: dict[str, str] = {}
+        found: pd.DataFrame
         for part in in_parts(asks) if "docno" in asks.columns else [asks]:
             try:
                 found, failed = (stage(part), {}) if "docno" in part.columns else answered(stage, part)

@@ -48,7 +48,8 @@ def unjudged_parts(
     for (name, top), sign in zip(tops.items(), (-1.0, 1.0)):
         top = top[top["qid"].isin(common)]
         sizes = top.groupby("qid")["docno"].transform("size").to_numpy()
-        known = np.isin(*pair_numbers(top, qrels))
+        own, labelled = pair_numbers(top, qrels)
+        known = np.isin(own, labelled)
         part = sign / sizes / max(len(common), 1)
         rows.append(top.assign(owner=name, contribution=part)[~known])
     frame = pd.concat(rows, ignore_index=True)
