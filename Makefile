@@ -35,6 +35,8 @@ export HF_HUB_OFFLINE ?= 1
 quickstart: $(VENV)/.demo
 	$(VENV)/bin/pyterrier-debias audit --dataset $(PLANTED) --depth 20 --draws 2 --rotations 2 --out $(OUT) --overwrite
 
+# Many tests start Python anew: each start would compile the package again where compiled files are not to be written.
+test check: export PYTHONDONTWRITEBYTECODE =
 test: $(VENV)/.terrier lint mypy
 	$(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST)
 

@@ -1,6 +1,6 @@
 """What a training step of CET costs, against a plain step of the same ranker, at equal batch in one run.
 
-    OMP_NUM_THREADS=1 python benchmarks/cet.py [--examples 8] [--words 60] [--rounds 7]
+    OMP_NUM_THREADS=1 python benchmarks/cet.py [--examples 8] [--words 60] [--rounds 7] [--width 384]
 
 A cross-encoder of the shape of a three-layer MiniLM (384 wide, weights drawn at random: a step takes the same time with any)
 takes steps of the optimiser, each on a batch that is tokenised anew. Ways take turns, one step each round; the reported ratios
@@ -24,14 +24,15 @@ from pyterrier_debias.training.groups import make_groups
 VOCABULARY = "harbour bridge signal engine doctor nurse market river north blue question answer old new long short".split()
 
 
-def ranker() -> CrossEncoder:
+def ranker(width: int) -> CrossEncoder:
     from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *VOCABULARY]
     tokenizer = BertTokenizerFast(vocab={piece: i for i, piece in enumerate(pieces)}, model_max_length=512)
     config = BertConfig(
-        vocab_size=30522, hidden_size=384, num_hidden_layers=3, num_attention_heads=12, intermediate_size=1536, num_labels=1
-    )
+        vocab_size=30522, hidden_size=width, num_hidden_layers=3, num_attention_heads=12, intermediate_size=4 * width,
+        num_labels=1,
+    )  # fmt: skip
     torch.manual_seed(0)
     return CrossEncoder(InMemory(BertForSequenceClassification(config).eval(), tokenizer))
 
@@ -80,6 +81,7 @@ def main() -> None:
     parser.add_argument("--examples", type=int, default=8)
     parser.add_argument("--words", type=int, default=60)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--width", type=int, default=384)
     options = parser.parse_args()
     torch.set_num_threads(1)
     logging.disable()  # random copies begin equal, and would be warned of
@@ -90,12 +92,12 @@ def main() -> None:
     examples = Examples(groups, training, options.examples * 4)
 
     def coupled(**how) -> torch.nn.Module:
-        stage = CETReranker(ranker(), **how)
+        stage = CETReranker(ranker(options.width), **how)
         copy = stage.start()
         return stage.make_method(copy, training, groups, stage.prepare(copy, training, groups, (frame, qrels)))
 
     ways = {
-        "plain": ranker().method(training),
+        "plain": ranker(options.width).method(training),
         "CET, first_stage": coupled(),
         "CET, same, weight_pass='train'": coupled(selection="same"),
         "CET, same, weight_pass='eval'": coupled(selection="same", weight_pass="eval"),

@@ -252,18 +252,18 @@ def build(contestant: tuple, model: str, max_length: int) -> Scorer:
 # Measuring
 
 
-def matrix_peak(dtype: str, tries: int = 8) -> float:
+def matrix_peak(dtype: str, tries: int, size: int) -> float:
     """GFLOP a CPU second of a large matrix product: the best of several tries, by PyTorch's default kernel and by oneDNN's."""
     import torch
 
-    left, right = (torch.randn(2048, 1536).to(getattr(torch, dtype)), torch.randn(1536, 1536).to(getattr(torch, dtype)))
+    left, right = (torch.randn(rows, size).to(getattr(torch, dtype)) for rows in (2048, size))
     kernels = [lambda: left @ right, lambda: torch.ops.mkldnn._linear_pointwise(left, right, None, "none", [], "")]
     best = 0.0
     for kernel in kernels * tries:
         start = time.process_time()
         for _ in range(4):
             kernel()
-        best = max(best, 4 * 2 * 2048 * 1536 * 1536 / (time.process_time() - start) / 1e9)
+        best = max(best, 4 * 2 * 2048 * size * size / (time.process_time() - start) / 1e9)
     return best
 
 
@@ -295,13 +295,13 @@ def take_turns(scorers: dict[str, Scorer], pairs: Pairs, repeats: int) -> dict[s
     return seconds
 
 
-def speed(group: str, model: str, pairs: Pairs, max_length: int, repeats: int) -> None:
+def speed(group: str, model: str, pairs: Pairs, max_length: int, repeats: int, matrix: int) -> None:
     scorers = {contestant[0]: build(contestant, model, max_length) for contestant in GROUPS[group]}
     dtypes = {name: dtype for name, _, dtype in GROUPS[group]}
     seconds = take_turns(scorers, pairs, repeats)
     first = np.array(next(iter(seconds.values())))
     work = arithmetic(model, pairs, max_length) if group == "cross-encoder" else None
-    peaks = {dtype: matrix_peak(dtype, min(8, 2 * repeats)) for dtype in sorted(set(dtypes.values()))} if work else {}
+    peaks = {dtype: matrix_peak(dtype, min(8, 2 * repeats), matrix) for dtype in sorted(set(dtypes.values()))} if work else {}
     print(f"\n{group}: {len(pairs)} pairs, at most {max_length} tokens, median of {repeats} turns")
     if work:
         print("matrix product: " + ", ".join(f"{dtype} {peak:.0f} GFLOP/s" for dtype, peak in peaks.items()))
@@ -372,6 +372,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=400)
     parser.add_argument("--max-length", type=int, default=512)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--matrix", type=int, default=1536, help="width of the matrix product that stands for the machine's peak")
     parser.add_argument("--groups", nargs="+", choices=GROUPS, default=list(GROUPS))
     parser.add_argument("--no-speed", action="store_true", help="leave the comparison of speeds out")
     parser.add_argument(
@@ -395,7 +396,7 @@ def main() -> None:
             models["monoT5"] = write_t5(pairs, Path(scratch) / "t5")
         for group in options.groups:
             if not options.no_speed:
-                speed(group, models[group], pairs, options.max_length, options.repeats)
+                speed(group, models[group], pairs, options.max_length, options.repeats, options.matrix)
             if options.memory:
                 memory(group, models[group], options.data, options.pairs, options.max_length)
         if options.latency:

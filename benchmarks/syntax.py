@@ -6,18 +6,28 @@
 Files are as for complexity.py; of each, ``--sample`` different queries are drawn. It needs Java and the parser's jars; where
 they are missing, the error says how to get them. Rates are queries per CPU second, Java's start included. Five minutes on one
 core.
+
+With ``--agreement benchmarks/syntax_trees.tsv`` it compares the parser with reference trees that were written without it, instead
+(a minute). The file has a line for each query: ``collection`` (a NAME of ``--queries``), ``qid``, the nine counts of two passes
+over the queries (``first``, ``second``), and the ``tree`` that was settled on. Words in trees are ``x``, and signs ``.``, since
+structures are counted by tags.
 """
 
 import argparse
+import csv
 import resource
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from complexity import rank_correlation, read_queries, share, table
+from scipy import stats
 
+from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.files import write_whole
+from pyterrier_debias.core.statistics import binomial_interval, bootstrap_interval
 from pyterrier_debias.core.text import keyed_hash
 from pyterrier_debias.linguistic.data.analysers import default_tagger
 from pyterrier_debias.linguistic.data.stanford import StanfordParser
@@ -92,15 +102,124 @@ def of_collection(name: str, topics: pd.DataFrame, cache: str | None) -> tuple[d
     return syntax, indices, grammars
 
 
+# ------------------------------------------------------------------------------------------------ reference trees
+
+
+def read_agreement(path: str, topics: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """The lines of a file of trees, with each query's text as ``query``.
+
+    Raises:
+        InputError: For a query that is in none of the collections.
+    """
+    lines = pd.read_csv(path, sep="\t", dtype=str, quoting=csv.QUOTE_NONE)
+    known = pd.concat([frame.assign(collection=name) for name, frame in topics.items()]).drop_duplicates(["collection", "qid"])
+    lines = lines.merge(known[["collection", "qid", "query"]], on=["collection", "qid"], how="left")
+    lacking = lines[lines["query"].isna()]
+    if len(lacking):
+        name, qid = lacking.iloc[0][["collection", "qid"]]
+        raise InputError(f"{path}: no query {qid!r} of {name!r}; give each collection as --queries NAME=PATH")
+    return lines
+
+
+def written(counts: pd.Series) -> np.ndarray:
+    """The nine counts that the trees of one pass gave, shape [queries, 9]."""
+    return np.array([one.split() for one in counts], dtype=float)
+
+
+def agreeing(same: np.ndarray) -> str:
+    """A share of queries with its exact interval; 100 only where all of them agree."""
+    found = binomial_interval(int(same.sum()), len(same), 0.95)
+    return f"{100 if same.all() else min(100 * found.estimate, 99):.0f} [{100 * found.low:.0f}, {100 * found.high:.0f}]"
+
+
+def ranked(left: pd.Series, right: pd.Series) -> str:
+    """Spearman's correlation with a bootstrap interval over queries."""
+
+    def correlation(a: np.ndarray, b: np.ndarray, axis: int) -> np.ndarray:
+        a, b = (stats.rankdata(one, axis=axis) - (a.shape[axis] + 1) / 2 for one in (a, b))
+        return (a * b).sum(axis=axis) / np.sqrt((a**2).sum(axis=axis) * (b**2).sum(axis=axis))
+
+    both = np.column_stack([left, right])
+    found = bootstrap_interval(both[~np.isnan(both).any(axis=1)], correlation, method="percentile", resamples=1_999)
+    return f"{found.estimate:.2f} [{found.low:.2f}, {found.high:.2f}]"
+
+
+def kinds_of(trees: pd.Series) -> dict[str, np.ndarray]:
+    """Which queries are of a kind, by what is under the first root."""
+    under = trees.map(lambda tree: read_trees(tree)[0].children[0].label)
+    kinds = under.map({"SBARQ": "questions", "SQ": "questions", "NP": "noun phrases"}).fillna("others")
+    return {kind: (kinds == kind).to_numpy() for kind in ("questions", "noun phrases", "others") if (kinds == kind).any()}
+
+
+def same_counts(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Whether each of the nine counts is the same, and in the last column whether all are."""
+    same = left == right
+    return np.column_stack([same, same.all(axis=1)])
+
+
+def agreement(lines: pd.DataFrame, cache: str | None) -> str:
+    """Tables of how often the counts agree, between the two passes and between the reference and the parser."""
+    parsers = {grammar: StanfordParser(grammar=grammar, cache=cache) for grammar in ("caseless", "cased")}
+    reference = np.array([tree_counts(read_trees(tree)) for tree in lines["tree"]], dtype=float)
+    counts = {"reference": reference, **{grammar: counted(parser, list(lines["query"])) for grammar, parser in parsers.items()}}
+    same = {"two passes": same_counts(written(lines["first"]), written(lines["second"]))}
+    same |= {grammar: same_counts(counts[grammar], reference) for grammar in parsers}
+    collections = {name: (lines["collection"] == name).to_numpy() for name in lines["collection"].unique()}
+    groups = collections | kinds_of(lines["tree"])
+    rows, by_group = [], [{"structure": "queries", **{name: f"{own.sum()}" for name, own in groups.items()}}]
+    for i, structure in enumerate([*TreeCounts._fields, "all nine"]):
+        found = {"structure": structure, **{kind: agreeing(one[:, i]) for kind, one in same.items()}}
+        if i < reference.shape[1]:
+            found["usual count"] = f"{100 * np.unique(reference[:, i], return_counts=True)[1].max() / len(reference):.0f}"
+            found |= {f"sum, {kind}": f"{np.nansum(one[:, i]):.0f}" for kind, one in counts.items()}
+        rows.append(found)
+        by_group.append(
+            {"structure": structure, **{name: agreeing(same["caseless"][own, i]) for name, own in groups.items()}}
+        )
+    rows[-1] = {**dict.fromkeys(rows[0], "–"), **rows[-1]}
+    complexity = [with_reference(name, lines[own], parsers) for name, own in collections.items()]
+    command = "``python benchmarks/syntax.py --agreement benchmarks/syntax_trees.tsv``"
+    return "\n".join([
+        table("Queries for which two passes, and the parser and the reference, give the same count, in % with 95 % intervals; "
+              f"*usual count*: the share that has the most frequent one; {command}", rows),
+        table(f"The parser (caseless) and the reference by collection, and by what a query is there; {command}", by_group),
+        table("Complexity with reference trees and with the parser's: share of queries without a T-unit or clause, and rank "
+              f"correlation with intervals from a bootstrap over queries; {command}", complexity),
+    ])  # fmt: skip
+
+
+def with_reference(name: str, lines: pd.DataFrame, parsers: Mapping[str, StanfordParser]) -> dict[str, str]:
+    """One collection: what the parser's mistakes do to complexity."""
+    trees = dict(zip(lines["query"], lines["tree"]))
+    stages = {
+        kind: LinguisticComplexity("table4", parser=parser)
+        for kind, parser in {"reference": lambda texts: [trees[text] for text in texts], **parsers}.items()
+    }
+    scored = {kind: stage(lines[["qid", "query"]])["complexity"] for kind, stage in stages.items()}
+    told = {kind: stages[kind].summary() for kind in ("reference", "caseless")}
+    missing = {f"no {key.removeprefix('no_').replace('t_unit', 'T-unit')}, {kind}": share(one[key])
+               for key in ("no_t_unit", "no_clause") for kind, one in told.items()}  # fmt: skip
+    found = {f"complexity, {kind}": ranked(scored["reference"], scored[kind]) for kind in parsers}
+    return {"collection": name, "queries": f"{len(lines)}", **missing, **found}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--queries", action="append", required=True, metavar="NAME=PATH")
     parser.add_argument("--sample", type=int, default=1_000, help="different queries of each collection")
     parser.add_argument("--cache", metavar="FOLDER", help="keep trees there; rates are of what was not there")
-    parser.add_argument("--out", type=Path, help="write the tables to this folder, as complexity_syntax.inc")
+    parser.add_argument("--out", type=Path, help="write the tables to this folder, as complexity_syntax.inc or _agreement.inc")
+    parser.add_argument("--agreement", metavar="FILE", help="compare the parser with the trees of this file, and do nothing else")
     options = parser.parse_args()
     begin = time.monotonic()
     print(f"tags by {default_tagger()}", flush=True)
+    if options.agreement:
+        topics = {name: read_queries(path) for name, path in (pair.split("=", 1) for pair in options.queries)}
+        text = agreement(read_agreement(options.agreement, topics), options.cache)
+        print(text)
+        if options.out is not None:
+            write_whole(options.out / "complexity_agreement.inc", text)
+        return
     rows, indices, grammars = [], pd.DataFrame(), []
     for name, path in (pair.split("=", 1) for pair in options.queries):
         syntax, each, differences = of_collection(name, sampled(path, options.sample), options.cache)

@@ -2,11 +2,13 @@
 
 The pages live in the package (`pyterrier_debias/pt_docs`), where PyTerrier's own site picks them up; this program copies them and
 `coverage.rst` to `docs/_source`, writes one API page for each group of public names, lists both kinds where they belong, and runs
-Sphinx.
+Sphinx. Then it looks at what Sphinx does not: that no page sends a reader to the network or to a mail address, and that formulas
+and the sections named by ``related`` lines are there.
 """
 
 import gc
 import pkgutil
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -87,8 +89,27 @@ def api_page(title: str, modules: list[str]) -> str:
     return "\n".join(lines)
 
 
+#: What a built page must hold: a class leads to the section that its ``related`` line names; the browser alone draws formulas.
+HELD = {"api/position.html": r'<div class="related [^>]*>.*?position\.html#positions-of-answers"', "cet.html": "<math"}
+#: What no page may hold: ``nDCG@10`` as a mail address, and scripts that need the network.
+NOT_HELD = {"mailto:": "an address; write nDCG\\@10", r'(?i)<script[^>]+src="http|mathjax': "a script from the network"}
+
+
+def problems(built: Path) -> list[str]:
+    """What is wrong with the pages in a folder, a line each."""
+    pages = {path.relative_to(built).as_posix(): path.read_text(encoding="utf-8") for path in sorted(built.rglob("*.html"))}
+    lacking = [
+        f"{name}: {'lacks ' + pattern if name in pages else 'is not there'}"
+        for name, pattern in {"index.html": "", **HELD}.items()
+        if not re.search(pattern, pages.get(name, ""), re.DOTALL) or name not in pages
+    ]
+    return lacking + [
+        f"{name}: {what}" for name, text in pages.items() for pattern, what in NOT_HELD.items() if re.search(pattern, text)
+    ]
+
+
 def main() -> int:
-    """Copy the pages, write the API pages, run Sphinx; returns its exit code."""
+    """Copy the pages, write the API pages, run Sphinx, look at its pages; returns 0 where nothing is wrong."""
     gc.freeze()
     gc.set_threshold(200_000, 20, 100)  # a third of the time went into looking for garbage among the nodes of all pages
     for folder in (SOURCE, HERE / "_build"):
@@ -101,7 +122,12 @@ def main() -> int:
     (SOURCE / "api").mkdir()
     for title, modules in API.items():
         (SOURCE / "api" / f"{title.lower().replace(',', '').replace(' ', '-')}.rst").write_text(api_page(title, modules))
-    return sphinx(["-W", "--keep-going", "-q", "-b", "html", "-c", str(HERE), str(SOURCE), str(HERE / "_build")])
+    built = HERE / "_build"
+    if code := sphinx(["-W", "--keep-going", "-q", "-b", "html", "-c", str(HERE), str(SOURCE), str(built)]):
+        return code
+    found = problems(built)
+    print(*found, sep="\n", end="\n" if found else "", file=sys.stderr)
+    return int(bool(found))
 
 
 if __name__ == "__main__":

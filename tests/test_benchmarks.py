@@ -18,7 +18,7 @@ _REAL = "--data {data} --collections msmarco_trec_dl --queries 20 --draws 99 --w
 SETTINGS = {
     "calibration": "--collections 2 --several-collections 1 --power-collections 1 --topics 12 --power-topics 12 --depth 10 "
     "--deep 10 --rotations 1 --draws 19 --workers 1 --out {out}",
-    "cet": "--examples 2 --words 8 --rounds 1",
+    "cet": "--examples 2 --words 8 --rounds 1 --width 24",
     "complexity": "--queries small={queries} --out {out}",
     "damage": "--files 7",
     "faults": "--kills 1",
@@ -28,7 +28,7 @@ SETTINGS = {
     "gender_calibration": f"{_CALIBRATING} --strengths 1.0 --depth 10 --draws 19",
     "gpu_check": "--device cpu --layers 1 --size 64 --pairs 8 --tokens 16 --matrix 64 --repeat 1 --out {out}",
     "growth": "--one 6 --depth 10 --systems 1 --draws 1 --biases pooling",
-    "import_time": "--rounds 1",
+    "import_time": "--rounds 1 --libraries json",
     "linguistic_calibration": f"{_CALIBRATING} --strengths 1.0 --depth 10 --draws 19",
     "matching": "--first 40 --second 60 --columns 3 --sample 10",
     "mats": "--passages 20 --dimensions 8 --seconds 0.05 --spread-up-to 20",
@@ -37,7 +37,7 @@ SETTINGS = {
     "position_calibration": f"{_CALIBRATING} --strengths 1.0 --power-seeds 1 --depth 8",
     "real_nulls": f"{_REAL} --nulls 2 --out {{out}}",
     "rotation": "--passages 200 --words 20 --rounds 1",
-    "scoring": "--data {data}/msmarco_trec_dl --pairs 4 --max-length 32 --repeats 1 --groups cross-encoder",
+    "scoring": "--data {data}/msmarco_trec_dl --pairs 4 --max-length 32 --repeats 1 --groups cross-encoder --matrix 64",
     "scored_twice": "--topics 12 --depth 2 --draws 1 --rankers pt.apply",
     "slope": "--simulations 2 --draws 19 --queries 40 --slopes 0.5",
     "survivorship_calibration": f"{_CALIBRATING} --strengths 0.5 --draws 19",

@@ -252,12 +252,18 @@ def test_by_its_name(fake, monkeypatch):
         LinguisticComplexity(["MLS"], parser="malt")(queries("tea"))
 
 
-def test_the_benchmark_counts_what_the_parser_gives(fake, monkeypatch, tmp_path, capsys):
+@pytest.fixture
+def maven(fake, monkeypatch, tmp_path):
+    """The jars where Maven puts them."""
     home, asked = fake
     monkeypatch.setenv("HOME", str(tmp_path / "user"))
     place = tmp_path / "user" / ".m2" / "repository" / "edu" / "stanford" / "nlp" / "stanford-parser" / "3.3.1"
     place.parent.mkdir(parents=True)
     home.rename(place)
+    return asked
+
+
+def test_the_benchmark_counts_what_the_parser_gives(maven, monkeypatch, tmp_path, capsys):
     (tmp_path / "queries.tsv").write_text("1\tgreen tea\n2\ttea\n3\tgreen tea\n4\twhat is tea good for\n")
     with importable(ROOT / "benchmarks"):
         import syntax
@@ -269,7 +275,53 @@ def test_the_benchmark_counts_what_the_parser_gives(fake, monkeypatch, tmp_path,
     # No clause in noun phrases; MLS is their number of words; both grammars of the stand-in are the same.
     tables = (tmp_path / "complexity_syntax.inc").read_text()
     assert re.search(r"small +3 +2\.7 +\d+ +100 % +100 %", tables) and re.search(r"MLS +100 % +1\.000", tables)
-    assert re.search(r"small +0 %( +0 %){9} +1\.000", tables) and len(asked()) == 2
+    assert re.search(r"small +0 %( +0 %){9} +1\.000", tables) and len(maven()) == 2
+
+
+def test_the_benchmark_compares_the_parser_with_reference_trees(maven, monkeypatch, tmp_path, capsys):
+    """The stand-in makes noun phrases: of three queries one is right, and another one's words and sentence."""
+    (tmp_path / "queries.tsv").write_text("1\tgreen tea\n2\tit works\n3\tsam's car\n4\tunused\n")
+    phrase, clause = "2 1 0 0 0 0 0 0 0", "2 1 1 1 1 0 0 0 0"
+    trees = {
+        "1": (phrase, phrase, "(ROOT (NP (NN x) (NN x)))"),
+        "2": (clause, phrase, "(ROOT (S (NP (PRP x)) (VP (VBZ x))))"),
+        "3": ("3 1 0 0 0 0 0 0 1",) * 2 + ("(ROOT (NP (NP (NNP x) (POS x)) (NN x)))",),
+    }
+    lines = "".join(f"small\t{qid}\t{chr(9).join(cells)}\n" for qid, cells in trees.items())
+    (tmp_path / "trees.tsv").write_text("collection\tqid\tfirst\tsecond\ttree\n" + lines)
+    with importable(ROOT / "benchmarks"):
+        import syntax
+
+        command = ["syntax.py", "--queries", f"small={tmp_path / 'queries.tsv'}", "--out", str(tmp_path)]
+        monkeypatch.setattr(sys, "argv", [*command, "--agreement", str(tmp_path / "trees.tsv")])
+        syntax.main()
+        monkeypatch.setattr(sys, "argv", [*command, "--agreement", str(tmp_path / "none.tsv")])
+        (tmp_path / "none.tsv").write_text("collection\tqid\tfirst\tsecond\ttree\nsmall\t9\n")
+        with pytest.raises(InputError, match="no query '9' of 'small'; give each collection"):
+            syntax.main()
+    tables = (tmp_path / "complexity_agreement.inc").read_text()
+    exact, two, one = r"100 \[29, 100\]", r"67 \[9, 99\]", r"33 \[1, 91\]"  # Clopper and Pearson
+    for structure, agree, sums in (
+        ("W", (exact, exact, exact), ("67", "7", "7", "7")), ("VP", (two, two, two), ("67", "1", "0", "0")),
+        ("CN", (exact, two, two), ("67", "1", "0", "0")), ("all nine", (two, one, one), ("–",) * 4),
+    ):  # fmt: skip
+        assert re.search(rf"^   {structure} +" + " +".join([*agree, *sums]) + "$", tables, re.MULTILINE), structure
+    assert re.search(r"queries +3 +2 +1\n   W +" + exact, tables)  # all; noun phrases; others
+    assert re.search(r"^   small +3 +67 % +100 % +67 % +100 % +\d", tables, re.MULTILINE)
+
+
+def test_reference_trees_hold_no_text():
+    """The published trees: 200 queries, no word, the counts of both passes."""
+    lines = pd.read_csv(ROOT / "benchmarks" / "syntax_trees.tsv", sep="\t", dtype=str)
+    assert lines["collection"].value_counts().to_dict() == {"MS MARCO dev": 100, "FiQA": 60, "NFCorpus": 40}
+    assert not lines.duplicated(["collection", "qid"]).any()
+    for _, _, first, second, tree in lines.itertuples(index=False):
+        assert {node.word for root in read_trees(tree) for node in root.below()} <= {None, "x", "."}
+        counts = tree_counts(read_trees(tree))
+        passes = {tuple(map(int, one.split())) for one in (first, second)}
+        assert all(len(one) == 9 for one in passes)
+        # Where both agree, nothing was to be settled.
+        assert len(passes) == 2 or passes == {counts}
 
 
 # ------------------------------------------------------------------------------------------------ the parser itself

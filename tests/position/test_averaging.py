@@ -167,6 +167,13 @@ def test_what_cannot_be_is_refused(stage, told):
         stage()(CANDIDATES)
 
 
+def test_a_query_is_text_where_there_is_one():
+    with pytest.raises(InputError, match="'query' is a tuple, not text"):
+        AverageRotations(FIRST)(CANDIDATES.assign(query=[("tea",)] * len(CANDIDATES)))
+    of_passages = pt.apply.generic(lambda found: found.assign(score=found["text"].str.len()))
+    assert len(AverageRotations(of_passages)(CANDIDATES.drop(columns="query"))) == len(CANDIDATES)
+
+
 def test_an_audit_lets_the_ranker_inside_remember():
     """Two systems over one ranker encode each text once."""
 

@@ -84,6 +84,7 @@ def augment_balanced(
     topics, pairs = frames.with_string_ids(topics, name), frames.with_string_ids(pairs, name)
     judged = grades(qrels, name)
     frames.check_text(pairs, "query", name)
+    frames.check_names(pairs[pairs["match"].notna()], ["match"], name)
     relevant = int((judged["label"].gt(0) & judged["qid"].isin(set(topics["qid"]))).sum())
     sizes = pairs.groupby("match").size()
     if not sizes.eq(2).all():

@@ -142,7 +142,9 @@ class AverageRotations(Stage):
                 checked.result_frame([column for column in needed if column not in ("qid", "docno")])
         if len(inp) == 0:
             return frames.ranked(inp, self)
-        frames.check_text(inp, self.text_field, self)
+        for column in ("query", self.text_field):
+            if column in inp.columns:  # a ranker may read no query
+                frames.check_text(inp, column, self)
         frames.check_pairs(inp, self)
         rotated = self._rotator()
         turned = [rotated(text) for text in inp[self.text_field]]
