@@ -110,9 +110,8 @@ def measured(queries: int, depth: int, systems: int, biases: list[str], draws: i
 
 def exponent(rows: list[dict[str, float]], what: str) -> float:
     """The slope of the logarithm of a figure on that of the number of queries."""
-    if len(rows) < 2:
-        return float("nan")
-    return float(np.polyfit(np.log([row["queries"] for row in rows]), np.log([max(row[what], 1e-9) for row in rows]), 1)[0])
+    points = [(row["queries"], row[what]) for row in rows if row[what] > 0]
+    return float(np.polyfit(*np.log(points).T, 1)[0]) if len(points) > 1 else float("nan")
 
 
 def survivorship() -> list[str]:
