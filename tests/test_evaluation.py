@@ -126,3 +126,17 @@ def test_what_is_evaluated_are_the_judged_queries():
         judged_input(Stage(), RUN, None, TOPICS)
     with pytest.raises(InputError, match="none of the judged queries has candidates"):
         judged_input(Stage(), RUN.tail(1), QRELS, TOPICS)
+
+
+def test_lists_are_cut_to_what_measures_see(monkeypatch):
+    rng = np.random.default_rng(0)
+    run = pd.DataFrame({"qid": np.repeat(["1", "2", "3"], 40), "docno": [f"d{i}" for i in range(40)] * 3})
+    run = run.assign(score=rng.integers(0, 15, 120).astype(float)).sample(frac=1, random_state=0)
+    qrels = run[["qid", "docno"]].sample(50, random_state=1).assign(label=rng.integers(0, 3, 50))
+    names = ["nDCG@10", "RR@5", "R@10", "P@3", "Judged@10", "AP@10", "Success@1", "AP", "RR(rel=2)@5"]
+    names += ["nDCG(judged_only=True)@10"]
+    for scores in (run, run.assign(score=rng.permutation(120) / 7)):  # with ties and without
+        found = per_query(scores, qrels, names, ["3", "1", "2"])
+        with monkeypatch.context() as whole:
+            whole.setattr("pyterrier_debias.core.evaluation._CUT", frozenset())
+            pd.testing.assert_frame_equal(found, per_query(scores, qrels, names, ["3", "1", "2"]))

@@ -345,3 +345,16 @@ def test_probes_of_an_audit_leave_out_failing_queries_too():
         assert part(TOPICS)["qid"].tolist() == ["q2"]
     with pytest.raises(BrokenSystemError, match="system 's' raised AttributeError"):
         named.ranker(RUN.assign(query="x", text=1))
+
+
+def test_large_results_are_held_as_an_order_of_the_candidates(monkeypatch):
+    system = System("a", retriever() >> TOY.text_loader(), Length())
+    expected = context(system).results(system)
+    for place in ("systems", "frames"):
+        monkeypatch.setattr(f"pyterrier_debias.core.{place}.ROWS", 1)  # each query is a part
+    shared = context(system)
+    pd.testing.assert_frame_equal(shared.results(system), expected)
+    assert shared._ranked["a"].whole is None and system.ranker.calls == 3  # once before, and once for each query
+    dropping = System("b", retriever() >> TOY.text_loader(), pt.apply.generic(lambda inp: inp[:1].assign(score=1.0, extra="x")))
+    out = context(dropping).results(dropping)
+    assert out["extra"].tolist() == ["x", "x"]

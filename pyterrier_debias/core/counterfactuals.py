@@ -137,14 +137,10 @@ def _scored(
     parts = []
     for number, arm in enumerate(arms):
         part = candidates.iloc[arm.rows]
-        key = pd.DataFrame({"original_qid": part["qid"].to_numpy(), "original_docno": part["docno"].to_numpy(), "arm": number})
+        key = pd.DataFrame({"original_qid": part["qid"].array, "original_docno": part["docno"].array, "arm": number})
         part = part.assign(**{text_field: list(arm.texts)})
         if arm.variant is not None:
-            variants = [f"{arm.variant}-{_digest(text)}" for text in arm.texts]
-            part = part.assign(
-                qid=[variant_docno(qid, arm.variant) for qid in part["qid"]],
-                docno=[variant_docno(docno, variant, longest=_LONGEST) for docno, variant in zip(part["docno"], variants)],
-            )
+            part = part.assign(qid=_renamed(part["qid"].tolist(), arm.variant), docno=_names(part["docno"].tolist(), arm))
             if VARIANT in part.columns:  # what was changed before has other names here, too
                 part = marked(part, text_field)
         parts.append((part, key))
@@ -181,12 +177,27 @@ def _scored(
         {
             "qid": scored["original_qid"],
             "docno": scored["docno"],
-            "arm": number.map(dict(enumerate(arm.name for arm in arms))),
-            "draw": number.map(dict(enumerate(arm.draw for arm in arms))),
+            "arm": pd.array([arm.name for arm in arms], dtype="str").take(number.to_numpy()),
+            "draw": np.array([arm.draw for arm in arms])[number.to_numpy()],
             "score": scored["score"],
             "rank": scored["rank"],
         }
     )
+
+
+def _renamed(qids: list[str], variant: str) -> list[str]:
+    """The names of queries in a variant, each made once."""
+    names = {qid: variant_docno(qid, variant) for qid in set(qids)}
+    return [names[qid] for qid in qids]
+
+
+def _names(docnos: list[str], arm: Arm) -> list[str]:
+    """The names of documents in a variant, each made once however many lists have the document."""
+    pairs = list(zip(docnos, arm.texts))
+    names = {
+        (docno, text): variant_docno(docno, f"{arm.variant}-{_digest(text)}", longest=_LONGEST) for docno, text in set(pairs)
+    }
+    return [names[pair] for pair in pairs]
 
 
 def _is_about(error: Exception, column: str) -> bool:

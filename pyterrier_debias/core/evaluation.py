@@ -12,7 +12,7 @@ import pandas as pd
 
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.core.frames import check_overlap, ranked, with_grades, with_string_ids
+from pyterrier_debias.core.frames import check_overlap, pair_numbers, ranked, with_grades, with_string_ids
 
 
 def parse_measures(measures: Sequence[Any]) -> list[Any]:
@@ -57,8 +57,7 @@ def value_range(measure: Any) -> tuple[float, float]:
         >>> value_range("nDCG@10"), value_range("NumRet")
         ((0.0, 1.0), (-inf, inf))
     """
-    name = str(measure).partition("@")[0].partition("(")[0]
-    return (0.0, 1.0) if name in _SHARES else (float("-inf"), float("inf"))
+    return (0.0, 1.0) if _named(measure) in _SHARES else (float("-inf"), float("inf"))
 
 
 def from_grade(measure: str, grade: int) -> str:
@@ -106,23 +105,88 @@ def per_query(results: pd.DataFrame, qrels: pd.DataFrame, measures: Sequence[Any
     asked = [str(qid) for qid in qids]
     table = {str(m): dict.fromkeys(asked, 0.0) for m in parsed}
     keep = set(asked)
-    run = _by_query(_untied(with_string_ids(results, "per_query")), "score", keep)
-    if run:
-        for metric in ir_measures.iter_calc(parsed, _by_query(with_grades(qrels, "per_query"), "label", keep), run):
+    results = with_string_ids(results, "per_query")
+    results, judged = results[results["qid"].isin(keep)], with_grades(qrels, "per_query")
+    labels = _by_query(judged, "label", keep) if len(results) else {}
+    for seen, those in _by_what_they_see(parsed).items() if labels else ():
+        rows = results
+        if seen == _JUDGED:
+            ours, theirs = pair_numbers(results, judged)
+            rows = results[np.isin(ours, theirs)]
+        run = _by_query(_untied(rows, seen if isinstance(seen, int) else None), "score", keep)
+        for metric in ir_measures.iter_calc(those, labels, run) if run else ():
             if metric.query_id in keep:
                 table[str(metric.measure)][metric.query_id] = metric.value
     values = {name: [of[qid] for qid in asked] for name, of in table.items()}
     return pd.DataFrame(values, index=pd.Index(list(qids), name="qid"), dtype=np.float64)
 
 
-def _untied(results: pd.DataFrame) -> pd.DataFrame:
-    """Results in which no two scores of a query are equal, to any evaluator; as they are where none were."""
+#: Measures of ir_measures that look at no more than their cut-off of a list.
+_CUT = frozenset("AP Judged P R RR Success nDCG".split())
+#: What those see that take unjudged documents out of a list first.
+_JUDGED = "judged"
+
+
+def _by_what_they_see(measures: Sequence[Any]) -> dict[int | str, list[Any]]:
+    """Measures by what they look at of a list: its first documents, as many as the greatest cut-off; the judged ones; or all."""
+    found: dict[int | str, list[Any]] = {}
+    cut = [measure for measure in measures if deepest([measure]) is not None]
+    if cut:
+        found[deepest(cut) or 0] = cut
+    for measure in (one for one in measures if one not in cut):
+        seen = _JUDGED if dict(getattr(measure, "params", {})).get("judged_only") and _named(measure) in _CUT else "all"
+        found.setdefault(seen, []).append(measure)
+    return found
+
+
+def _named(measure: Any) -> str:
+    """The name of a measure without its options."""
+    return str(measure).partition("@")[0].partition("(")[0]
+
+
+def deepest(measures: Sequence[Any]) -> int | None:
+    """How many documents of a list measures look at.
+
+    Args:
+        measures: ir_measures objects or names.
+
+    Returns:
+        The greatest cut-off; None where a measure has none, or may look beyond it.
+
+    Example:
+        >>> deepest(["nDCG@10", "RR@20"]), deepest(["nDCG@10", "AP"]), deepest(["nDCG(judged_only=True)@10"])
+        (20, None, None)
+    """
+    found: list[int] = []
+    for measure in parse_measures(measures):
+        options = dict(getattr(measure, "params", {}))
+        cut = _named(measure) in _CUT or getattr(measure, "CUTS_LISTS", False)
+        if not cut or options.get("judged_only") or options.get("cutoff") is None:
+            return None
+        found.append(options["cutoff"])
+    return max(found, default=None)
+
+
+def _untied(results: pd.DataFrame, depth: int | None = None) -> pd.DataFrame:
+    """Results in which no two scores of a query are equal, to any evaluator; as they are where none were.
+
+    Of each list the first ``depth`` alone; None for all.
+    """
     with np.errstate(over="ignore"):
         single = results["score"].to_numpy(dtype=np.float64).astype(np.float32)
-    if not pd.DataFrame({"qid": results["qid"].to_numpy(), "score": single}).duplicated().any():
+    query = pd.factorize(results["qid"])[0]
+    order = np.lexsort((-single, query))
+    query, single = query[order], single[order]
+    same = query[1:] == query[:-1]
+    if (same & (single[1:] == single[:-1])).any():
+        results = ranked(results, "per_query")
+        results = results.assign(score=-results["rank"].astype(np.float64))
+        return results if depth is None else results[results["rank"] < depth]
+    if depth is None:
         return results
-    results = ranked(results, "per_query")
-    return results.assign(score=-results["rank"].astype(np.float64))
+    starts = np.flatnonzero(np.append(True, ~same)) if len(order) else np.empty(0, dtype=np.int64)
+    places = np.arange(len(order)) - np.repeat(starts, np.diff(starts, append=len(order)))
+    return results.iloc[np.sort(order[places < depth])]
 
 
 def _by_query(frame: pd.DataFrame, column: str, keep: set[str]) -> dict[str, dict[str, Any]]:

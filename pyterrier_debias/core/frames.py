@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from base64 import b32encode
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
@@ -324,6 +323,12 @@ def check_text(frame: pd.DataFrame, column: str, stage: Any) -> None:
         InputError: If a value is missing, is not a string, or holds half of a surrogate pair, which no tokeniser takes.
     """
     values = frame[column].tolist()
+    try:  # many rows may have one text
+        distinct = set(values)
+    except TypeError:
+        distinct = set()
+    if distinct and all(isinstance(value, str) and (value.isascii() or not _SURROGATE.search(value)) for value in distinct):
+        return
     bad = next((i for i, value in enumerate(values) if not isinstance(value, str)), None)
     if bad is not None:
         kind = "is missing" if _missing(values[bad]) else f"is a {type(values[bad]).__name__}, not text"
@@ -531,6 +536,84 @@ def ranked(frame: pd.DataFrame, stage: Any = "ranking") -> pd.DataFrame:
     return frame.iloc[order].assign(rank=ranks).reset_index(drop=True)
 
 
+#: About how many rows are handled at a time where frames are large.
+ROWS = 100_000
+
+
+def in_parts(frame: pd.DataFrame, queries: int | None = None) -> Iterator[pd.DataFrame]:
+    """A frame cut into parts of whole queries, in the order in which queries first occur.
+
+    Args:
+        frame: A frame with ``qid``.
+        queries: How many queries a part has; None for as many as have about 100,000 rows.
+
+    Yields:
+        The parts, index reset; the frame itself where there is one part.
+
+    Example:
+        >>> [len(part) for part in in_parts(pd.DataFrame({"qid": list("aabbc")}), 2)]
+        [4, 1]
+    """
+    query, names = pd.factorize(frame["qid"])
+    if queries is None:
+        queries = max(1, len(names) * ROWS // max(len(frame), 1))
+    if len(names) <= queries:
+        yield frame
+        return
+    part = query // queries
+    if (np.diff(part) < 0).any():
+        order = np.argsort(part, kind="stable")
+        frame, part = frame.iloc[order], part[order]
+    ends = np.append(np.flatnonzero(np.diff(part)) + 1, len(part))
+    for start, end in zip(np.append(0, ends[:-1]), ends):
+        yield frame.iloc[start:end].reset_index(drop=True)
+
+
+def pair_numbers(*frames: pd.DataFrame) -> list[np.ndarray]:
+    """Numbers for the pairs of query and document in frames: equal pairs have one number, in whichever frame they are.
+
+    Args:
+        frames: Frames with ``qid`` and ``docno``.
+
+    Returns:
+        int64, one array a frame.
+
+    Example:
+        >>> first, second = pd.DataFrame({"qid": ["1", "1"], "docno": ["a", "b"]}), pd.DataFrame({"qid": ["1"], "docno": ["b"]})
+        >>> one, other = pair_numbers(first, second)
+        >>> (one == other).tolist()
+        [False, True]
+    """
+    whole: list[np.ndarray] = []
+    for name in ("qid", "docno"):
+        columns = [frame[name] for frame in frames]
+        alike = len({column.dtype for column in columns}) == 1
+        codes, names = pd.factorize(pd.concat(columns if alike else [column.astype(object) for column in columns]))
+        whole.append(codes.astype(np.int64))
+    pairs = whole[0] * (len(names) + 1) + whole[1]
+    return np.split(pairs, np.cumsum([len(frame) for frame in frames])[:-1])
+
+
+def top_of_lists(lists: pd.DataFrame, depth: int, also: np.ndarray | None = None) -> pd.DataFrame:
+    """What figures of a cut-off need of ranked lists: their first documents, and the last, which tells how long a list is.
+
+    Args:
+        lists: Any frame with ``rank``, list by list, sorted by it.
+        depth: How many documents of each list are kept.
+        also: Shape [n]: further rows that are kept.
+
+    Returns:
+        Those rows, index reset.
+
+    Example:
+        >>> top_of_lists(pd.DataFrame({"rank": [0, 1, 2, 0, 1]}), 1)["rank"].tolist()
+        [0, 2, 0, 1]
+    """
+    rank = lists["rank"].to_numpy()
+    keep = (rank < depth) | np.append(rank[1:] <= rank[:-1], True)[: len(rank)]
+    return lists[keep if also is None else keep | also].reset_index(drop=True)
+
+
 def first_candidates(candidates: pd.DataFrame, depth: int | None, stage: Any) -> pd.DataFrame:
     """The candidates of each query that a ranker gets: by score, else by rank, else in the given order.
 
@@ -639,6 +722,10 @@ def reworded(frame: pd.DataFrame, queries: Any, *, keep: bool = True) -> pd.Data
     return frame.assign(**dict.fromkeys(["query", *earlier_queries(frame)], queries))
 
 
+#: Two letters of base 32 (RFC 4648, lower case) for each ten bits; base64.b32encode takes several times as long.
+_PAIRS = [one + other for one in "abcdefghijklmnopqrstuvwxyz234567" for other in "abcdefghijklmnopqrstuvwxyz234567"]
+
+
 def variant_docno(docno: str, variant: int | str, *, longest: int = 20) -> str:
     """The name under which a changed text of a document is scored, so that no cache takes it for the original.
 
@@ -658,7 +745,8 @@ def variant_docno(docno: str, variant: int | str, *, longest: int = 20) -> str:
     if len(name) <= longest:
         return name
     # 60 bits, without "%p", which marks the number of a passage.
-    return "%r" + b32encode(bytes.fromhex(digest([docno, str(variant)])))[:12].decode().lower()
+    number = int(digest([docno, str(variant)])[:15], 16)
+    return "%r" + "".join([_PAIRS[number >> shift & 1023] for shift in (50, 40, 30, 20, 10, 0)])
 
 
 #: Columns that are valid only for the index or the model that wrote them, and identify a document's stored form.

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from pyterrier_debias.core.stage import same_value
-from pyterrier_debias.core.text import digest
+from pyterrier_debias.core.text import text_key
 
 P = TypeVar("P", bound=tuple[str, ...])
 
@@ -92,14 +92,31 @@ class ScoreMemory(Memory):
         Returns:
             float64, shape [n].
         """
-        # With their lengths, so that no two pairs are joined to one text.
-        keys = [digest([*map(str, map(len, pair)), *pair]) for pair in pairs]
+        # Each text is hashed once; the hashes have one length, so that no two pairs are joined to one key.
+        known = {text: text_key(text) for text in {text for pair in pairs for text in pair}}
+        keys = [b"".join([known[text] for text in pair]) for pair in pairs]
+        return self.by_key(of, keys, lambda new: compute([pairs[i] for i in new]))
+
+    def by_key(
+        self, of: Any, keys: Sequence[bytes], compute: Callable[[list[int]], Sequence[float] | np.ndarray]
+    ) -> np.ndarray:
+        """The same for pairs, or rows, that are known by n distinct keys.
+
+        Args:
+            of: See :meth:`kept`.
+            keys: Their hashes.
+            compute: Scores those at the given places, in their order; not called where there is none.
+
+        Returns:
+            float64, shape [n].
+        """
         with self._lock:
             kept = self.kept(of)
-            found = np.array([kept.get(key, np.nan) for key in keys], dtype=np.float64)
-            new = [i for i, key in enumerate(keys) if key not in kept]
+            found = np.fromiter((kept.get(key, np.nan) for key in keys), dtype=np.float64, count=len(keys))
+            # A score may be NaN itself.
+            new = [i for i in np.flatnonzero(np.isnan(found)).tolist() if keys[i] not in kept]
         if new:
-            found[new] = np.asarray(compute([pairs[i] for i in new]), dtype=np.float64)
+            found[new] = np.asarray(compute(new), dtype=np.float64)
             with self._lock:
                 # Of another state of the ranker, if that has changed meanwhile: then nobody looks there any more.
                 for i in new[: max(self.limit - len(kept), 0)]:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.frames import ranked, variant_docno
+from pyterrier_debias.core.frames import pair_numbers, ranked, variant_docno
 from pyterrier_debias.core.memory import ScoreMemory
 from pyterrier_debias.core.stage import flatten
+from pyterrier_debias.core.text import text_key
 
 #: How many rows are scored again to see whether a ranker's scores can be remembered.
 _PROVED_BY = 10
@@ -70,38 +70,40 @@ class PointwiseMemory:
         """
         if self._trusted is False or all(hasattr(stage, "remembering") for stage in flatten(ranker)):
             return ranker(inp)
-        keys = _keys(inp)
+        keys = row_keys(inp)
         if keys is None or (self._trusted is None and len(inp) < _LEAST):
             return ranker(inp)
+        rows, first = pd.factorize(keys)  # many rows may be one
+        at = np.empty(len(first), dtype=np.int64)
+        at[rows[::-1]] = np.arange(len(inp))[::-1]
+        distinct = first.tolist()
         if self._trusted is None:
             found: pd.DataFrame = ranker(inp)
             with self._lock:
                 if self._trusted is None:
                     self._trusted = self._proved(ranker, inp, found)
-            scores = _scores_of(inp, found)
+            scores = scores_of(inp, found)
             if self._trusted and scores is not None:
-                place = {key: i for i, key in enumerate(keys)}
-                self._memory.scores(None, list(place), lambda new: scores[[place[key] for key in new]])
+                self._memory.by_key(None, distinct, lambda new: scores[at[new]])
             return found
-        place = {key: i for i, key in enumerate(keys)}
 
-        def compute(new: Sequence[tuple[str, ...]]) -> np.ndarray:
-            rows = inp.iloc[[place[key] for key in new]].reset_index(drop=True)
-            scores = _scores_of(rows, ranker(rows))
+        def compute(new: list[int]) -> np.ndarray:
+            asked = inp.iloc[at[new]].reset_index(drop=True)
+            scores = scores_of(asked, ranker(asked))
             if scores is None:
                 raise _NotPointwiseError
             return scores
 
         try:
-            by_key = dict(zip(place, self._memory.scores(None, list(place), compute)))
+            known = self._memory.by_key(None, distinct, compute)
         except _NotPointwiseError:
             self._trusted = False
             return ranker(inp)
-        return ranked(inp.assign(score=[by_key[key] for key in keys]), "ranker")
+        return ranked(inp.assign(score=known[rows]), "ranker")
 
     def _proved(self, ranker: pt.Transformer, inp: pd.DataFrame, found: pd.DataFrame) -> bool:
         """Whether ten rows have the scores that they had in the list; notes whether two calls differ."""
-        scores = _scores_of(inp, found)
+        scores = scores_of(inp, found)
         if scores is None:
             return False
         at = np.unique(np.linspace(0, len(inp) - 1, _PROVED_BY).astype(int))
@@ -121,29 +123,56 @@ class _NotPointwiseError(Exception):
     """Raised where a ranker that scored row by row returns other rows."""
 
 
-def _keys(inp: pd.DataFrame) -> list[tuple[str, ...]] | None:
-    """All that a row holds but its names; None where a cell is neither text nor number, or there is no row."""
+def row_keys(inp: pd.DataFrame) -> np.ndarray | None:
+    """Hashes of all that a row holds but its names.
+
+    Args:
+        inp: A result frame.
+
+    Returns:
+        n hashes of 16 bytes; None where a cell is neither text nor number, or there is no row.
+    """
     columns = [column for column in inp.columns if column not in _NAMES]
-    texts = []
+    if not columns or not len(inp):
+        return None
+    keys = np.zeros((len(inp), 2), dtype=np.uint64)
     for column in columns:
-        values = inp[column]
-        if not pd.api.types.is_numeric_dtype(values) and not all(isinstance(v, str) for v in values):
+        # Each value is hashed once, with its column; the hash of a row is the sum of its cells'.
+        try:
+            codes, distinct = pd.factorize(inp[column], use_na_sentinel=False)
+        except TypeError:  # lists and the like
             return None
-        texts.append([f"{column}={value!r}" for value in values.tolist()])
-    return list(zip(*texts)) if texts and len(inp) else None
+        values, numeric = distinct.tolist(), pd.api.types.is_numeric_dtype(inp[column])
+        if not numeric and not all(isinstance(value, str) for value in values):
+            return None
+        hashed = b"".join([text_key(f"{column}\1{value!r}" if numeric else f"{column}\0{value}") for value in values])
+        keys += np.frombuffer(hashed, dtype=np.uint64).reshape(-1, 2)[codes]
+    found = np.empty(len(inp), dtype=object)
+    found[:] = keys.view("V16").ravel().tolist()
+    return found
 
 
-def _scores_of(inp: pd.DataFrame, found: pd.DataFrame) -> np.ndarray | None:
-    """The scores of the rows of a frame, in their order; None where a ranker returned other rows or columns."""
+def scores_of(inp: pd.DataFrame, found: pd.DataFrame) -> np.ndarray | None:
+    """The scores that a ranker gave the rows of a frame.
+
+    Args:
+        inp: What it was given.
+        found: What it returned.
+
+    Returns:
+        float64, in the order of ``inp``; None where a ranker returned other rows or columns.
+    """
     if not isinstance(found, pd.DataFrame) or not {*_NAMES, "score"} <= set(found.columns) <= {*inp.columns, "score", "rank"}:
         return None
     if len(found) != len(inp) or not pd.api.types.is_numeric_dtype(found["score"]):
         return None
-    given = list(zip(inp["qid"], inp["docno"]))
-    by_name = dict(zip(zip(found["qid"], found["docno"]), found["score"].astype("float64")))
-    if len(by_name) != len(inp) or not by_name.keys() >= set(given):
+    given, there = pair_numbers(inp, found)
+    order = np.argsort(there, kind="stable")
+    there = there[order]
+    places = np.minimum(np.searchsorted(there, given), len(there) - 1)
+    if (there[1:] == there[:-1]).any() or (there[places] != given).any():
         return None
-    return np.array([by_name[name] for name in given], dtype=np.float64)
+    return found["score"].to_numpy(dtype=np.float64)[order[places]]
 
 
 def _one_by_one(ranker: pt.Transformer, rows: pd.DataFrame) -> np.ndarray | None:
@@ -152,7 +181,7 @@ def _one_by_one(ranker: pt.Transformer, rows: pd.DataFrame) -> np.ndarray | None
     for number in range(len(rows)):
         row = rows.iloc[[number]].reset_index(drop=True)
         try:
-            score = _scores_of(row, ranker(row))
+            score = scores_of(row, ranker(row))
         except Exception:  # it may need a whole list; where it is broken, the list says so
             return None
         if score is None:

@@ -22,9 +22,6 @@ ALPHA = 0.05
 #: The power at which an effect counts as one that would have been found.
 POWER = 0.8
 
-#: Units from which on the jackknife of a mean is computed in closed form, not by leaving out each unit in turn.
-_JACKKNIFE = 20_000
-
 
 @dataclass(frozen=True)
 class TestResult:
@@ -410,7 +407,7 @@ def bootstrap_interval(
             resampled columns as separate arguments.
         level: Coverage aimed at.
         method: ``'bca'`` (bias-corrected and accelerated) or ``'percentile'``. ``'bca'`` leaves out each unit in turn, which
-            takes time with the square of n, except for means of more than 20,000 units.
+            takes time with the square of n, except for means.
         resamples: Number of resamples.
         seed: Seed of the resamples.
 
@@ -440,7 +437,7 @@ def bootstrap_interval(
     # The same units have the same interval in whatever order they come.
     columns = (np.sort(values),) if values.ndim == 1 else tuple(values[np.lexsort(values.T[::-1])].T)
     drawn_at = _expanded(level, n)
-    closed = method == "bca" and n > _JACKKNIFE and statistic is np.mean and len(columns) == 1
+    closed = method == "bca" and statistic is np.mean and len(columns) == 1
     with np.errstate(invalid="ignore", divide="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", stats.DegenerateDataWarning)
         result = stats.bootstrap(
@@ -475,10 +472,12 @@ def _bca_of_mean(values: np.ndarray, drawn: np.ndarray, level: float) -> np.ndar
     from scipy.special import ndtr, ndtri
 
     influence = values - values.mean()
-    acceleration = (influence**3).sum() / (6 * (influence**2).sum() ** 1.5)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        acceleration = (influence**3).sum() / (6 * (influence**2).sum() ** 1.5)
     below = (drawn < values.mean()).mean() / 2 + (drawn <= values.mean()).mean() / 2
     z = ndtri(below) + ndtri([(1 - level) / 2, (1 + level) / 2])
-    return np.quantile(drawn, ndtr(ndtri(below) + z / (1 - acceleration * z)))
+    ends = ndtr(ndtri(below) + z / (1 - acceleration * z))
+    return np.quantile(drawn, ends) if np.isfinite(ends).all() else np.full(2, np.nan)
 
 
 def two_level_interval(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyterrier as pt
 
@@ -16,7 +17,18 @@ from pyterrier_debias.core.columns import remedy
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.decomposition import behind_text, loads_text, take_apart
 from pyterrier_debias.core.errors import InputError, one_line, shortened
-from pyterrier_debias.core.frames import check_overlap, check_pairs, check_scores, ranked, stage_name, with_string_ids
+from pyterrier_debias.core.frames import (
+    ROWS,
+    check_overlap,
+    check_pairs,
+    check_scores,
+    in_parts,
+    pair_numbers,
+    ranked,
+    stage_name,
+    with_string_ids,
+)
+from pyterrier_debias.core.kept_scores import KeptScores
 from pyterrier_debias.core.naming import stage_name_of, system_name
 from pyterrier_debias.core.pointwise import PointwiseMemory
 from pyterrier_debias.core.retrieval import answered, asking_for, tied_at, unanswered_notes, unanswered_queries
@@ -121,6 +133,7 @@ class System:
         untreated: The name of the same system without a treatment, if it is audited beside this one: reports then tell what the
             treatment cost.
         memory: What is remembered of the ranker's scores while it is audited; None where it is asked each time.
+        kept: Where its scores are kept until the audit ends; None where they are not.
     """
 
     name: str
@@ -131,6 +144,7 @@ class System:
     out_of_reach: str = ""
     untreated: str = ""
     memory: PointwiseMemory | None = None
+    kept: KeptScores | None = None
 
     def __post_init__(self) -> None:
         """Refuse a cache that would hide changed texts; see :mod:`pyterrier_debias.core.caches`."""
@@ -366,6 +380,57 @@ class _Retrieved:
     unanswered: dict[str, str]
 
 
+@dataclass(frozen=True, eq=False)
+class _Order:
+    """A ranker's results; large ones are held as what they change of its candidates: their order and their scores.
+
+    Attributes:
+        rows: Which candidate each row is; empty where ``whole`` is not.
+        scores: Their scores.
+        ranks: Their ranks.
+        columns: The columns, in their order.
+        whole: The results themselves, where they are no order of the candidates.
+    """
+
+    rows: np.ndarray
+    scores: pd.Series
+    ranks: np.ndarray
+    columns: list[str]
+    whole: pd.DataFrame | None
+
+    @classmethod
+    def of(cls, results: pd.DataFrame, candidates: pd.DataFrame) -> _Order:
+        nothing = np.empty(0, dtype=np.int32)
+        whole = cls(nothing, results["score"], nothing, list(results.columns), results)
+        if len(results) <= ROWS:
+            return whole
+        given, found = pair_numbers(candidates, results)
+        order = np.argsort(given)
+        places = order[np.minimum(np.searchsorted(given[order], found), len(given) - 1)]
+        if bool((given[places] == found).all()) and set(results.columns) == {*candidates.columns, "score", "rank"}:
+            made = cls(places.astype(np.int32), results["score"], results["rank"].to_numpy(np.int32), list(results.columns), None)
+            if made.frame(candidates).equals(results):
+                return made
+        return whole
+
+    def frame(self, candidates: pd.DataFrame) -> pd.DataFrame:
+        """The results."""
+        if self.whole is not None:
+            return self.whole
+        rows = candidates.drop(columns=["score", "rank"], errors="ignore").take(self.rows).reset_index(drop=True)
+        return rows.assign(score=self.scores, rank=self.ranks.astype(np.int64))[self.columns]
+
+
+def _sharing_texts(frame: pd.DataFrame) -> pd.DataFrame:
+    """A frame in which rows of the same query or document share one text, so that further rows of it cost no memory."""
+    texts = [c for c in frame.columns if c not in ("qid", "docno") and isinstance(frame[c].dtype, pd.StringDtype)]
+    shared = {}
+    for column in texts:
+        codes, values = pd.factorize(frame[column], use_na_sentinel=False)
+        shared[column] = pd.Series(values.to_numpy(dtype=object)[codes], index=frame.index, dtype=object)
+    return frame.assign(**shared) if shared else frame
+
+
 @dataclass(eq=False)
 class Context:
     """What the biases of one audit share: retrieval and scoring run once, whoever asks first, also where they raise.
@@ -392,7 +457,7 @@ class Context:
     verbose: bool = False
     sharing: Sequence[System] | None = None
     _retrieved: list[_Retrieved] = field(default_factory=list, repr=False)
-    _ranked: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False)
+    _ranked: dict[str, _Order] = field(default_factory=dict, repr=False)
     _raised: dict[str, BrokenSystemError] = field(default_factory=dict, repr=False)
     _made: dict[tuple[Any, ...], Any] = field(default_factory=dict, repr=False)
 
@@ -429,7 +494,9 @@ class Context:
                 known = self._retrieve(system, depth)
             self._retrieved.append(known)
         frame = known.frame
-        return frame if depth is None else frame[frame["rank"] < depth].reset_index(drop=True)
+        if depth is None or (frame["rank"] < depth).all():
+            return frame
+        return frame[frame["rank"] < depth].reset_index(drop=True)
 
     def _known(self, system: System, depth: int | None) -> _Retrieved | None:
         return next(
@@ -463,7 +530,7 @@ class Context:
                 order = {qid: number for number, qid in enumerate(frame["qid"].drop_duplicates())}
                 frame = pd.concat([frame[~frame["qid"].isin(tied)], with_string_ids(more, about)], ignore_index=True)
                 frame = frame.sort_values("qid", key=lambda qids: qids.map(order), kind="stable", ignore_index=True)
-        frame = ranked(check_run(frame, system.name), about)
+        frame = _sharing_texts(ranked(check_run(frame, system.name), about))
         check_overlap(frame, self.qrels, about)
         return _Retrieved(system.candidates, depth, frame, len(self.topics), unanswered_queries(self.topics, frame, told))
 
@@ -509,14 +576,14 @@ class Context:
             UnfitSystemError: See :meth:`candidates`.
             BrokenSystemError: Where the retriever or the ranker raised.
         """
+        frame = self.candidates(system)
+        if system.ranker is None:
+            return frame
         if system.name not in self._ranked:
-            frame = self.candidates(system)
-            if system.ranker is not None:
-                found = self._asked(system, _through(system.memory, system.ranker), frame)
-                with self._refused(system):
-                    frame = ranked(check_run(found, system.name), f"ranker of {system.name!r}")
-            self._ranked[system.name] = frame
-        return self._ranked[system.name]
+            found = self._asked(system, partial(_part_by_part, _through(system, system.ranker)), frame)
+            with self._refused(system):
+                self._ranked[system.name] = _Order.of(ranked(check_run(found, system.name), f"ranker of {system.name!r}"), frame)
+        return self._ranked[system.name].frame(frame)
 
     def once(self, what: str, system: System | None, make: Callable[[], Any]) -> Any:
         """What was made of a system, or of all systems, under these settings: made once, whoever asks first.
@@ -610,21 +677,30 @@ def named_where_it_raises(system: System) -> System:
     return replace(
         system,
         candidates=_Named(system.candidates, name, apart=True),
-        ranker=None if system.ranker is None else _Named(system.ranker, name, memory=system.memory),
+        ranker=None if system.ranker is None else _Named(system.ranker, name, of=system),
         indexer=None if system.indexer is None else named(system.indexer),
     )
 
 
-def _through(memory: PointwiseMemory | None, ranker: pt.Transformer) -> Callable[[pd.DataFrame], pd.DataFrame]:
-    """A ranker that is asked through its memory, where it has one."""
-    return ranker if memory is None else partial(memory.ask, ranker)
+def _through(system: System | None, ranker: pt.Transformer) -> Callable[[pd.DataFrame], pd.DataFrame]:
+    """A ranker that is asked through its memory, where it has one, and not for what is kept of it."""
+    ask: Callable[[pd.DataFrame], pd.DataFrame] = ranker
+    if system is not None and system.memory is not None:
+        ask = partial(system.memory.ask, ranker)
+    return ask if system is None or system.kept is None else partial(system.kept.ask, ask)
+
+
+def _part_by_part(ask: Callable[[pd.DataFrame], pd.DataFrame], inp: pd.DataFrame) -> pd.DataFrame:
+    """What a ranker makes of lists, so many at a time that memory does not grow with their number."""
+    found = [ask(part) for part in in_parts(inp)]
+    return found[0] if len(found) == 1 else pd.concat(found, ignore_index=True)
 
 
 class _Named(pt.Transformer):
     """A part of a system that tells the system's name where it raises; queries that it raises for are left out if ``apart``."""
 
-    def __init__(self, stage: pt.Transformer, system: str, apart: bool = False, memory: PointwiseMemory | None = None):
-        self.stage, self.system, self.apart, self.memory = stage, system, apart, memory
+    def __init__(self, stage: pt.Transformer, system: str, apart: bool = False, of: System | None = None):
+        self.stage, self.system, self.apart, self.of = stage, system, apart, of
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         return self.answered(inp)[0]
@@ -633,7 +709,7 @@ class _Named(pt.Transformer):
         """What :func:`pyterrier_debias.core.retrieval.answered` returns."""
         if self.apart:
             return _told(self.system, lambda topics: answered(self.stage, topics), inp)
-        return _told(self.system, _through(self.memory, self.stage), inp), {}
+        return _told(self.system, _through(self.of, self.stage), inp), {}
 
 
 def _told(system: str, asked: Callable[[Any], Any], given: Any) -> Any:

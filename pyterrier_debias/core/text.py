@@ -81,12 +81,12 @@ def keyed_hash(seed: int, *ids: str) -> int:
     Returns:
         An integer in [0, 2**64), uniform over identifiers, equal on every platform.
     """
-    state = blake2b(str(seed).encode(), digest_size=8)
+    parts = [str(seed).encode()]
     for part in ids:
         encoded = part.encode("utf-8", "surrogatepass")
-        state.update(b"\0%d\0" % len(encoded))
-        state.update(encoded)
-    return int.from_bytes(state.digest(), "big")
+        parts.append(b"\0%d\0" % len(encoded))
+        parts.append(encoded)
+    return int.from_bytes(blake2b(b"".join(parts), digest_size=8).digest(), "big")
 
 
 def keyed_integer(n: int, seed: int, *ids: str) -> int:
@@ -152,3 +152,19 @@ def digest(parts: Iterable[str]) -> str:
         32 hexadecimal digits.
     """
     return blake2b("\x1f".join(parts).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def text_key(text: str) -> bytes:
+    """A hash of one text of 16 bytes, the same in every process.
+
+    Args:
+        text: The text.
+
+    Returns:
+        16 bytes.
+
+    Example:
+        >>> text_key("tea").hex()[:8]
+        '833ede41'
+    """
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()

@@ -57,9 +57,11 @@ def cut_texts(texts: pd.DataFrame, dataset: Any, field: str = "text") -> np.ndar
         sizes = [(len(text), len(text.encode("utf-8", "replace"))) for text in texts[field]]
         return np.array([length >= least or size >= 2 * least for length, size in sizes], dtype=bool)
     if isinstance(corpus, pd.DataFrame) and field in corpus.columns:
-        whole = texts["docno"].map(dict(zip(corpus["docno"], corpus[field]))).tolist()
+        rows = pd.Index(corpus["docno"]).get_indexer(pd.Index(texts["docno"]))
+        whole = np.array([*corpus[field].tolist(), None], dtype=object)[rows]
+        owns = texts[field].tolist()
         return np.array(
-            [isinstance(full, str) and len(own) < len(full) and full.startswith(own) for own, full in zip(texts[field], whole)],
+            [isinstance(full, str) and len(own) < len(full) and full.startswith(own) for own, full in zip(owns, whole)],
             dtype=bool,
         )
     lengths = texts[field].map(len).to_numpy()
@@ -119,14 +121,14 @@ class TextLoader(RowWise):
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Add the fields; see the class."""
         pt.validate.columns(inp, includes=["docno"], context=self)
-        wanted = self._by_docno.reindex(inp["docno"].astype(str))
-        unknown = ~wanted.index.isin(self._by_docno.index)
-        if unknown.any():
+        docnos = inp["docno"].astype(str)
+        rows = self._by_docno.index.get_indexer(pd.Index(docnos))
+        if (rows < 0).any():
             raise InputError(
-                f"TextLoader: {int(unknown.sum())} of {len(inp)} rows have a docno that is not in the collection, "
-                f"first {wanted.index[unknown][0]!r}; use the corpus that the run was made from"
+                f"TextLoader: {int((rows < 0).sum())} of {len(inp)} rows have a docno that is not in the collection, "
+                f"first {docnos[rows < 0].iloc[0]!r}; use the corpus that the run was made from"
             )
-        return inp.assign(**{field: wanted[field].to_numpy() for field in self.fields})
+        return inp.assign(**{field: self._by_docno[field].array.take(rows) for field in self.fields})
 
     @property
     def _by_docno(self) -> pd.DataFrame:

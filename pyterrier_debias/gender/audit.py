@@ -303,8 +303,8 @@ class _Examined:
         qids = [qid for qid in bias.neutral_qids(context.topics) if qid in judged]
 
         def neutral(frame: pd.DataFrame) -> pd.DataFrame:
-            frame = frame[frame["qid"].isin(set(qids)) & (frame["rank"] < context.depth)]
-            return frame.reset_index(drop=True)
+            frame = frame[[column for column in frame.columns if column != "text"]]  # they are loaded once for all
+            return frame[frame["qid"].isin(set(qids)) & (frame["rank"] < context.depth)].reset_index(drop=True)
 
         runs = {system.name: neutral(context.results(system)) for system in context.systems}
         runs = {name: frame for name, frame in runs.items() if len(frame)}
@@ -312,7 +312,7 @@ class _Examined:
             return cls(bias, context, None, None, {}, {}, Texts({}), len(qids), len(judged))
         first = {s.name: neutral(context.candidates(s)) for s in context.systems if s.ranker is not None and s.name in runs}
         docnos = pd.concat([frame[["docno"]] for frame in (*runs.values(), *first.values())]).drop_duplicates("docno")
-        texts = dict(zip(docnos["docno"], Texts(context.dataset).of(docnos.reset_index(drop=True), f"{bias.name} bias")))
+        texts = dict(zip(docnos["docno"].tolist(), Texts(context.dataset).of(docnos.reset_index(drop=True), f"{bias.name} bias")))
         evaluator = ARaBEvaluator(
             _CUTOFFS, wordlist=bias.wordlist, contrast=bias.contrast, texts=texts, depth=10 * context.depth,
             background=union_background([frame[["qid", "docno", "score"]] for frame in runs.values()], context.depth),

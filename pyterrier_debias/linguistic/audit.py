@@ -263,7 +263,7 @@ class _Examined:
             verbose=context.verbose,
         )
         inp = topics if system.ranker is None else context.candidates(system)
-        return probe.evaluate(inp, context.qrels, topics=topics)
+        return probe.figures(inp, context.qrels, topics=topics)
 
     # ------------------------------------------------------------------------------------------- findings
 

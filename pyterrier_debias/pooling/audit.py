@@ -284,7 +284,8 @@ class _Examined:
     def of(cls, bias: PoolingBias, context: Context) -> _Examined:
         qids = sorted(judged_qids(context.topics, context.qrels))  # resamples are drawn by a query's place
         qrels = context.qrels[context.qrels["qid"].isin(set(qids))]
-        results, depth = cut_alike({system.name: context.results(system) for system in context.systems})
+        columns = ["qid", "docno", "score", "rank"]
+        results, depth = cut_alike({system.name: context.results(system)[columns] for system in context.systems})
         pool = pools_run(context.dataset)
         if pool is not None:
             own = with_string_ids(pool[1], f"pooling bias, {pool[0]}")
@@ -294,7 +295,7 @@ class _Examined:
         judged = {name: judged_shares(run, qrels, qids, depths) for name, run in results.items()}
         values, ties, positives = {}, {}, positives_reason(qrels)
         if positives is None:
-            runs = [*results.values(), *([] if pool is None else [pool[1][pool[1]["rank"] < depth]])]
+            runs = [*results.values(), *([] if pool is None else [pool[1].loc[pool[1]["rank"] < depth, columns]])]
             inferred = infer_judgements(runs, qrels, depth=max(context.depth, _CUTOFF))
             measures = [_MAIN, f"nDCG(judged_only=True)@{_CUTOFF}", ExpectedNDCG(inferred) @ _CUTOFF]
             for name, run in results.items():

@@ -107,11 +107,11 @@ class _Examined:
             verbose=context.verbose,
         )
         if system.ranker is None:
-            result = probe.evaluate(context.topics, context.qrels)
+            result = probe.figures(context.topics, context.qrels)
             judged = sorted(judged_qids(context.topics, context.qrels))
             own = per_query(context.results(system), context.qrels, _MEASURES, judged)
         else:
-            result = probe.evaluate(context.candidates(system), context.qrels, topics=context.topics)
+            result = probe.figures(context.candidates(system), context.qrels, topics=context.topics)
             own = result.per_query.pivot(index="qid", columns="measure", values="original")
         thirds = context.once("answer thirds", None, partial(answer_thirds, context))
         return cls(bias, system, result, own, thirds, context.seed)

@@ -14,6 +14,7 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,6 +30,7 @@ from pyterrier_debias.core.errors import InputError, one_line, shortened
 from pyterrier_debias.core.evaluation import judged_qids
 from pyterrier_debias.core.files import PACKAGE, check_seal, entries, locked_inside, sealed, write_whole
 from pyterrier_debias.core.frames import frame_digest
+from pyterrier_debias.core.kept_scores import KeptScores
 from pyterrier_debias.core.spread import unspread
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.systems import Context, System
@@ -114,6 +116,22 @@ class Checkpoint:
         """
         with locked_inside(self.folder):
             yield
+
+    def scores(self, system: System) -> System:
+        """A system whose scores are kept here until :meth:`forget_scores`; the same where it has no ranker.
+
+        Args:
+            system: One of the systems of the audit, under its name there.
+
+        Returns:
+            The system.
+        """
+        return system if system.ranker is None else replace(system, kept=KeptScores(self.folder, system.name))
+
+    def forget_scores(self) -> None:
+        """Remove what :meth:`scores` kept: findings of all biases are there."""
+        for file in self.folder.glob("scores-*.npz"):
+            file.unlink(missing_ok=True)
 
     def _about(self) -> dict[str, Any] | None:
         """What the folder says of its audit; None where it is none of ours."""

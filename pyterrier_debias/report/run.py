@@ -95,8 +95,9 @@ def audit(
             only where its primary test rejected, see :func:`pyterrier_debias.core.bias.corrected`), or all tests of the table
             together: ``'holm'``, ``'bonferroni'`` or ``'fdr_bh'``.
         seed: Seed of all random choices.
-        checkpoint: A folder in which the findings of finished biases are saved. The same call with the same folder resumes an
-            interrupted audit: finished biases are read, and unfinished and failed ones are run. Biases may be added; any other
+        checkpoint: A folder in which the findings of finished biases are saved, and until the audit ends scores, each minute. The
+            same call with the same folder resumes an interrupted audit: finished biases are read, and unfinished and failed ones
+            are run, without scoring again what was scored. Biases may be added; any other
             difference (systems, what they retrieve and how they score, the collection, topics, judgements, depth, draws, seed)
             is an error. None saves nothing. The folder is never removed.
         workers: In how many processes rankers score, on this machine or a cluster of Ray, with a GPU each where there are as
@@ -146,8 +147,11 @@ def audit(
         if kept is not None:
             stack.enter_context(kept.alone())
             kept.claim(fingerprint(context, dataset=_dataset_name(dataset, collection), split=split))
+            context = replace(context, systems=[kept.scores(system) for system in examined])
         with _remembering(examined):
             seen = _visit(chosen, context, verbose, kept)
+        if kept is not None and not seen.failed:  # what failed is run again by the next call
+            kept.forget_scores()
         told = [note for system in examined for note in _told_of(system, context) if note]
     findings, skipped, failed = seen.findings, seen.skipped, seen.failed
     if not findings and not failed:

@@ -299,3 +299,12 @@ def test_stages_that_read_the_words_of_queries_warn_of_expressions(stage):
     told = rf"{type(stage).__name__}: .*'littl\^0.036 cat'.*pt.rewrite.reset\(\) before this stage"
     with pytest.warns(UserWarning, match=told):
         stage(pd.DataFrame({"qid": ["1"], "query": ["littl^0.036 cat"]}))
+
+
+def test_figures_without_all_rankings_are_the_same(found, monkeypatch):
+    monkeypatch.setattr("pyterrier_debias.core.frames.ROWS", 100)  # a few lists at a time
+    stage = WordingSensitivity(PlantedRanker("linguistic", strength=1.0, seed=2), **OPTIONS)
+    brief = stage.figures(CANDIDATES, QRELS, topics=TOPICS)
+    for name in ("table", "per_query", "wordings", "unanswered", "as_it_comes"):
+        pd.testing.assert_frame_equal(getattr(brief, name), getattr(found, name))
+    assert len(brief.rankings) < 0.7 * len(found.rankings)

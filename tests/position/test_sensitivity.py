@@ -598,3 +598,16 @@ def test_integer_ids_are_names():
     qrels = QRELS.assign(qid=QRELS["qid"].str[1:].astype(int))
     found = PositionSensitivity(EARLY, **FAST).evaluate(numbers, qrels)
     assert set(found.per_query["qid"]) == {str(q) for q in range(30)}
+
+
+def test_figures_without_all_rankings_are_the_same(result, monkeypatch):
+    monkeypatch.setattr("pyterrier_debias.position.measures.sensitivity._LONG", 1)  # as few lists at a time as there are
+    found = PositionSensitivity(EARLY, answers=ANSWERS, **FAST).figures(CANDIDATES, QRELS)
+    for name in ("table", "per_query", "psi", "buckets", "placements", "displacement"):
+        pd.testing.assert_frame_equal(getattr(found, name), getattr(result, name))
+    pd.testing.assert_series_equal(found.displacement_summary(), result.displacement_summary())
+    assert (found.notes, found.untested) == (result.notes, result.untested)
+    assert len(found.arms) < 0.9 * len(result.arms)
+    # A measure without a cut-off looks at whole lists.
+    whole = PositionSensitivity(EARLY, answers=ANSWERS, measures=["nDCG@10", "AP"], **FAST).figures(CANDIDATES, QRELS)
+    assert len(whole.arms) == len(result.arms)

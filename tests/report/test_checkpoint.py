@@ -407,3 +407,35 @@ def test_a_drawn_figure_can_be_drawn_onto_axes():
 def _context():
     dataset = toy.collection()
     return Context([toy.bm25_system(dataset)], dataset, dataset.get_topics(), dataset.get_qrels())
+
+
+def test_what_was_scored_before_an_audit_died_is_not_scored_again(dataset, tmp_path, monkeypatch, caplog):
+    for name, value in (("_ROWS", 2), ("_SECONDS", -1.0)):  # a file for each query
+        monkeypatch.setattr(f"pyterrier_debias.core.kept_scores.{name}", value)
+    scored, last = [], [None]
+
+    class Dying(pt.Transformer):
+        def transform(self, inp):
+            if len(inp) and inp["qid"].iloc[0] == last[0]:
+                raise KeyboardInterrupt
+            scored.extend(zip(inp["qid"], inp["text"]))
+            return inp.assign(score=inp["text"].str.len().astype(float))
+
+    def examined(**options):
+        scored.clear()
+        first = pt.Transformer.from_df(dataset.get_runs()["bm25"])
+        return audit({"mine": first >> dataset.text_loader() >> Dying()}, dataset, biases=[ORDER], **options).findings
+
+    folder = tmp_path / "kept"
+    whole = examined()
+    last[0] = "q5"
+    with pytest.raises(KeyboardInterrupt):
+        examined(checkpoint=folder)
+    files = sorted(folder.glob("scores-*"))
+    assert len(files) == 5
+    files[0].write_bytes(b"half of it")
+    last[0] = None
+    pd.testing.assert_frame_equal(examined(checkpoint=folder), whole)
+    # The fingerprint asks for three queries; then the last query, and the one whose file is broken.
+    assert len(scored) == 3 * 2 + 2 * 2 and "what it holds is scored again" in caplog.text
+    assert not list(folder.glob("scores-*")) and list(folder.glob("bias-*"))

@@ -8,6 +8,7 @@ from scipy import stats
 
 from pyterrier_debias import InputError
 from pyterrier_debias.core.statistics import binomial_interval
+from pyterrier_debias.survivorship.formulas import nested
 from pyterrier_debias.survivorship.formulas.nested import (
     nested_means,
     rank_influence,
@@ -215,3 +216,28 @@ def test_the_interval_of_a_trend_is_that_of_bonett_and_wright(strata):
     half = 1.959964 * np.sqrt((1 + found.rho**2 / 2) / (9 if strata is None else 8))
     ends = np.tanh(np.arctanh(found.rho) + np.array([-half, half]))
     assert (found.low, found.high) == pytest.approx(tuple(ends), abs=1e-6)
+
+
+def test_tables_are_drawn_as_permutations_make_them():
+    from itertools import permutations
+
+    x, y = np.array([1.0, 1.0, 2.0, 4.0, 4.0]), np.array([0.5, 0.0, 0.0, 2.0, 2.0])
+    exact = np.array([x @ np.array(order) for order in permutations(y)])
+    values, counts = np.unique(exact, return_counts=True)
+    drawn = nested._of_tables(x, y, 20_000, np.random.default_rng(0))
+    assert set(np.unique(drawn)) == set(values)
+    observed = [(drawn == value).sum() for value in values]
+    assert stats.chisquare(observed, 20_000 * counts / counts.sum()).pvalue > 0.001
+
+
+def test_many_queries_are_permuted_as_tables(monkeypatch):
+    rng = np.random.default_rng(0)
+    ranks, values = rng.integers(1, 4, 900).astype(float), rng.choice([0.0, 0.5, 1.0], 900)
+    strata = np.where(np.arange(900) < 890, "many", "few").tolist()
+    options = {"strata": strata, "resamples": 2_999}
+    shuffled = trend(values, ranks, **options)
+    monkeypatch.setattr(nested, "_LARGE", 100)
+    found = trend(values, ranks, **options)
+    assert (found.rho, found.low, found.high, found.slope) == (shuffled.rho, shuffled.low, shuffled.high, shuffled.slope)
+    assert found.p == pytest.approx(shuffled.p, abs=0.05) and found.noise_floor == pytest.approx(shuffled.noise_floor, rel=0.06)
+    assert found.p != shuffled.p

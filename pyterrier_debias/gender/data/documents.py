@@ -67,7 +67,6 @@ class Texts:
         Raises:
             InputError: If a document has no text and ``unknown`` is ``'raise'``, or where there is neither column nor loader.
         """
-        docnos = frame["docno"].astype(str).tolist()
         if self.source is None:
             if self.field not in frame.columns:
                 raise InputError(
@@ -77,14 +76,21 @@ class Texts:
             if self.unknown == "raise":
                 check_text(frame, self.field, stage)
             texts = frame[self.field].tolist()
+            if self.unknown == "raise" or all(isinstance(text, str) for text in texts):
+                return texts
+            docnos = frame["docno"].astype(str).tolist()
         else:
-            lacking = list(dict.fromkeys(docno for docno in docnos if docno not in self._known))
+            # Each document once, however many lists have it.
+            own, names = pd.factorize(frame["docno"].astype(str))
+            docnos = names.tolist()
+            lacking = [docno for docno in docnos if docno not in self._known]
             if lacking:
                 self._known.update(self._load(lacking))
-            texts = [self._known.get(docno) for docno in docnos]
+            found = np.array([self._known.get(docno) for docno in docnos] + [None], dtype=object)[:-1]
+            if all(isinstance(text, str) for text in found):
+                return found[own].tolist()
+            docnos, texts = names[own].tolist(), found[own].tolist()
         lost = {docno for docno, text in zip(docnos, texts) if not isinstance(text, str)}
-        if not lost:
-            return texts
         example = min(lost)
         if self.unknown == "raise":
             raise InputError(

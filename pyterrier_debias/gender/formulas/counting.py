@@ -420,6 +420,11 @@ def document_numbers(docnos: Iterable[str], texts: Iterable[str]) -> tuple[np.nd
         >>> first.tolist(), own.tolist()
         ([0, 1], [0, 1, 0])
     """
-    numbers: dict[tuple[str, str], int] = {}
-    own = np.array([numbers.setdefault(pair, len(numbers)) for pair in zip(docnos, texts)], dtype=np.int64)
-    return np.unique(own, return_index=True)[1], own
+    names, each = np.array(list(docnos), dtype=object), np.array(list(texts), dtype=object)
+    own, distinct = pd.factorize(names)
+    first = np.empty(len(distinct), dtype=np.int64)
+    first[own[::-1]] = np.arange(len(own))[::-1]
+    if not (each[first][own] == each).all():  # several texts under one name
+        own = pd.MultiIndex.from_arrays([names, each]).factorize()[0]
+        first = np.unique(own, return_index=True)[1]
+    return first, own.astype(np.int64)

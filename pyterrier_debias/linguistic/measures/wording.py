@@ -11,14 +11,16 @@ import pyterrier as pt
 
 from pyterrier_debias.core.caches import check_caches
 from pyterrier_debias.core.errors import InputError, check_number, one_line
-from pyterrier_debias.core.evaluation import judged_input, parse_measures, per_query, value_range
+from pyterrier_debias.core.evaluation import deepest, judged_input, parse_measures, per_query, value_range
 from pyterrier_debias.core.frames import (
     check_pairs,
     check_text,
     first_candidates,
+    in_parts,
     ranked,
     reads_frames,
     reworded,
+    top_of_lists,
 )
 from pyterrier_debias.core.retrieval import answered, unanswered_queries
 from pyterrier_debias.core.stage import Stage, flatten
@@ -214,6 +216,28 @@ class WordingSensitivity(Stage):
         Raises:
             InputError: As :meth:`transform`; and where no query is judged, or there are no judgements.
         """
+        return self._evaluated(inp, qrels, topics, None)
+
+    @reads_frames
+    @gathered()
+    def figures(
+        self, inp: pd.DataFrame, qrels: pd.DataFrame | None = None, *, topics: pd.DataFrame | None = None
+    ) -> WordingResult:
+        """What :meth:`evaluate` returns, without holding all rankings: for lists that do not fit into memory in all wordings.
+
+        Args:
+            inp: See there, as for the next.
+            qrels: The same.
+            topics: The same.
+
+        Returns:
+            The result; its ``rankings`` end at the greatest cut-off, where all measures have one, but for the last row of each.
+        """
+        return self._evaluated(inp, qrels, topics, deepest(self.measures))
+
+    def _evaluated(
+        self, inp: pd.DataFrame, qrels: pd.DataFrame | None, topics: pd.DataFrame | None, kept: int | None
+    ) -> WordingResult:
         given = self._mode(inp)
         self._check_options()
         check_text(inp, "query", self)
@@ -221,9 +245,9 @@ class WordingSensitivity(Stage):
             pt.validate.columns(topics, includes=["qid", "query"], context=self)
             check_text(topics, "query", self)
         inp, qrels, topics, qids = judged_input(self, inp, qrels, topics)
-        wordings, without_phrases = self._wordings(pd.concat([topics[topics["qid"].isin(qids)], inp]))
+        wordings, without_phrases = self._wordings(pd.concat([topics[topics["qid"].isin(qids)], inp.drop_duplicates("qid")]))
         wordings = self._with_complexity(wordings)
-        asked = self._ask(inp, given, wordings)
+        asked = self._ask(inp, given, wordings, kept)
         values = pd.concat(
             [per_query(run, qrels, self.measures, qids).assign(arm=arm) for arm, run in asked.rankings.groupby("arm", sort=False)]
         ).reset_index()
@@ -297,7 +321,7 @@ class WordingSensitivity(Stage):
         own = with_complexity(own, self.complexity)
         return own.assign(qid=own["needed"])[["qid", "arm", "query", "complexity"]]
 
-    def _ask(self, inp: pd.DataFrame, given: str, wordings: pd.DataFrame) -> _Asked:
+    def _ask(self, inp: pd.DataFrame, given: str, wordings: pd.DataFrame, kept: int | None = None) -> _Asked:
         system = probed_system(self.pipeline, self.dataset, self)
         ranker = system.ranker if system.ranker is not None or isinstance(self.pipeline, System) else self.pipeline
         reason = None if given == "candidates" and ranker is not None else asking_again_reason(system)
@@ -318,24 +342,38 @@ class WordingSensitivity(Stage):
         frames, unanswered, as_it_comes = [], [], None
         for arm, own in pt.tqdm(list(wordings.groupby("arm", sort=False)), desc="wordings", disable=not self.verbose):
             worded = reworded(asks, asks["qid"].map(dict(zip(own["qid"], own["query"]))), keep=False)
-            run, failed = self._run(in_words, worded, system)
+            run, failed = self._run(in_words, worded, system, kept)
             frames.append(run.assign(arm=arm)[COLUMNS])
             unanswered.append(_unanswered(worded, run, failed, arm))
             if arm == ORIGINAL and (in_words is not stage or worded["query"].tolist() != asks["query"].tolist()):
-                as_it_comes, failed = self._as_it_comes(stage, asks, system)
+                as_it_comes, failed = self._as_it_comes(stage, asks, system, kept)
                 unanswered.append(_unanswered(asks, as_it_comes, failed, AS_IT_COMES))
         rankings = _typed(pd.concat(frames, ignore_index=True))
         return _Asked(rankings, as_it_comes, pd.concat(unanswered, ignore_index=True), in_words is not stage)
 
-    def _run(self, stage: pt.Transformer, asks: pd.DataFrame, system: System) -> tuple[pd.DataFrame, dict[str, str]]:
+    def _run(
+        self, stage: pt.Transformer, asks: pd.DataFrame, system: System, kept: int | None = None
+    ) -> tuple[pd.DataFrame, dict[str, str]]:
         """What a retriever makes of topics, without those that it raises for, or a ranker of candidates."""
-        try:
-            found, failed = (stage(asks), {}) if "docno" in asks.columns else answered(stage, asks)
-        except (InputError, pt.validate.InputValidationError) as error:
-            raise InputError(f"WordingSensitivity: {system.name!r} cannot use what it is given: {error}") from error
-        return ranked(check_run(found, system.name), system.name), failed
+        runs: list[pd.DataFrame] = []
+        failed: dict[str, str] = {}
+        found: pd.DataFrame
+        for part in in_parts(asks) if "docno" in asks.columns else [asks]:
+            try:
+                found, failed = (stage(part), {}) if "docno" in part.columns else answered(stage, part)
+            except (InputError, pt.validate.InputValidationError) as error:
+                raise InputError(f"WordingSensitivity: {system.name!r} cannot use what it is given: {error}") from error
+            runs += [self._ordered(found, system, kept)] if len(found) else []
+        return pd.concat(runs, ignore_index=True) if runs else self._ordered(found, system, kept), failed
 
-    def _as_it_comes(self, stage: pt.Transformer, asks: pd.DataFrame, system: System) -> tuple[pd.DataFrame, dict[str, str]]:
+    @staticmethod
+    def _ordered(found: pd.DataFrame, system: System, kept: int | None) -> pd.DataFrame:
+        run = ranked(check_run(found, system.name), system.name)
+        return run if kept is None else top_of_lists(run[COLUMNS[:-1]], kept)
+
+    def _as_it_comes(
+        self, stage: pt.Transformer, asks: pd.DataFrame, system: System, kept: int | None = None
+    ) -> tuple[pd.DataFrame, dict[str, str]]:
         """The same if the queries were answered in words: whatever happens to them as they come, the system is not broken."""
         nothing = pd.DataFrame(columns=COLUMNS[:-1])
         found: pd.DataFrame
@@ -343,7 +381,7 @@ class WordingSensitivity(Stage):
             found, failed = (stage(asks), {}) if "docno" in asks.columns else answered(stage, asks)
         except Exception as error:
             return nothing, dict.fromkeys(asks["qid"], one_line(error))
-        return (ranked(check_run(found, system.name), system.name) if len(found) else nothing), failed
+        return (self._ordered(found, system, kept) if len(found) else nothing), failed
 
     def _row(
         self, measure: str, arm: str, own: pd.DataFrame, complexity: pd.DataFrame, wordings: pd.DataFrame
@@ -387,7 +425,9 @@ def asking_again_reason(system: System) -> str | None:
 
 def _unanswered(asks: pd.DataFrame, run: pd.DataFrame, failed: dict[str, str], arm: str) -> pd.DataFrame:
     """The queries of a wording that have no results, as :class:`WordingResult` lists them."""
-    queries, without = dict(zip(asks["qid"], asks["query"])), unanswered_queries(asks, run, failed)
+    without = unanswered_queries(asks, run, failed)
+    named = asks[asks["qid"].isin(without)]
+    queries = dict(zip(named["qid"], named["query"]))
     return pd.DataFrame([(qid, arm, queries[qid], reason) for qid, reason in without.items()], columns=_UNANSWERED, dtype=object)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_debias.core.bias import ITEM
-from pyterrier_debias.core.frames import ranked, with_string_ids
+from pyterrier_debias.core.frames import pair_numbers, ranked, with_string_ids
 
 
 def unjudged_parts(
@@ -44,12 +44,12 @@ def unjudged_parts(
         tops[name] = run[run["qid"].isin(set(qids)) & (run["rank"] < cutoff)]
     common = set.intersection(*(set(top["qid"]) for top in tops.values()))
     qrels = with_string_ids(qrels, "pooling bias, judgements")
-    judged = set(zip(qrels["qid"], qrels["docno"]))
     rows = []
     for (name, top), sign in zip(tops.items(), (-1.0, 1.0)):
         top = top[top["qid"].isin(common)]
         sizes = top.groupby("qid")["docno"].transform("size").to_numpy()
-        known = np.array([pair in judged for pair in zip(top["qid"], top["docno"])], dtype=bool)
+        own, labelled = pair_numbers(top, qrels)
+        known = np.isin(own, labelled)
         part = sign / sizes / max(len(common), 1)
         rows.append(top.assign(owner=name, contribution=part)[~known])
     frame = pd.concat(rows, ignore_index=True)

@@ -20,7 +20,15 @@ from ir_measures.measures import Measure, ParamInfo
 
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.evaluation import parse_measures, per_query
-from pyterrier_debias.core.frames import check_overlap, numbers, ranked, reads_frames, with_grades, with_string_ids
+from pyterrier_debias.core.frames import (
+    check_overlap,
+    numbers,
+    pair_numbers,
+    ranked,
+    reads_frames,
+    with_grades,
+    with_string_ids,
+)
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.systems import check_run
 
@@ -97,6 +105,8 @@ class ExpectedNDCG(Measure):
 
     __name__ = "ExpectedNDCG"
     NAME = __name__
+    #: It looks at no more than its cut-off of a list.
+    CUTS_LISTS = True
     PRETTY_NAME = "nDCG of expected gains"
     SHORT_DESC = "Discounted expected gain, normalised by that of the best ranking."
     SUPPORTED_PARAMS = {  # noqa: RUF012
@@ -132,7 +142,10 @@ class ExpectedNDCG(Measure):
         """
         judgements = _checked_qrels(self.params["judgements"], repr(self), ["qid", "docno", "label"])
         judgements = judgements.assign(label=numbers(judgements["label"], "ExpectedNDCG"))
-        gains = {q: dict(zip(rows["docno"], rows["label"])) for q, rows in judgements.groupby("qid", sort=False)}
+        asked = judgements[judgements["qid"].isin(set(qrels["query_id"]))]
+        gains: dict[str, dict[str, float]] = {}
+        for qid, docno, label in zip(*(asked[name].tolist() for name in ("qid", "docno", "label"))):
+            gains.setdefault(qid, {})[docno] = label
         cutoff = self.params.get("cutoff")
         run = ranked(run.rename(columns={"query_id": "qid", "doc_id": "docno"}), repr(self))
         unknown = 0
@@ -433,11 +446,14 @@ def _pooled(runs: Mapping[str, pd.DataFrame], qrels: pd.DataFrame, depth: int) -
         check_overlap(run, qrels, f"run {name!r}")
         tops.append(run[(run["rank"] < depth) & run["qid"].isin(set(qrels["qid"]))])
     rows = pd.concat(tops, ignore_index=True)
-    fused = (1 / (FUSION + 1 + rows["rank"])).groupby(_pairs(rows)).sum()
-    rows = rows.drop(columns=["label", "score", "rank"], errors="ignore").drop_duplicates(["qid", "docno"], ignore_index=True)
-    labels = qrels[["qid", "docno", "label"]].drop_duplicates(["qid", "docno"])
+    own, pairs = pd.factorize(pair_numbers(rows)[0])
+    first = np.empty(len(pairs), dtype=np.int64)
+    first[own[::-1]] = np.arange(len(own))[::-1]
     # The sums of equal ranks may differ in the last bit by the order of runs.
-    return rows.assign(score=_pairs(rows).map(fused).round(12)).merge(labels, on=["qid", "docno"], how="left")
+    fused = np.bincount(own, 1 / (FUSION + 1 + rows["rank"].to_numpy()), len(pairs)).round(12)
+    rows = rows.drop(columns=["label", "score", "rank"], errors="ignore").iloc[first].reset_index(drop=True)
+    labels = qrels[["qid", "docno", "label"]].drop_duplicates(["qid", "docno"])
+    return rows.assign(score=fused).merge(labels, on=["qid", "docno"], how="left")
 
 
 def _asked(infer: pt.Transformer, pairs: pd.DataFrame) -> pd.DataFrame:

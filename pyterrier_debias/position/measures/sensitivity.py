@@ -15,8 +15,17 @@ from pyterrier_debias.core.counterfactuals import COLUMNS, TOLERANCE, Arm, never
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.decomposition import out_of_reach
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
-from pyterrier_debias.core.evaluation import judged_input, parse_measures
-from pyterrier_debias.core.frames import check_pairs, check_text, first_candidates, ranked, reads_frames, with_string_ids
+from pyterrier_debias.core.evaluation import deepest, judged_input, parse_measures
+from pyterrier_debias.core.frames import (
+    check_pairs,
+    check_text,
+    first_candidates,
+    in_parts,
+    ranked,
+    reads_frames,
+    top_of_lists,
+    with_string_ids,
+)
 from pyterrier_debias.core.indexing import handed_over
 from pyterrier_debias.core.retrieval import answered, unanswered_notes
 from pyterrier_debias.core.stage import Stage, flatten
@@ -34,6 +43,9 @@ from pyterrier_debias.position.measures.sensitivity_result import (
 )
 
 logger = logging.getLogger(__name__)
+
+#: Candidates of a query of which ``queries_per_call`` queries are scored at a time; fewer of more.
+_LONG = 500
 
 #: Queries whose list is cut in half to see whether the ranker notices.
 _CONTROL_QUERIES = 10
@@ -215,12 +227,36 @@ class PositionSensitivity(Stage):
         Raises:
             InputError: As :meth:`transform`; and where no query is judged, or there are no judgements.
         """
+        return self._evaluated(inp, qrels, topics, None)
+
+    @reads_frames
+    @gathered()
+    def figures(
+        self, inp: pd.DataFrame, qrels: pd.DataFrame | None = None, *, topics: pd.DataFrame | None = None
+    ) -> SensitivityResult:
+        """What :meth:`evaluate` returns, without holding all rankings: for lists that do not fit into memory in all variants.
+
+        Args:
+            inp: See there, as for the next.
+            qrels: The same.
+            topics: The same.
+
+        Returns:
+            The result; of its ``arms`` only what the figures are made of, where all measures have a cut-off: the first documents
+            of each list up to there, its last one, and relevant ones.
+        """
+        return self._evaluated(inp, qrels, topics, deepest(self.measures))
+
+    def _evaluated(
+        self, inp: pd.DataFrame, qrels: pd.DataFrame | None, topics: pd.DataFrame | None, kept: int | None
+    ) -> SensitivityResult:
         given = self._mode(inp)
         self._check_options()
         check_text(inp, "query", self)
         # Only judged queries have a value, so only these are ranked.
         inp, qrels, _, judged = judged_input(self, inp, qrels, topics)
-        return self._result(self._lists(inp, given), judged, qrels)
+        relevant = qrels.loc[(qrels["label"] >= 1) & qrels["qid"].isin(set(judged)), ["qid", "docno", "label"]]
+        return self._result(self._lists(inp, given, relevant, kept), judged, qrels)
 
     # ------------------------------------------------------------------------------------------------ options
 
@@ -263,11 +299,14 @@ class PositionSensitivity(Stage):
 
     # ------------------------------------------------------------------------------------------------ rankings
 
-    def _lists(self, inp: pd.DataFrame, given: str) -> _Lists:
+    def _lists(
+        self, inp: pd.DataFrame, given: str, relevant: pd.DataFrame | None = None, kept: int | None = None
+    ) -> _Lists:
+        """Rankings of all arms; how relevant passages move; and of each list only the first ``kept``, where that is not None."""
         system = probed_system(self.pipeline, self.dataset, self)
         text = self._turning.text_field
         if given == "topics" and system.ranker is None:
-            return self._indexed_anew(system, inp)
+            return self._indexed_anew(system, inp, relevant, kept)
         told: list[str] = []
         if given == "topics":
             found, failed = answered(system.candidates, inp)
@@ -285,16 +324,23 @@ class PositionSensitivity(Stage):
         check_text(candidates, text, self)
         check_pairs(candidates, self)
         answers = self._positions(candidates)
-        arms = pd.concat(self._ranked(candidates, ranker, answers, system.name), ignore_index=True)
-        control = arms[arms["arm"] == "control"]
-        arms = arms[arms["arm"] != "control"].reset_index(drop=True)
+        frames, moves, still, change = [], [], True, 0.0
+        for part, arms in self._ranked(candidates, ranker, answers, system.name):
+            change = max(change, _context_change(part, arms))
+            arms = arms[arms["arm"] != "control"].reset_index(drop=True)
+            still = still and ((arms["arm"] == "original").all() or _never_moved(arms))
+            if relevant is not None:
+                moves.append(displacements(arms, relevant, relevant["qid"].unique().tolist()))
+            frames.append(arms if kept is None else _top(arms, kept, relevant))
+        arms = pd.concat(frames, ignore_index=True)
         if not (arms["arm"] == "rotated").any():
             raise InputError(f"PositionSensitivity: ranker of {system.name!r} returned nothing for any rotated list")
         fixed = self._fixed(candidates.drop_duplicates("docno")[text])
-        untested = "" if not _never_moved(arms) else _UNSEEN if self._changes(candidates) else self._nothing_changed(fixed)
+        untested = "" if not still else _UNSEEN if self._changes(candidates) else self._nothing_changed(fixed)
         if untested:
             logger.warning("PositionSensitivity: system %r: %s", system.name, untested)
-        return _Lists(arms, answers, system.name, candidates, ranker, control, untested, tuple(told), fixed)
+        moved = pd.concat(moves, ignore_index=True) if moves else None
+        return _Lists(arms, answers, system.name, candidates, ranker, moved, change, untested, tuple(told), fixed)
 
     def _fixed(self, texts: Iterable[str]) -> tuple[int, int]:
         """How many texts no rotation changes, of how many."""
@@ -306,9 +352,15 @@ class PositionSensitivity(Stage):
 
     def _changes(self, candidates: pd.DataFrame) -> bool:
         """Whether any draw changes any text."""
-        turns = [self._turning.rotator(draw) for draw in range(self.draws)]
-        texts = zip(candidates[self._turning.text_field], candidates["docno"], candidates["qid"])
-        return any(turn(text, docno, qid)[0] != text for text, docno, qid in texts for turn in turns)
+        texts = candidates[self._turning.text_field].tolist()
+        return any(self._turned(candidates, draw) != texts for draw in range(self.draws))
+
+    def _turned(self, part: pd.DataFrame, draw: int) -> list[str]:
+        """The texts of a frame in one draw; each that is drawn for by itself is rotated once."""
+        turn, ids = self._turning.rotator(draw), ["docno", "qid"][: 2 if self._turning.scope == "pair" else 1]
+        keys = list(zip(*(part[column].tolist() for column in (self._turning.text_field, *ids))))
+        made = {key: turn(*key)[0] for key in dict.fromkeys(keys)}
+        return [made[key] for key in keys]
 
     def _positions(self, texts: pd.DataFrame) -> pd.DataFrame | None:
         """The first answer of each (qid, docno) that has a text here: ``start``, ``end``, ``position``, ``relative``."""
@@ -326,28 +378,27 @@ class PositionSensitivity(Stage):
 
     def _ranked(
         self, candidates: pd.DataFrame, ranker: pt.Transformer, answers: pd.DataFrame | None, name: str
-    ) -> Iterator[pd.DataFrame]:
-        """Score all arms, some queries at a time."""
+    ) -> Iterator[tuple[pd.DataFrame, pd.DataFrame]]:
+        """Score all arms, some queries at a time: their candidates, and the rankings."""
         text = self._turning.text_field
         qids = list(dict.fromkeys(candidates["qid"]))
         control = set(sorted(qids)[:_CONTROL_QUERIES])
         spans = {} if answers is None else {
-            (q, d): (s, e) for q, d, s, e in zip(answers["qid"], answers["docno"], answers["start"], answers["end"])
+            (q, d): (s, e) for q, d, s, e in zip(*(answers[name].tolist() for name in ("qid", "docno", "start", "end")))
         }
-        chunks = [qids[i : i + self.queries_per_call] for i in range(0, len(qids), self.queries_per_call)]
-        for chunk in pt.tqdm(chunks, desc="PositionSensitivity", unit="call", disable=not self.verbose):
-            part = candidates[candidates["qid"].isin(set(chunk))].reset_index(drop=True)
+        # Of long lists fewer queries at a time, so that memory does not grow with the depth.
+        queries = max(1, min(self.queries_per_call, self.queries_per_call * _LONG * len(qids) // max(len(candidates), 1)))
+        parts, calls = in_parts(candidates, queries), -(-len(qids) // queries)
+        for part in pt.tqdm(parts, total=calls, desc="PositionSensitivity", unit="call", disable=not self.verbose):
             arms = [*self._rotated_arms(part), *self._placed_arms(part, spans), *_control_arm(part, control, text)]
-            yield score_arms(part, arms, ranker, text_field=text, name=name)
+            yield part, score_arms(part, arms, ranker, text_field=text, name=name)
 
     def _rotated_arms(self, part: pd.DataFrame) -> list[Arm]:
         texts = part[self._turning.text_field].tolist()
         rows = np.arange(len(part))
         arms = [Arm("original", 0, rows, texts, None)]
         for draw in range(self.draws):
-            turn = self._turning.rotator(draw)
-            turned = [turn(t, d, q)[0] for t, d, q in zip(texts, part["docno"], part["qid"])]
-            arms.append(Arm("rotated", draw, rows, turned, str(draw)))
+            arms.append(Arm("rotated", draw, rows, self._turned(part, draw), str(draw)))
         return arms
 
     def _placed_arms(self, part: pd.DataFrame, spans: dict[tuple[str, str], tuple[int, int]]) -> list[Arm]:
@@ -359,7 +410,7 @@ class PositionSensitivity(Stage):
         split = self._placing.splitter()
         texts = part[self._turning.text_field].tolist()
         placed: dict[int, list[str]] = {}
-        for row, pair in enumerate(zip(part["qid"], part["docno"])):
+        for row, pair in enumerate(zip(part["qid"].tolist(), part["docno"].tolist())):
             if pair in spans:
                 tried = [psi.place(texts[row], *spans[pair], where, split) for where in self.placements]
                 variants = [text for text in tried if text is not None]
@@ -373,7 +424,9 @@ class PositionSensitivity(Stage):
             for number, where in enumerate(self.placements)
         ]
 
-    def _indexed_anew(self, system: System, topics: pd.DataFrame) -> _Lists:
+    def _indexed_anew(
+        self, system: System, topics: pd.DataFrame, relevant: pd.DataFrame | None, top: int | None
+    ) -> _Lists:
         """Retrieval from the original and the rotated corpus, indexed in the same way."""
         reason = reindexing_reason(system, self.dataset)
         if reason is not None:
@@ -396,6 +449,7 @@ class PositionSensitivity(Stage):
         fixed = sum(still), len(still)
         untested = "" if not _never_moved(arms) else self._nothing_changed(fixed) if all(still) else _BY_CONSTRUCTION
         told = tuple(unanswered_notes(system.name, len(topics), failed))
+        arms = arms if top is None else _top(arms, top, relevant)
         return _Lists(arms, self._positions(texts), system.name, untested=untested, told=told, fixed=fixed)
 
     def _corpus(
@@ -453,11 +507,11 @@ class PositionSensitivity(Stage):
         )
 
     def _displacement(self, lists: _Lists, qids: list[str], qrels: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-        if lists.ranker is None:
+        if lists.ranker is None or lists.moved is None:
             return displacements(lists.arms.iloc[:0], qrels, qids), []
-        change = _context_change(lists)
+        change = lists.change
         if change <= TOLERANCE:
-            return displacements(lists.arms, qrels, qids), []
+            return lists.moved, []
         how_much = "all" if np.isinf(change) else f"{change:.0%}"
         note = (
             f"The ranker scores a passage differently in another list (by up to {how_much} of a list's range of scores), because "
@@ -479,12 +533,11 @@ class PositionSensitivity(Stage):
         for start in range(0, len(probed), self.queries_per_call):
             wanted = set(probed["qid"].iloc[start : start + self.queries_per_call])
             part = lists.candidates[lists.candidates["qid"].isin(wanted)].reset_index(drop=True)
-            pairs = list(zip(part[text], part["docno"], part["qid"]))
+            own = [pair in chosen for pair in zip(part["qid"].tolist(), part["docno"].tolist())]
             rows = np.arange(len(part))
             arms = []
             for draw in range(self.draws):
-                turn = self._turning.rotator(draw)
-                texts = [turn(t, d, q)[0] if (q, d) in chosen else t for t, d, q in pairs]
+                texts = np.where(own, np.array(self._turned(part, draw), object), part[text].to_numpy(dtype=object)).tolist()
                 arms.append(Arm("one rotated", draw, rows, texts, f"{draw}one"))
             parts.append(score_arms(part, arms, ranker, text_field=text, name=lists.name))
         if not parts:
@@ -524,6 +577,8 @@ def reindexing_reason(system: System, dataset: Any) -> str | None:
 class _Lists:
     """Rankings of all arms, what they were made from, what must be said, and how many texts of how many no rotation changes.
 
+    ``moved`` says how relevant passages move among the unchanged others, ``change`` how far scores of one text differ in another
+    list (:func:`_context_change`).
     A retriever has no ranker and no candidates.
     """
 
@@ -532,7 +587,8 @@ class _Lists:
     name: str
     candidates: pd.DataFrame = field(default_factory=pd.DataFrame)
     ranker: pt.Transformer | None = None
-    control: pd.DataFrame = field(default_factory=pd.DataFrame)
+    moved: pd.DataFrame | None = None
+    change: float = 0.0
     untested: str = ""
     told: tuple[str, ...] = ()
     fixed: tuple[int, int] = (0, 0)
@@ -544,7 +600,7 @@ def _never_moved(arms: pd.DataFrame) -> bool:
 
 def _places(rankings: pd.DataFrame, wanted: pd.DataFrame, name: str) -> pd.DataFrame:
     """The rank of one passage a query in each draw, after all others where it is missing: ``qid``, ``draw``, and it."""
-    lengths = rankings.groupby(["qid", "draw"], sort=False).size().rename("length").reset_index()
+    lengths = rankings.groupby(["qid", "draw"], sort=False)["rank"].max().add(1).rename("length").reset_index()
     ranks = rankings.merge(wanted[["qid", "docno"]], on=["qid", "docno"])[["qid", "draw", "rank"]]
     places = lengths.merge(ranks, on=["qid", "draw"], how="left")
     return places.assign(**{name: places["rank"].fillna(places["length"]).astype(int)})[["qid", "draw", name]]
@@ -560,10 +616,17 @@ def _control_arm(part: pd.DataFrame, qids: set[str], text_field: str) -> list[Ar
     return [Arm("control", 0, rows, part[text_field].iloc[rows].tolist(), "control")]
 
 
-def _context_change(lists: _Lists) -> float:
+def _context_change(candidates: pd.DataFrame, arms: pd.DataFrame) -> float:
     """The largest change of a score in the control lists, as a share of the range of the list's scores; infinite if the
     ranker left candidates out."""
-    original = lists.arms[lists.arms["arm"] == "original"]
-    if len(original) < len(lists.candidates):
+    original, control = arms[arms["arm"] == "original"], arms[arms["arm"] == "control"]
+    if len(original) < len(candidates):
         return float("inf")
-    return float(score_changes(original, lists.control)["change"].max()) if len(lists.control) else 0.0
+    return float(score_changes(original, control)["change"].max()) if len(control) else 0.0
+
+
+def _top(arms: pd.DataFrame, depth: int, relevant: pd.DataFrame | None) -> pd.DataFrame:
+    """What figures of measures with a cut-off need of lists; see :meth:`PositionSensitivity.figures`."""
+    pairs = pd.MultiIndex.from_frame(arms[["qid", "docno"]])
+    also = None if relevant is None else pairs.isin(pd.MultiIndex.from_frame(relevant[["qid", "docno"]]))
+    return top_of_lists(arms, depth, also)

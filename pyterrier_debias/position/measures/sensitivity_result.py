@@ -355,6 +355,7 @@ def displacements(arms: pd.DataFrame, qrels: pd.DataFrame, qids: Sequence[str]) 
         See :attr:`SensitivityResult.displacement`.
     """
     relevant = qrels.loc[(qrels["label"] >= 1) & qrels["qid"].isin(set(qids)), ["qid", "docno", "label"]]
+    arms = arms[arms["qid"].isin(set(relevant["qid"]))]
     original = arms[arms["arm"] == "original"]
     probed = original.merge(relevant, on=["qid", "docno"])[["qid", "docno", "label", "rank"]].rename(columns={"rank": "before"})
     rotated = arms.loc[arms["arm"] == "rotated", ["qid", "docno", "draw", "score"]]

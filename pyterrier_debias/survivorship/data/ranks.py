@@ -475,5 +475,6 @@ def with_ranks(topics: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
         A copy with string ids and ``first_relevant_rank`` (infinite if there is none).
     """
     known = ranks.set_index("qid")["first_relevant_rank"]
-    found = topics["qid"].map(known).to_numpy(dtype=float, na_value=np.nan)
+    rows, qids = pd.factorize(topics["qid"])  # a query may have many rows
+    found = known.reindex(qids).to_numpy(dtype=float, na_value=np.nan)[rows]
     return topics.assign(first_relevant_rank=np.where(np.isnan(found), NEVER, found))

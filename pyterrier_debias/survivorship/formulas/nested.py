@@ -245,13 +245,18 @@ def trend(
     rho = float(np.clip(x @ y, -1.0, 1.0))
     generator = np.random.default_rng(seed)
     places = [np.flatnonzero(names == name) for name in np.unique(names)]
+    tables = [place for place in places if n > _LARGE and _levels(x[place]) * _levels(y[place]) < len(place) / _WORTH]
+    summed = sum((_of_tables(x[place], y[place], resamples, generator) for place in tables), np.zeros(resamples))
+    shuffled = [place for place in places if not any(place is one for one in tables)]
     rows = max(1, block // n)
     extreme, total = 0, 0.0
     for start in range(0, resamples, rows):
         drawn = np.repeat(y[None], min(rows, resamples - start), axis=0)
-        for place in places:
+        if tables:
+            drawn[:, np.concatenate(tables)] = 0.0
+        for place in shuffled:
             drawn[:, place] = generator.permuted(drawn[:, place], axis=1)
-        drawn = np.abs(drawn @ x)
+        drawn = np.abs(drawn @ x + summed[start : start + rows])
         extreme += int((drawn >= abs(rho) - 1e-12).sum())
         total += float(drawn.sum())
     low = high = nan
@@ -264,6 +269,35 @@ def trend(
     later = _centred(r, names)
     slope = float(later @ v / (later @ later))
     return Trend(rho, low, high, (1 + extreme) / (1 + resamples), total / resamples, n, slope)
+
+
+#: Of more queries than these, permutations of values of few kinds are drawn as tables.
+_LARGE = 20_000
+#: A cell of a table takes as long to draw as so many values to shuffle.
+_WORTH = 10
+
+
+def _levels(values: np.ndarray) -> int:
+    return len(np.unique(values))
+
+
+def _of_tables(x: np.ndarray, y: np.ndarray, resamples: int, generator: np.random.Generator) -> np.ndarray:
+    """Sums of products of x and permuted y, shape [resamples], drawn as what they depend on: how often values meet.
+
+    Of a random permutation the table of counts has Fisher's multiple hypergeometric distribution, cell by cell given those before
+    it.
+    """
+    (a, rows), (b, columns) = (np.unique(one, return_counts=True) for one in (x, y))
+    left, total = np.tile(columns, (resamples, 1)), np.zeros(resamples)
+    for value, size in zip(a[:-1], rows[:-1]):
+        rest, wanted = left.sum(axis=1), np.full(resamples, size)
+        for j in range(len(b)):
+            rest = rest - left[:, j]
+            met = generator.hypergeometric(left[:, j], rest, wanted)
+            left[:, j] -= met
+            wanted = wanted - met
+            total += value * b[j] * met
+    return total + a[-1] * (left @ b)
 
 
 def _stratum_numbers(strata: Sequence[object] | None, n: int) -> np.ndarray:

@@ -1,0 +1,118 @@
+"""Scores of finished parts of lists on disk, so that an audit that was killed does not score them again."""
+
+from __future__ import annotations
+
+import io
+import logging
+import time
+import zipfile
+from collections.abc import Callable
+from hashlib import blake2b
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from pyterrier_debias.core.errors import one_line
+from pyterrier_debias.core.files import write_whole
+from pyterrier_debias.core.frames import in_parts, ranked
+from pyterrier_debias.core.pointwise import row_keys, scores_of
+from pyterrier_debias.core.text import digest
+
+logger = logging.getLogger(__name__)
+
+#: About how many rows a ranker is given at a time, so that little is lost of what it has not finished.
+_ROWS = 1_000
+#: After so many seconds of scoring, what was scored is written.
+_SECONDS = 60.0
+
+
+class KeptScores:
+    """Scores of one ranker by the lists that it was given, in files of a folder.
+
+    Lists are scored a few at a time, whole queries always, and after each minute of scoring one file is written, whole or not at
+    all. Lists that are in a file are not scored again: those of the same qids, docnos and other cells, in the same order. Only
+    scores are kept; a ranker that leaves out rows, adds columns, or is given anything but texts and numbers is asked each time.
+
+    Args:
+        folder: Where files are.
+        name: The ranker's name.
+
+    Example:
+        >>> import tempfile
+        >>> rows = pd.DataFrame({"qid": "1", "docno": ["a", "b"], "text": ["tea", "green tea"]})
+        >>> length = lambda inp: inp.assign(score=inp["text"].str.len().astype(float))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     first = KeptScores(Path(folder), "mine")
+        ...     found = first.ask(length, rows)
+        ...     first.write()
+        ...     again = KeptScores(Path(folder), "mine").ask(None, rows)
+        >>> again["score"].tolist()
+        [9.0, 3.0]
+
+    When not to use it: for a ranker whose weights may have changed since; whoever opens the folder has to see to that.
+    """
+
+    def __init__(self, folder: Path, name: str):
+        self._folder = folder
+        self._prefix = f"scores-{digest([name])[:8]}-"
+        self._new: dict[str, np.ndarray] = {}
+        self._seconds = 0.0
+        self._known: dict[str, np.ndarray] = {}
+        for file in sorted(folder.glob(f"{self._prefix}*.npz")):
+            try:
+                with np.load(file, allow_pickle=False) as kept:
+                    self._known.update(kept)
+            except (OSError, ValueError, zipfile.BadZipFile) as error:
+                logger.warning("checkpoint: %s cannot be read (%s); what it holds is scored again", file, one_line(error))
+
+    def ask(self, ranker: Callable[[pd.DataFrame], pd.DataFrame], inp: pd.DataFrame) -> pd.DataFrame:
+        """What a ranker makes of lists, those that are known left out.
+
+        Args:
+            ranker: The same one in every call.
+            inp: A result frame.
+
+        Returns:
+            What the ranker returns; of lists that were known ``inp`` with ``score`` and ``rank``.
+        """
+        if not {"qid", "docno"} <= set(inp.columns) or not len(inp):
+            return ranker(inp)
+        found = [self._part(ranker, part) for part in in_parts(inp, max(1, _ROWS * inp["qid"].nunique() // len(inp)))]
+        return found[0] if len(found) == 1 else pd.concat(found, ignore_index=True)
+
+    def _part(self, ranker: Callable[[pd.DataFrame], pd.DataFrame], part: pd.DataFrame) -> pd.DataFrame:
+        key = _key(part)
+        if key is not None and key in self._known:
+            return ranked(part.assign(score=self._known[key]), "ranker")
+        start = time.monotonic()
+        found = ranker(part)
+        scores = None if key is None else scores_of(part, found)
+        if key is not None and scores is not None:
+            self._new[key] = scores
+            self._seconds += time.monotonic() - start
+            if self._seconds > _SECONDS:
+                self.write()
+        return found
+
+    def write(self) -> None:
+        """Write what was scored since the last time.
+
+        Raises:
+            InputError: Where the folder cannot be written.
+        """
+        if self._new:
+            content = io.BytesIO()
+            np.savez(content, **self._new)  # type: ignore[arg-type]  # its stub takes every keyword for allow_pickle
+            write_whole(self._folder / f"{self._prefix}{next(iter(self._new))}.npz", content.getvalue())
+        self._known |= self._new
+        self._new, self._seconds = {}, 0.0
+
+
+def _key(part: pd.DataFrame) -> str | None:
+    """A digest of lists in their order; None where a cell is neither text nor number."""
+    keys = row_keys(part)
+    if keys is None:
+        return None
+    names = "\0".join([*map(str, part.columns), *part["qid"].astype(str).tolist(), *part["docno"].astype(str).tolist()])
+    return blake2b(b"".join(keys) + names.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
