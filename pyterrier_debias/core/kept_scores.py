@@ -21,7 +21,7 @@ from pyterrier_debias.core.text import digest
 
 logger = logging.getLogger(__name__)
 
-#: About how many rows a ranker is given at a time, so that little is lost of what it has not finished.
+#: About how many rows each worker of a ranker is given at a time, so that little is lost of what it has not finished.
 _ROWS = 1_000
 #: After so many seconds of scoring, what was scored is written.
 _SECONDS = 60.0
@@ -37,6 +37,7 @@ class KeptScores:
     Args:
         folder: Where files are.
         name: The ranker's name.
+        workers: In how many processes it scores.
 
     Example:
         >>> import tempfile
@@ -53,8 +54,9 @@ class KeptScores:
     When not to use it: for a ranker whose weights may have changed since; whoever opens the folder has to see to that.
     """
 
-    def __init__(self, folder: Path, name: str):
+    def __init__(self, folder: Path, name: str, workers: int = 1):
         self._folder = folder
+        self._rows = _ROWS * workers
         self._prefix = f"scores-{digest([name])[:8]}-"
         self._new: dict[str, np.ndarray] = {}
         self._seconds = 0.0
@@ -78,7 +80,7 @@ class KeptScores:
         """
         if not {"qid", "docno"} <= set(inp.columns) or not len(inp):
             return ranker(inp)
-        found = [self._part(ranker, part) for part in in_parts(inp, max(1, _ROWS * inp["qid"].nunique() // len(inp)))]
+        found = [self._part(ranker, part) for part in in_parts(inp, max(1, self._rows * inp["qid"].nunique() // len(inp)))]
         return found[0] if len(found) == 1 else pd.concat(found, ignore_index=True)
 
     def _part(self, ranker: Callable[[pd.DataFrame], pd.DataFrame], part: pd.DataFrame) -> pd.DataFrame:

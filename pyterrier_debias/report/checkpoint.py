@@ -31,8 +31,8 @@ from pyterrier_debias.core.evaluation import judged_qids
 from pyterrier_debias.core.files import PACKAGE, check_seal, entries, locked_inside, sealed, write_whole
 from pyterrier_debias.core.frames import frame_digest
 from pyterrier_debias.core.kept_scores import KeptScores
-from pyterrier_debias.core.spread import unspread
-from pyterrier_debias.core.stage import Stage
+from pyterrier_debias.core.spread import Spread, unspread
+from pyterrier_debias.core.stage import Stage, all_stages
 from pyterrier_debias.core.systems import Context, System
 from pyterrier_debias.core.text import digest
 from pyterrier_debias.data.base import Collection
@@ -126,7 +126,10 @@ class Checkpoint:
         Returns:
             The system.
         """
-        return system if system.ranker is None else replace(system, kept=KeptScores(self.folder, system.name))
+        if system.ranker is None:
+            return system
+        workers = max((one.workers for one in all_stages(system.ranker) if isinstance(one, Spread)), default=1)
+        return replace(system, kept=KeptScores(self.folder, system.name, workers))
 
     def forget_scores(self) -> None:
         """Remove what :meth:`scores` kept: findings of all biases are there."""
