@@ -1,5 +1,8 @@
 """The program that audits public rankers: from end to end in miniature, and what its page says of it."""
 
+import json
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,10 +11,12 @@ from pyterrier_debias import BiEncoder
 from pyterrier_debias.position.data.averaging import AverageRotations
 from pyterrier_debias.position.data.rotation import RotatePassages
 from pyterrier_debias.report.first_stage import pisa_installed
-from tests import tiny_models
+from tests import pages, tiny_models
 from tests.conftest import ROOT, importable
 
 FOLDER = ROOT / "examples" / "public_rankers"
+PAGE = pages.FOLDER / "public_rankers.rst"
+RECORD = pages.FOLDER / "public_rankers.json"
 PASSAGES, QUERIES = 14, ["who was the king", "what is tea made of in the rain near a river", "city of the singer", "boat"]
 
 
@@ -19,8 +24,9 @@ PASSAGES, QUERIES = 14, ["who was the king", "what is tea made of in the rain ne
 def program():
     with importable(FOLDER):
         import audits
+        import workshop
 
-        yield audits
+        yield audits, workshop
     import sys
 
     for name in ("audits", "workshop"):
@@ -90,7 +96,7 @@ def test_all_arms(run, data, tmp_path):
 
 def test_a_figure_of_the_pairs_is_that_of_its_definition(program):
     """Length: percentiles by counting; agreement: pairs of documents by counting."""
-    audits = program
+    audits, _ = program
     texts = {f"d{n}": "tea " * (1 + n // 2) for n in range(12)}
 
     def order(seed):
@@ -128,3 +134,14 @@ def test_the_mean_over_rotations_can_be_made_when_passages_are_indexed(tmp_path)
     stored = model.encode_docs(turned).mean(axis=0)
     expected = float(model.encode_queries(["tea"])[0] @ stored)
     assert AverageRotations(model, 4)(frame)["score"].item() == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_page_shows_what_the_program_wrote(program):
+    _, workshop = program
+    record = json.loads(RECORD.read_text(encoding="utf-8"))
+    included = dict(re.findall(r"\.\. include:: (public_rankers_(\w+)\.inc)", PAGE.read_text(encoding="utf-8")))
+    assert {name for name in record["tables"]} == set(included.values())
+    for file, name in included.items():
+        told = workshop.restructured(pd.DataFrame(record["tables"][name]), f"{record['title']}: {name}")
+        assert (pages.FOLDER / file).read_text(encoding="utf-8") == told, name
+    assert record["command"] in PAGE.read_text(encoding="utf-8")
