@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias import BiEncoder, Collection, InputError, Training
+from pyterrier_debias import BiEncoder, Collection, InputError, Training, open_dataset
 from pyterrier_debias.core.files import whole_folder, write_whole
 from pyterrier_debias.core.statistics import correct, two_level_interval, wilcoxon
 from pyterrier_debias.core.text import keyed_hash
@@ -144,6 +144,29 @@ def read_settings(options: argparse.Namespace, default: Any) -> Any:
 def held(qrels: pd.DataFrame, dataset: Any) -> pd.DataFrame:
     """Judgements of passages that a collection in memory holds; a sample of a larger one may lack some."""
     return qrels[qrels["docno"].isin(dataset.corpus["docno"])] if isinstance(dataset, Collection) else qrels
+
+
+def both_years(folder: Path, *, ties: str = "docno") -> Collection:
+    """TREC DL 2019 and 2020 as one collection, with the runs of both.
+
+    Args:
+        folder: With the splits ``dl19`` and ``dl20``.
+        ties: See :func:`~pyterrier_debias.open_dataset`.
+
+    Returns:
+        The collection; the topics' column ``type`` says the year, which is a control where queries are compared by their wording.
+    """
+    years = {year: open_dataset(folder, split=year, ties=ties) for year in ("dl19", "dl20")}
+    first = years["dl19"]
+    topics = [one.get_topics().assign(type=year) for year, one in years.items()]
+    runs = {name: [one.get_runs()[name] for one in years.values()] for name in first.get_runs()}
+    return Collection(
+        "TREC DL 2019 and 2020",
+        corpus=first.corpus,
+        topics={"both": pd.concat(topics, ignore_index=True)},
+        qrels={"both": pd.concat([one.get_qrels() for one in years.values()], ignore_index=True)},
+        runs={name: pd.concat(both, ignore_index=True) for name, both in runs.items()},
+    )
 
 
 def answerable(topics: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame:

@@ -25,7 +25,7 @@ def test_readme_shows_and_names_files_of_the_repository_by_whole_addresses():
     found = links(ROOT / "README.md")
     assert [address for _, address in found if not address.startswith("https://")] == []
     own = [(image, address) for image, address in found if address.startswith(metadata["url"])]
-    assert sum(image for image, _ in own) == 2 and len(own) >= 7
+    assert sum(image for image, _ in own) == 3 and len(own) >= 7
     for image, address in own:
         start = shown if image else named
         assert address.startswith(start) and (ROOT / address.removeprefix(start)).is_file(), address

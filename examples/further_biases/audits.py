@@ -39,9 +39,8 @@ from pyterrier_debias.report.result import RESULT_FILE
 
 # What programs share lies one folder up.
 sys.path.append(str(Path(__file__).resolve().parent.parent))
-from workshop import program, write_results
+from workshop import both_years, program, write_results
 
-YEARS = ("dl19", "dl20")
 #: Columns of the published tables, with their names in the findings.
 COLUMNS = ["system", "measure", "contrast", "value", "low", "high", "p", "p_corrected", "detectable", "n"]
 NOTES = [
@@ -63,19 +62,6 @@ class Settings:
     model: str
     depth: int
     queries: int | None
-
-
-def both_years(folder: Path) -> Collection:
-    """TREC DL 2019 and 2020 as one collection, with the six runs."""
-    years = [open_dataset(folder, split=year) for year in YEARS]
-    runs = {name: pd.concat([year.get_runs()[name] for year in years], ignore_index=True) for name in years[0].get_runs()}
-    return Collection(
-        "TREC DL 2019 and 2020",
-        corpus=years[0].corpus,
-        topics={"both": pd.concat([year.get_topics() for year in years], ignore_index=True)},
-        qrels={"both": pd.concat([year.get_qrels() for year in years], ignore_index=True)},
-        runs=runs,
-    )
 
 
 def windows(size: int, step: int) -> Any:
