@@ -4,6 +4,7 @@ import ast
 import doctest
 import io
 import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import nltk
@@ -108,7 +109,13 @@ def names(local, drawn, tmp_path, monkeypatch):
     import matplotlib.pyplot as plt
     from matplotlib.figure import Figure
 
-    monkeypatch.setattr(Figure, "savefig", lambda figure, file, *, format, **options: file.write(drawn[format]))
+    def save(figure, file, *, format=None, **options):
+        if isinstance(file, str | Path):
+            Path(file).write_bytes(drawn[format or Path(file).suffix[1:]])
+        else:
+            file.write(drawn[format])
+
+    monkeypatch.setattr(Figure, "savefig", save)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "indexes").mkdir()
     for name, text in pages.FILES.items():

@@ -77,6 +77,7 @@ STRANGERS = {
         "pyterrier_debias_stage.json",
         "pyterrier_debias_training.json",
         "ranker/model.safetensors",
+        "scores-mine.npz",
         "query_gender.json",
         "pyterrier_debias_relabelled.csv",
         "selection/evidence.json",
@@ -309,7 +310,9 @@ def fit(made, folder):
 
 def audited(made, folder):
     dataset = toy.collection()
-    audit({"BM25": toy.systems(dataset)["BM25"]}, dataset, biases=[toy.ORDER], checkpoint=folder)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("pyterrier_debias.core.kept_scores._SECONDS", -1.0)  # scores are written at once
+        audit(toy.systems(dataset), dataset, biases=[toy.ORDER], checkpoint=folder)
 
 
 def compared(made, folder):
@@ -320,7 +323,7 @@ def compared(made, folder):
 #: What keeps work in a folder to take it up again; whether it may stand beside files of others.
 CHECKPOINTS = {
     "fit": (True, Writer("training/trainer", fit)),
-    "audit": (False, Writer("report/checkpoint", audited)),
+    "audit": (False, Writer("report/checkpoint core/kept_scores", audited)),
     "HiddenJudgements.compare": (True, Writer("pooling/measures/hidden", compared)),
 }
 

@@ -25,6 +25,9 @@ logger = logging.getLogger(__name__)
 _ROWS = 1_000
 #: After so many seconds of scoring, what was scored is written.
 _SECONDS = 60.0
+#: Names of files: digests of the ranker's name and of the first list. They leave files of others alone.
+_HEX = "[0-9a-f]"
+_FILES = f"scores-{_HEX * 8}-{_HEX * 32}.npz"
 
 
 class KeptScores:
@@ -61,7 +64,7 @@ class KeptScores:
         self._new: dict[str, np.ndarray] = {}
         self._seconds = 0.0
         self._known: dict[str, np.ndarray] = {}
-        for file in sorted(folder.glob(f"{self._prefix}*.npz")):
+        for file in sorted(folder.glob(f"{self._prefix}{_HEX * 32}.npz")):
             try:
                 with np.load(file, allow_pickle=False) as kept:
                     self._known.update(kept)
@@ -109,6 +112,21 @@ class KeptScores:
             write_whole(self._folder / f"{self._prefix}{next(iter(self._new))}.npz", content.getvalue())
         self._known |= self._new
         self._new, self._seconds = {}, 0.0
+
+
+def forget_scores(folder: Path) -> None:
+    """Remove the files of all rankers.
+
+    Args:
+        folder: Where they are. Files of others stay.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     forget_scores(Path(folder))
+    """
+    for file in folder.glob(_FILES):
+        file.unlink(missing_ok=True)
 
 
 def _key(part: pd.DataFrame) -> str | None:

@@ -30,7 +30,7 @@ from pyterrier_debias.core.errors import InputError, one_line, shortened
 from pyterrier_debias.core.evaluation import judged_qids
 from pyterrier_debias.core.files import PACKAGE, check_seal, entries, locked_inside, sealed, write_whole
 from pyterrier_debias.core.frames import frame_digest
-from pyterrier_debias.core.kept_scores import KeptScores
+from pyterrier_debias.core.kept_scores import KeptScores, forget_scores
 from pyterrier_debias.core.spread import Spread, unspread
 from pyterrier_debias.core.stage import Stage, all_stages
 from pyterrier_debias.core.systems import Context, System
@@ -133,8 +133,7 @@ class Checkpoint:
 
     def forget_scores(self) -> None:
         """Remove what :meth:`scores` kept: findings of all biases are there."""
-        for file in self.folder.glob("scores-*.npz"):
-            file.unlink(missing_ok=True)
+        forget_scores(self.folder)
 
     def _about(self) -> dict[str, Any] | None:
         """What the folder says of its audit; None where it is none of ours."""
