@@ -32,6 +32,20 @@ def test_unknown_keywords(name):
 
 
 @pytest.mark.parametrize("name", PUBLIC)
+def test_too_many_positional_arguments(name):
+    """Named by the public class or function, with the options that are taken by name."""
+    public = getattr(pyterrier_debias, name)
+    known = inspect.signature(public.__init__ if isinstance(public, type) else public).parameters.values()
+    if any(p.kind is p.VAR_POSITIONAL for p in known):
+        pytest.skip("takes any number of arguments")
+    most = sum(p.kind is not p.KEYWORD_ONLY and p.kind is not p.VAR_KEYWORD and p.name != "self" for p in known)
+    by_name = next((p.name for p in known if p.kind is p.KEYWORD_ONLY), "it has no other options")
+    takes = "no" if most == 0 else f"at most {most}"
+    with pytest.raises(UnknownOptionError, match=f"^{name} takes {takes} positional .*, but {most + 1} w.* given; .*{by_name}"):
+        public(*[None] * (most + 1))
+
+
+@pytest.mark.parametrize("name", PUBLIC)
 def test_words_of_other_libraries(name):
     public = getattr(pyterrier_debias, name)
     known = parameters(public)

@@ -1,4 +1,4 @@
-"""Errors for unknown keyword options, which suggest the intended option."""
+"""Errors for options that a class or function does not have, or does not take by position; they suggest the intended one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class UnknownOptionError(InputError, TypeError):
-    """Raised for a keyword that a class or a function does not have; a ``TypeError`` too, as Python's own is."""
+    """Raised for options that do not exist, or that are taken by name only; a ``TypeError`` too, as Python's own is."""
 
 
 #: Our options, and what Hugging Face, sentence-transformers, Lightning, scikit-learn and plugins of PyTerrier call them.
@@ -109,23 +109,42 @@ def _options(function: Callable[..., Any]) -> tuple[tuple[str, ...], bool]:
     return tuple(name for name in named if name != "self"), any(p.kind is p.VAR_KEYWORD for p in parameters)
 
 
-def check_options(where: str, function: Callable[..., Any], given: Mapping[str, Any], more: tuple[str, ...] = ()) -> None:
-    """Refuse keywords that a function does not have.
+@cache
+def _positional(function: Callable[..., Any]) -> int | None:
+    """How many arguments a function takes by position, ``self`` left out; None for any number."""
+    parameters = list(inspect.signature(function).parameters.values())
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return None
+    return sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.name != "self" for p in parameters)
+
+
+def check_options(
+    where: str, function: Callable[..., Any], given: Mapping[str, Any], more: tuple[str, ...] = (), positional: int = 0
+) -> None:
+    """Refuse keywords that a function does not have, and more positional arguments than it takes.
 
     Args:
         where: The class or function that is named in the message.
         function: What would be called with them.
         given: The keywords.
         more: Further keywords of a function that takes any.
+        positional: How many positional arguments are given, ``self`` left out.
 
     Raises:
-        UnknownOptionError: Naming the first one, and the option that was meant.
+        UnknownOptionError: Naming the first one, and the option that was meant; or the options that are to be named.
 
     Example:
         >>> check_options("sorted", lambda self, *, key=None, reverse=False: None, {"revers": True})
         Traceback (most recent call last):
         pyterrier_debias.core.options.UnknownOptionError: sorted has no option 'revers'; did you mean 'reverse'?
     """
+    most = _positional(function)
+    if most is not None and positional > most:
+        by_name = [name for name in [*_options(function)[0][most:], *more] if not name.startswith("_")]
+        takes = f"at most {most} positional argument{'s' * (most != 1)}" if most else "no positional arguments"
+        remedy = f"name the option: {', '.join(dict.fromkeys(by_name))}" if by_name else "it has no other options"
+        were = "was" if positional == 1 else "were"
+        raise UnknownOptionError(f"{where} takes {takes}, but {positional} {were} given; {remedy}")
     if not given:
         return
     named, others = _options(function)
@@ -172,7 +191,7 @@ def with_known_options(public: T) -> T:
 
     @wraps(public)
     def called(*args: Any, **kwargs: Any) -> Any:
-        check_options(public.__name__, public, kwargs)
+        check_options(public.__name__, public, kwargs, positional=len(args))
         return public(*args, **kwargs)
 
     called.__known_options__ = True  # type: ignore[attr-defined]
@@ -196,7 +215,7 @@ def _in_class(kind: Any) -> None:
 
     @wraps(init)
     def started(self: Any, *args: Any, **kwargs: Any) -> None:
-        check_options(type(self).__name__, init, kwargs, _passed_on(self.__class__))
+        check_options(type(self).__name__, init, kwargs, _passed_on(self.__class__), len(args))
         init(self, *args, **kwargs)
 
     kind.__init__ = started

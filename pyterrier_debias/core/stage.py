@@ -173,7 +173,7 @@ class Stage(pt.Transformer):
 
     def __new__(cls, *args: Any, **options: Any) -> Self:
         """Refuse options that there are not, with the one that was meant."""
-        check_options(cls.__name__, cls.__init__, options)
+        check_options(cls.__name__, cls.__init__, options, positional=len(args))
         return super().__new__(cls, *args, **options)
 
     def __init_subclass__(cls, **options: Any) -> None:
