@@ -35,6 +35,11 @@ Finished collections are kept in the folder: a run that was stopped resumes, and
     python benchmarks/calibration.py --real FOLDER --nulls 2000 --out calibration
 
 makes nulls of real collections instead, by ``real_nulls.py``, and writes them to the folder ``real`` in it.
+
+    python benchmarks/calibration.py --primaries 600 --first-seed 300000 --out calibration
+
+makes only the primary tests of whole audits instead: their p values are those that ``--audits`` would give, in seconds a
+collection and not minutes. It writes primaries.csv, and prints how often any of them is a finding after correction.
 """
 
 from __future__ import annotations
@@ -45,7 +50,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -69,7 +74,8 @@ from pyterrier_debias.data import planted, planted_rankers
 from pyterrier_debias.data.planted_rankers import BIASES, wording_complexity
 from pyterrier_debias.gender.audit import neutral_qids
 from pyterrier_debias.gender.measures.evaluator import ARaBEvaluator
-from pyterrier_debias.linguistic.audit import prepared_topics, ranker_slope
+from pyterrier_debias.linguistic.audit import COMPLEXITY, prepared_topics, ranker_slope
+from pyterrier_debias.linguistic.formulas.slope import Slope
 from pyterrier_debias.pooling.audit import judged_difference
 from pyterrier_debias.position.measures.sensitivity_result import displacements
 from pyterrier_debias.survivorship.audit import answer_grade
@@ -329,16 +335,20 @@ def gender(case: Case) -> tuple[float, float, float, float]:
 
 
 def linguistic(case: Case) -> tuple[float, float, float, float]:
-    """The slope of quality on the complexity of a query's wording, given the controls and what the candidates had."""
-    topics = case.topics
-    prepared, controls, _ = prepared_topics(topics.assign(complexity=topics["query"].map(wording_complexity)), case.qrels)
-    prepared = prepared.sort_values("qid")
+    """The slope of quality on the complexity of a query's wording as it was planted."""
+    slope = slope_given(case, case.topics.assign(complexity=case.topics["query"].map(wording_complexity)))
+    return slope.per_sd.estimate, slope.per_sd.low, slope.per_sd.high, slope.p
+
+
+def slope_given(case: Case, topics: pd.DataFrame) -> Slope:
+    """The slope, given the controls and what the candidates had; complexity is measured where the topics do not have it."""
+    prepared, controls, _ = prepared_topics(topics, case.qrels)
+    prepared = prepared.dropna(subset=[COMPLEXITY]).sort_values("qid")
     before, after = (
         pd.Series(case.quality(results), index=topics["qid"]).loc[prepared["qid"]].to_numpy()
         for results in (case.ground.bm25, case.results)
     )
-    slope = ranker_slope(after, before, prepared, controls, resamples=case.setting.draws, seed=case.seed)
-    return slope.per_sd.estimate, slope.per_sd.low, slope.per_sd.high, slope.p
+    return ranker_slope(after, before, prepared, controls, resamples=case.setting.draws, seed=case.seed)
 
 
 def pooling(case: Case) -> tuple[float, float, float, float]:
@@ -385,6 +395,19 @@ def audited(cases: list[Case]) -> list[dict[str, Any]]:
     smallest = tested.groupby("primary")["p_corrected"].min()
     both = {"smallest": smallest.get(True), "further": smallest.get(False)}
     return [{"seed": case.seed, "tests": len(tested), "primaries": int(tested["primary"].sum()), **both}]
+
+
+def primary_tests(cases: list[Case]) -> list[dict[str, Any]]:
+    """The primary tests that an audit of one null collection makes, without the rest of the audit: p of each, and the smallest.
+
+    Every passage is judged, so that pooling has no p.
+    """
+    logging.disable(logging.WARNING)
+    (case,) = cases
+    case, most = (replace(case, setting=replace(case.setting, draws=draws)) for draws in (9_999, 10_000))
+    p = {"position": position(case)[3], "survivorship": survivorship(case)[3], "gender": gender(most)[3]}
+    p["linguistic"] = slope_given(case, case.topics).p
+    return [{"seed": case.seed, **p, "smallest": float(correct(np.array(list(p.values())), "holm").min())}]
 
 
 def done(
@@ -578,6 +601,7 @@ def main() -> None:
     parser.add_argument("--rotations", type=int, default=3, help="of each passage")
     parser.add_argument("--draws", type=int, default=999, help="permutations of a test, resamples of an interval")
     parser.add_argument("--audits", type=int, default=0, help="null collections that are audited as a whole (minutes each)")
+    parser.add_argument("--primaries", type=int, default=0, help="null collections: an audit's primary tests alone")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("calibration"))
     parser.add_argument("--real", type=Path, help="a folder of real collections: nulls of these, in place of all this")
@@ -592,17 +616,22 @@ def main() -> None:
         print("\n".join(told))
         return
 
+    options.out.mkdir(parents=True, exist_ok=True)
     sizes = (options.depth, options.deep, options.rotations, options.draws)
     first = options.first_seed
     nulls = [Case(first + seed, NOTHING, 0.0, Setting(options.topics, *sizes)) for seed in range(options.collections)]
     setting = Setting(options.power_topics, *sizes)
     cases = list(nulls)
+    if options.primaries:
+        made = [Case(first + seed, NOTHING, 0.0, Setting(options.topics, *sizes)) for seed in range(options.primaries)]
+        found = done(options.out / "primaries.csv", made, primary_tests, options.workers)
+        print(f"any primary finding, {len(found)} collections: {shown(share(found['smallest'] <= LEVEL))}")
+        return
     several = range(first, first + options.several_collections)
     cases += [Case(seed, SEVERAL, 0.0, Setting(options.topics, *sizes)) for seed in several]
     for bias, level in itertools.product(TESTS, options.levels):
         strength = STRENGTHS[bias][LEVELS.index(level)]
         cases += [Case(first + seed, bias, strength, setting) for seed in range(options.power_collections)]
-    options.out.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
     found = done(options.out / "p_values.csv", cases, examined, options.workers)
     whole = None

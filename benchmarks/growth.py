@@ -124,7 +124,7 @@ def survivorship() -> list[str]:
     start = time.process_time()
     trend(1 / rng.integers(1, 12, queries), rng.integers(1, 8, queries).astype(float), strata=strata)
     told = [
-        f"The trend of ``SurvivorshipCurve`` over {queries:,} queries (RR@10, 9,999 permutations) takes "
+        f"The trend of ``SurvivorshipCurve`` over {queries:,} queries (RR\\@10, 9,999 permutations) takes "
         f"{time.process_time() - start:.0f} seconds of CPU time."
     ]
     qids = np.array([f"q{i}" for i in range(20_000)], dtype=object)

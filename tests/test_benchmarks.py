@@ -8,6 +8,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from pyterrier_debias import audit
+
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "benchmarks"
 
@@ -113,6 +115,28 @@ def test_null_collections_with_several_answers(monkeypatch):
     assert both.query("label != label_before")[["label", "label_before"]].drop_duplicates().values.tolist() == [[0, 2]]
     shown = case.shown.merge(both[both["label"] == 2], on=["qid", "docno"]).groupby("qid").size()
     assert shown.eq((left + 1) // 2).all() and (case.shown.groupby("qid").size() == 10).all()
+
+
+def test_primary_tests_alone_are_those_of_whole_audits(tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    calibration = importlib.import_module("calibration")
+    found = pd.DataFrame()
+
+    def kept(*given, **options):
+        nonlocal found
+        result = audit(*given, **options)
+        found = result.findings.query("primary and p.notna()").set_index("bias")
+        return result
+
+    monkeypatch.setattr(calibration, "audit", kept)
+    case = calibration.Case(5, calibration.NOTHING, 0.0, calibration.Setting(12, 10, 10, 3, 19))
+    (whole,) = calibration.audited([case])
+    said = f"--primaries 1 --first-seed 5 --topics 12 --depth 10 --deep 10 --workers 1 --out {tmp_path}"
+    started("calibration", said, monkeypatch)
+    (alone,) = pd.read_csv(tmp_path / "primaries.csv").to_dict("records")
+    assert alone["smallest"] == pytest.approx(whole["smallest"], abs=1e-12) and alone["seed"] == whole["seed"] == 5
+    assert {bias: alone[bias] for bias in found.index} == pytest.approx(found["p"].to_dict(), abs=1e-12)
+    assert "any primary finding, 1 collections:" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("effect", [0.2, 0.33])

@@ -196,6 +196,11 @@ def paragraphs(page):
     if page == "README":
         text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
         return [part for block in re.split(r"\n\s*\n", text) for part in re.split(r"\n(?=[-|])", block)]
+    return [node.astext() for node in parsed(text, pages.PAGES[page])]
+
+
+def parsed(text, path):
+    """The paragraphs of reStructuredText; what Sphinx would turn into a mail address is refused."""
     pytest.importorskip("docutils", reason="the extra 'docs' is not installed")
     import docutils.frontend
     import docutils.nodes
@@ -205,11 +210,16 @@ def paragraphs(page):
     plain = re.sub(r":[a-z.]+:`([^`]*)`", r"``\1``", text)
     settings = docutils.frontend.get_default_settings(Parser)
     settings.report_level, settings.file_insertion_enabled = 5, False
-    document = docutils.utils.new_document(str(pages.PAGES[page]), settings)
+    document = docutils.utils.new_document(str(path), settings)
     Parser().parse(plain, document)
     addresses = [node.astext() for node in document.findall(docutils.nodes.reference) if "mailto:" in node.get("refuri", "")]
     assert addresses == [], "write nDCG\\@10: this is no mail address"
-    return [node.astext() for node in document.findall(docutils.nodes.paragraph)]
+    return document.findall(docutils.nodes.paragraph)
+
+
+@pytest.mark.parametrize("path", sorted(pages.FOLDER.glob("*.inc")), ids=lambda path: path.stem)
+def test_what_pages_include_has_no_mail_addresses(path):
+    assert list(parsed(path.read_text(encoding="utf-8"), path))
 
 
 @pytest.mark.parametrize("page", pages.PAGES)

@@ -91,7 +91,7 @@ def audit(
     full: Annotated[bool, typer.Option("--full", help="Print every figure, not only the verdict.")] = False,
     **options: Any,
 ) -> None:
-    """Audit rankers for bias on a collection, and print the findings: a verdict of one screen, or every figure.
+    """Audit rankers for bias on a collection, and print a verdict that fits on one screen, or every figure.
 
     Without options, the command audits BM25, and BM25 followed by the all-MiniLM-L6-v2 bi-encoder, on an embedded collection
     whose biases are known.
@@ -167,7 +167,7 @@ def check(
     overwrite: Annotated[bool, _option("overwrite")] = False,
     verbose: Annotated[bool, _option("verbose", "Show progress, and also the budgets that are kept.")] = False,
 ) -> None:
-    """Check whether the figures of an audit keep their budgets: one line for each that does not.
+    """Check whether the figures of an audit stay within their budgets, and print one line for each that does not.
 
     A budget is kept if the whole interval of the figure is within it. With too few queries, the check fails.
 

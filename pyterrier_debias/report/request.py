@@ -41,8 +41,8 @@ class Request:
     ))  # fmt: skip
     rotations: int | None = field(default=None, metadata=_shown(
         "N",
-        "Audit each model also with its scores averaged over N rotations of a passage, which lessens position bias and takes N "
-        "times as long; such as 2.",
+        "Also audit each model with its scores averaged over N rotations of each passage (such as 2), which reduces position "
+        "bias and takes N times as long.",
     ))  # fmt: skip
     model_kind: str | None = field(default=None, metadata=_shown("KIND", "The kind of every --model without a kind of its own."))
     run: list[str] = field(default_factory=list, metadata=_shown(
@@ -71,8 +71,8 @@ class Request:
     ))  # fmt: skip
     biases: list[str] = field(default_factory=lambda: ["all"], metadata=_shown(
         "NAMES",
-        "Which biases: 'all', or some of position, survivorship, gender, linguistic, pooling and, not among all, source, length, "
-        "order, separated by commas.",
+        "The biases to examine, separated by commas: position, survivorship, gender, linguistic and pooling ('all' means these "
+        "five), source, length, order.",
         commas=True,
     ))  # fmt: skip
     gender_classifier: Path | None = field(default=None, metadata=_shown(
@@ -106,7 +106,7 @@ class Request:
         "NAME", "float32, bfloat16 or float16. Half precision changes scores, which can look like bias."
     ))  # fmt: skip
     workers: int | None = field(default=None, metadata=_shown(
-        "N", "Score in N processes, here or on a cluster of Ray, with a GPU each where there are as many. Needs the extra ray."
+        "N", "Score in N processes, here or on a Ray cluster, each with its own GPU if there are enough. Needs the extra ray."
     ))  # fmt: skip
     verbose: bool = field(default=False, metadata=_shown(None, "Show progress.", "--verbose", "-v"))
 

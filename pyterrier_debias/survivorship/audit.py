@@ -346,7 +346,8 @@ class _Examined:
         )
         single = alone(strata[answered].tolist())
         if single:
-            text = f"{text} {single} of them are alone with as many answers in as long a list and tell nothing of it."
+            one = "is the only one" if single == 1 else "are each the only one"
+            text = f"{text} {single} of them {one} with as many answers in as long a list, and cannot be compared."
         more = {"p": found.p, "null_value": found.noise_floor, "convention": how}
         influence = rank_influence(values[answered], self.ranks[answered], strata=strata[answered])
         influence = self._values(answered, influence)
