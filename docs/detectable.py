@@ -68,7 +68,7 @@ def _cet(item: str, what: str, table: str, n: int, published: float | None, **wh
     return Effect("Pooling", item, what, table, {"correction": "CET, paper", **where}, "difference", n, published)
 
 
-def _equalize(item: str, what: str, table: str, n: int, column: str, published: float, **where: str) -> Effect:
+def _equalize(item: str, what: str, table: str, n: int, column: str, published: float | None = None, **where: str) -> Effect:
     where = {"ranker": "Equalize, weaker model", **where}
     return Effect("Linguistic", item, what, table, where, column, n, published)
 
@@ -106,6 +106,29 @@ EFFECTS = (
         for learner, mean in (("weaker_model", 0.29), ("less_data", 0.27), ("fewer_steps", 0.27), ("biased_data", 0.26))
     ),
     _equalize("Table 7", "weaker_model, mean", "equalize_adapters_changes", 323, "mean", 0.37 - 0.31, dataset="nfcorpus"),
+    *(
+        Effect("Linguistic", "Table 7", f"{learner}, mean", "equalize_adapters_learners",
+               {"dataset": "nfcorpus", "learner": learner}, "change of mean", 600)
+        for learner in ("less_data", "fewer_steps", "biased_data")
+    ),
+    *(
+        _equalize("Figure 1, effectiveness over complexity", f"slope of BM25, {name}", "equalize_adapters_slopes", n, "slope",
+                  ranker="BM25", dataset=dataset)
+        for name, dataset, n in (("NFCorpus", "nfcorpus", 600), ("FiQA", "fiqa_subset", 333))
+    ),
+    _equalize("Figure 3", "change of slope, NFCorpus", "equalize_changes", 600, "slope"),
+    *(
+        _equalize("Figure 4", f"change of slope, {name}", "equalize_adapters_changes", n, "slope", dataset=dataset)
+        for name, dataset, n in (("NFCorpus", "nfcorpus", 600), ("FiQA", "fiqa_subset", 333))
+    ),
+    *(
+        _equalize("Figure 5", f"change of slope, {learner}", "equalize_adapters_changes", 600, "slope", dataset="nfcorpus",
+                  ranker=f"Equalize, {learner}")
+        for learner in ("weaker model", "less data", "fewer steps", "biased data")
+    ),
+    _equalize('Text, "LC as Rev Weight"', "mean, NFCorpus", "equalize_changes", 600, "mean", ranker="reverse weight"),
+    _equalize("Table 3, significance tests on FiQA", "against plain training", "equalize_adapters_changes", 333, "mean",
+              0.29 - 0.22, dataset="fiqa_subset"),
     Effect("Linguistic", "Table 3, significance tests on NFCorpus", "against plain training", "equalize_tests",
            {"against": "plain"}, "difference", 323, 0.37 - 0.31),
     _gender("Table 1", "RR", "balanced 0.25", 300, 0.3002 - 0.3080),
@@ -158,8 +181,8 @@ def detectable(effect: Effect) -> float:
 
 
 def short(value: float) -> str:
-    """Three digits, without the zero in front."""
-    return f"{value:.3f}".replace("0.", ".", 1)
+    """Three digits, or four where these would be zeros, without the zero in front."""
+    return f"{value:.{3 if abs(value) >= 0.0005 else 4}f}".replace("0.", ".", 1)
 
 
 def said(effect: Effect) -> str:

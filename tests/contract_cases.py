@@ -102,9 +102,9 @@ def answers() -> pd.DataFrame:
 
 
 @cache
-def folder(builder: str) -> str:
+def folder(builder: str, **options) -> str:
     """A tiny random model, built when a check first asks for it."""
-    return str(getattr(tiny_models, builder)(Path(tempfile.mkdtemp()) / builder))
+    return str(getattr(tiny_models, builder)(Path(tempfile.mkdtemp()) / builder, **options))
 
 
 def ranker(make: type, builder: str, **options) -> Case:
@@ -113,7 +113,13 @@ def ranker(make: type, builder: str, **options) -> Case:
     def build(**more):
         return make(folder(builder), **options, **more)
 
-    return Case(f"{make.__name__}({', '.join(options)})", build, texts, partial(build, max_length=16))
+    told = ", ".join(value if isinstance(value, str) else name for name, value in options.items())
+    return Case(f"{make.__name__}({told})", build, texts, partial(build, max_length=16))
+
+
+def rankt5(**options) -> T5Reranker:
+    """The head that reads the logit of a further token, which the tokeniser must know."""
+    return T5Reranker(folder("build_t5", extra=True), head="rankt5", **options)
 
 
 @cache
@@ -238,15 +244,19 @@ CASES = [
     ranker(CrossEncoder, "build"),
     ranker(CrossEncoder, "build", long="maxp"),
     ranker(CrossEncoder, "build", long="sentences"),
-    ranker(CrossEncoder, "build", head="parade-transformer", long="windows", passage_length=6, passage_stride=4),
-    ranker(CrossEncoder, "build", head="cedr-knrm", long="windows", passage_length=6, passage_stride=4),
+    *(
+        ranker(CrossEncoder, "build", head=head, long="windows", passage_length=6, passage_stride=4)
+        for head in ("parade-max", "parade-avg", "parade-attention", "parade-transformer", "cedr-knrm")
+    ),
     ranker(BiEncoder, "build_sentence_transformer"),
     ranker(BiEncoder, "build_sentence_transformer", similarity="cosine"),
     Case("BiEncoder(documents_by)", adore, texts, partial(adore, max_length=16)),
     ranker(MultiVector, "build_multi_vector"),
+    ranker(MultiVector, "build_stanford"),
     ranker(SparseEncoder, "build_sparse"),
     ranker(SparseEncoder, "build_sparse", long="maxp"),
     ranker(T5Reranker, "build_t5"),
+    Case("T5Reranker(rankt5)", rankt5, texts, partial(rankt5, max_length=16)),
     ranker(T5Reranker, "build_t5", head="rankt5-encoder"),
     Case(  # compares the documents of a list
         "DuoT5Reranker",

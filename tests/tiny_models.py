@@ -103,6 +103,20 @@ def build(
     return Path(folder)
 
 
+def build_pretrained(folder: Path, *, seed: int = 0) -> Path:
+    """Write a random BERT with the heads of its pre-training, as PROP is published."""
+    import torch
+    from transformers import BertConfig, BertForPreTraining
+
+    tokenizer = wordpiece_tokenizer()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = BertForPreTraining(BertConfig(**_shape(tokenizer, 1)))
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return Path(folder)
+
+
 def build_published(folder: Path, *, name: str, seed: int = 0) -> Path:
     """Write random weights in the form in which the authors of RepBERT, ANCE, TCT-ColBERT, STAR and ADORE published theirs."""
     import torch
@@ -173,6 +187,22 @@ def build_multi_vector(folder: Path, *, seed: int = 0) -> Path:
     folder = Path(folder)
     encoder = build(folder.with_name(f"{folder.name}-encoder"), labels=None, seed=seed)
     MultiVectorEncoder(str(encoder), device="cpu").save(str(folder))
+    return folder
+
+
+def build_stanford(folder: Path, *, seed: int = 0) -> Path:
+    """Write a ColBERT as Stanford's code writes it: the encoder under ``bert.``, one linear layer, ``artifact.metadata``."""
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    build(folder, labels=None, seed=seed)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "architectures": ["HF_ColBERT"]}))
+    weights = {f"bert.{name}": value for name, value in load_file(folder / "model.safetensors").items()}
+    weights["linear.weight"] = torch.randn(16, 32, generator=torch.Generator().manual_seed(seed)) / 4
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    metadata = {"query_token_id": "the", "doc_token_id": "a", "query_maxlen": 12, "doc_maxlen": 40, "mask_punctuation": True}
+    (folder / "artifact.metadata").write_text(json.dumps(metadata))
     return folder
 
 

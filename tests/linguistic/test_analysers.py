@@ -106,13 +106,17 @@ def test_base_noun_phrases_are_what_the_pattern_finds(tags):
     assert noun_phrases([("w", tag) for tag in tags]) == [m.span() for m in re.finditer("J*N+", letters)]
 
 
-def test_without_spacy_and_nltk_data_the_lexicon_stands_in_and_says_so_once(monkeypatch, caplog):
+@pytest.mark.parametrize("installed", [True, False])
+def test_without_a_pipeline_and_nltk_data_the_lexicon_stands_in_and_says_so_once(installed, monkeypatch, caplog):
+    """The extra brings spaCy without a pipeline: what is there need not be installed."""
+    monkeypatch.setattr(analysers.importlib.util, "find_spec", lambda name: object() if installed else None)
     monkeypatch.setattr(analysers, "_installed_spacy", lambda: None)
     monkeypatch.setattr(analysers, "_nltk_data", lambda: False)
     analysers._notice.cache_clear()
     with caplog.at_level(logging.WARNING, logger=analysers.__name__):
         assert analysers.default_tagger() == analysers.default_tagger() == LexiconTagger()
-    assert [r.message for r in caplog.records if "textblob's lexicon" in r.message] == [caplog.records[0].message]
+    (told,) = [r.message for r in caplog.records if "textblob's lexicon" in r.message]
+    assert "python -m spacy download en_core_web_sm" in told and ("pip install" in told) != installed
     analysers._notice.cache_clear()
 
 

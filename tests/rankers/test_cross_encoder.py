@@ -21,7 +21,7 @@ from pyterrier_debias.core.cache_key import marks
 from pyterrier_debias.rankers.base import InMemory
 from pyterrier_debias.training.scorer import Scorer
 from tests.contract import Case, assert_contract
-from tests.tiny_models import WORDS, wordpiece_tokenizer
+from tests.tiny_models import WORDS
 
 ARCHITECTURES = ["bert", "roberta", "electra", "distilbert"]
 
@@ -185,16 +185,12 @@ def test_equal_pairs_are_computed_once_and_scored_alike(tiny, monkeypatch):
     assert out.groupby(["query", "text"])["score"].nunique().eq(1).all()
 
 
-def test_a_bert_with_the_heads_of_its_pretraining_opens(tmp_path, caplog):
+def test_a_bert_with_the_heads_of_its_pretraining_opens(tiny, caplog):
     """As PROP is published: its encoder is taken, its heads are not."""
-    from transformers import BertConfig, BertForPreTraining
+    from transformers import BertForPreTraining
 
-    tokenizer = wordpiece_tokenizer()
-    shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
-    pretrained = BertForPreTraining(BertConfig(vocab_size=len(tokenizer), **shape))
-    pretrained.save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    ranker = CrossEncoder(tmp_path)
+    pretrained = BertForPreTraining.from_pretrained(tiny("build_pretrained"))
+    ranker = CrossEncoder(tiny("build_pretrained"))
     assert np.isfinite(ranker(frame(3))["score"]).all() and "a fresh one on the first token" in caplog.text
     for name, weight in pretrained.bert.named_parameters():
         assert torch.equal(weight, ranker.module.base_model.get_parameter(name)), name

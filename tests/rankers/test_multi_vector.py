@@ -1,4 +1,3 @@
-import json
 import logging
 import pickle
 import shutil
@@ -27,27 +26,9 @@ PAIRS = pd.DataFrame(
 )
 
 
-def stanford(folder: Path, encoder: str) -> str:
-    """A checkpoint as Stanford's code writes it: the encoder under ``bert.``, one linear layer, ``artifact.metadata``."""
-    import torch
-    from safetensors.torch import load_file, save_file
-
-    shutil.copytree(encoder, folder)
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "architectures": ["HF_ColBERT"]}))
-    weights = {f"bert.{name}": value for name, value in load_file(folder / "model.safetensors").items()}
-    weights["linear.weight"] = torch.randn(16, 32, generator=torch.Generator().manual_seed(0)) / 4
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    metadata = {"query_token_id": "the", "doc_token_id": "a", "query_maxlen": 12, "doc_maxlen": 40, "mask_punctuation": True}
-    (folder / "artifact.metadata").write_text(json.dumps(metadata))
-    return str(folder)
-
-
-@pytest.fixture(scope="module", params=["sentence-transformers", "stanford"])
-def folder(request, tiny, tmp_path_factory):
-    if request.param == "sentence-transformers":
-        return tiny("build_multi_vector")
-    return stanford(tmp_path_factory.mktemp("stanford") / "model", tiny("build", labels=None))
+@pytest.fixture(scope="module", params=["build_multi_vector", "build_stanford"])
+def folder(request, tiny):
+    return tiny(request.param)
 
 
 def library(folder):
@@ -77,8 +58,8 @@ def test_scores_are_the_sum_of_the_best_matches(folder):
         assert model.score_pairs([query], [text])[0] == pytest.approx(expected, abs=1e-5)
 
 
-def test_a_stanford_checkpoint_brings_its_own_lengths(tiny, tmp_path):
-    model = MultiVector(stanford(tmp_path / "model", tiny("build", labels=None)))
+def test_a_stanford_checkpoint_brings_its_own_lengths(tiny):
+    model = MultiVector(tiny("build_stanford"))
     assert model.task_window("document") == 40
     assert MultiVector(model.model, max_length=20).task_window("document") == 20
     query = model.tokenise(["river"], ["river"])
@@ -169,7 +150,7 @@ def test_cut_documents_are_reported(folder, caplog):
 
 
 def test_cut_queries_are_reported(tiny, tmp_path, caplog):
-    MultiVector(stanford(tmp_path / "model", tiny("build", labels=None)))(PAIRS[PAIRS["docno"] == "0"])
+    MultiVector(tiny("build_stanford"))(PAIRS[PAIRS["docno"] == "0"])
     (message,) = caplog.messages
     assert message.startswith("MultiVector, queries: 1 of 3 texts were cut to the window of 12 tokens")
 

@@ -1,6 +1,7 @@
 """Every loss and weight on every architecture, in miniature: it learns, resumes, reloads. A new hook joins by one line."""
 
 import numpy as np
+import pyterrier as pt
 import pytest
 import torch
 
@@ -11,19 +12,30 @@ from pyterrier_debias import (
     BiEncoder,
     ColumnWeights,
     CrossEncoder,
+    EqualizeReranker,
     MultiVector,
     RotatePassages,
     SparseEncoder,
     T5Reranker,
 )
+from pyterrier_debias.linguistic.training.baselines import ReverseComplexity
+from pyterrier_debias.linguistic.training.kernel_whitening import KernelWhiteningReranker
 from pyterrier_debias.pooling.training.cet import CETReranker
+from pyterrier_debias.pooling.training.propensities import KnownPropensities
+from pyterrier_debias.rankers.tk_model import PRINTED_MU
 from pyterrier_debias.training import trainer as trainer_module
 from pyterrier_debias.training.losses import LOSSES
+from pyterrier_debias.training.method import Method
 from tests.training.toy import candidates, no_dropout, qrels, training
 
 
 def of(name, tiny, **options):
     return BiEncoder.of(name, tiny("build_published", name=name), **options)
+
+
+def fresh_tk(tiny, **options):
+    positional = options.pop("positional", "absolute")
+    return TK.from_embeddings(tiny(labels=None), positional=positional, config={"num_hidden_layers": 1, **options})
 
 
 RANKERS = {
@@ -36,7 +48,7 @@ RANKERS = {
     "SparseEncoder": lambda tiny: SparseEncoder(tiny("build_sparse")),
     "SparseEncoder(distilbert)": lambda tiny: SparseEncoder(tiny(architecture="distilbert", labels=None, masked=True)),
     "T5Reranker": lambda tiny: T5Reranker(tiny("build_t5")),
-    "TK": lambda tiny: TK.from_embeddings(tiny(labels=None), config={"num_hidden_layers": 1}),
+    "TK": fresh_tk,
 }
 
 #: Other heads and checkpoints of the same classes: they learn, resume and reload.
@@ -47,11 +59,35 @@ OTHERS = {
         f"CrossEncoder({name})": lambda tiny, name=name: CrossEncoder.of(
             name, tiny(labels=None), passage_length=4, passage_stride=3, max_passages=2
         )
-        for name in ("parade-max", "parade-transformer", "cedr-knrm")
+        for name in ("parade-max", "parade-avg", "parade-attention", "parade-transformer", "cedr-knrm")
     },
+    "CrossEncoder(birch)": lambda tiny: CrossEncoder.of("birch", tiny()),
+    "CrossEncoder(prop)": lambda tiny: CrossEncoder(tiny("build_pretrained")),
     **{f"BiEncoder({name})": lambda tiny, name=name: of(name, tiny) for name in ("repbert", "ance", "tct-colbert", "star")},
     "MultiVector(dnn)": lambda tiny: MultiVector.from_dnn(f"{tiny('build_dnn')}/colbert.dnn", base=f"{tiny('build_dnn')}/base"),
+    "MultiVector(stanford)": lambda tiny: MultiVector(tiny("build_stanford")),
     "BiEncoder(adore)": lambda tiny: of("adore", tiny, documents_by=of("star", tiny)),
+    "TK(shaw)": lambda tiny: fresh_tk(tiny, positional="shaw"),
+    "TK(vaswani, printed kernels)": lambda tiny: fresh_tk(tiny, positional="vaswani", kernel_mu=PRINTED_MU),
+}
+
+#: What other training there is of the papers' and their rivals': a ranker, and how it is trained.
+WAYS = {
+    "KernelWhiteningReranker(CrossEncoder)": lambda tiny: KernelWhiteningReranker(CrossEncoder(tiny()), landmarks=12, sample=40),
+    "KernelWhiteningReranker(BiEncoder)": lambda tiny: KernelWhiteningReranker(
+        BiEncoder(tiny("build_sentence_transformer")), landmarks=12, sample=40
+    ),
+    "AdversarialReranker(first_training)": lambda tiny: AdversarialReranker(
+        CrossEncoder(tiny()), first_training=small(max_steps=1)
+    ),
+    "CETReranker": lambda tiny: CETReranker(CrossEncoder(tiny())),
+    "EqualizeReranker": lambda tiny: EqualizeReranker(CrossEncoder(tiny()), biased=CrossEncoder(tiny(seed=1))),
+}
+#: The same by weights of examples, on any ranker.
+WEIGHED = {
+    "LC as reverse weight": ReverseComplexity(),
+    "LC as reverse weight, hard": ReverseComplexity(favour="hard"),
+    "known propensities": KnownPropensities(),
 }
 
 #: Losses as they are used: name, and options of the training.
@@ -133,6 +169,51 @@ def test_every_other_head_lowers_a_loss_over_lists(name, tiny):
     assert np.mean(history[-2:]) < 0.9 * np.mean(history[:2])
 
 
+def known():
+    """The toy collection with all that a way to train reads: complexity, propensities, passages about women."""
+    frame = spoken()
+    place = frame.groupby("qid").cumcount()
+    return frame.assign(complexity=frame["qid"].str[1:].astype(float), propensity=0.5 + place / 12, selected=place != 1)
+
+
+@pytest.mark.parametrize("name", [*RANKERS, *OTHERS, *WAYS, *WEIGHED])
+def test_one_step_lowers_the_loss_of_its_own_batch(name, tiny, monkeypatch):
+    """Every batch holds all examples, and dropout is off: what changes from one to the next is the step between them."""
+    monkeypatch.setattr(Method, "train", lambda self, mode=True: super(Method, self).train(False))
+    stage = {**RANKERS, **OTHERS, **WAYS}.get(name, RANKERS["BiEncoder"])(tiny)
+    options = {"batch_size": 16, "negatives_per_positive": 4, "warmup": 0, "schedule": "constant", "weights": WEIGHED.get(name)}
+    stage.training = training(**options, max_steps=2, learning_rate=1e-4)
+    stage.fit(known(), qrels())
+    # The adversary works against the ranker: each has its own part.
+    part = "plain_loss" if name.startswith("Adversarial") else "loss"
+    before, after = [entry[part] for entry in stage.training_report.history if part in entry]
+    assert after < before
+
+
+@pytest.mark.parametrize("name", WEIGHED)
+def test_weights_of_examples_resume_and_reload(name, tiny, tmp_path, monkeypatch):
+    def fitted(**more):
+        options = small(max_steps=2, warmup=0, evaluate_every=1, checkpoints=tmp_path / "run", weights=WEIGHED[name], **more)
+        return CrossEncoder(tiny(), training=options).fit(known(), qrels())
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer_module, "_remove", lambda checkpoint: None)  # keep older checkpoints
+        straight = fitted()
+    trainer_module.mark_checkpoint(tmp_path / "run" / "checkpoint-2", whole=False)
+    assert_reranks_alike(fitted(resume=True), straight, 0)
+    straight.save(tmp_path / "saved")
+    assert_reranks_alike(CrossEncoder.load(tmp_path / "saved"), straight, 1e-5)
+
+
+def assert_reranks_alike(found, expected, tolerance):
+    """Two rankers give the same ranking in a pipeline, behind a first stage."""
+    asked, first = candidates()[["qid", "query"]].drop_duplicates(), pt.Transformer.from_df(candidates())
+    left, right = ((first % 5 >> stage % 3)(asked) for stage in (found, expected))
+    assert left["docno"].tolist() == right["docno"].tolist()
+    assert len(left) == 3 * asked["qid"].nunique() and set(left["rank"]) == {0, 1, 2}
+    np.testing.assert_allclose(left["score"], right["score"], rtol=0, atol=tolerance)
+
+
 @pytest.mark.parametrize("name", [*RANKERS, *OTHERS])
 def test_every_ranker_resumes_and_reloads(name, tiny, tmp_path, monkeypatch):
     make = {**RANKERS, **OTHERS}[name]
@@ -158,10 +239,7 @@ def test_every_ranker_resumes_and_reloads(name, tiny, tmp_path, monkeypatch):
 
     straight.save(tmp_path / "saved")
     loaded = type(straight).load(tmp_path / "saved")
-    expected = straight(candidates())
-    found = loaded(candidates())
-    assert found["docno"].tolist() == expected["docno"].tolist()
-    np.testing.assert_allclose(found["score"], expected["score"], atol=1e-5)
+    assert_reranks_alike(loaded, straight, 1e-5)
     assert loaded.training_report == straight.training_report
 
 

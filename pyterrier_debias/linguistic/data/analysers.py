@@ -263,9 +263,10 @@ def default_tagger() -> Tagger:
         return SpacyTagger(name)
     if _nltk_data():
         return PerceptronTagger()
+    install = "" if importlib.util.find_spec("spacy") else "pip install 'pyterrier-debias[linguistic]' and "
     _notice(
         "no spaCy pipeline and no data of NLTK's tagger were found: words are tagged by textblob's lexicon, which looks at no "
-        "neighbouring word; pip install spacy and python -m spacy download en_core_web_sm for better tags"
+        f"neighbouring word; {install}python -m spacy download en_core_web_sm for better tags"
     )
     return LexiconTagger()
 
