@@ -30,17 +30,24 @@ FAST := $(filter-out $(patsubst %,tests/test_%.py,benchmarks docs examples pages
 
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: quickstart test check lint mypy docs gpu-check wheel lowest newest py313 clean
+.PHONY: quickstart test check suite fast lint mypy docs gpu-check wheel lowest newest py313 clean
 
 quickstart: $(VENV)/.demo
 	$(VENV)/bin/pyterrier-debias audit --dataset $(PLANTED) --depth 20 --draws 2 --rotations 2 --out $(OUT) --overwrite
 
 # Many tests start Python anew: each start would compile the package again where compiled files are not to be written.
 test check: export PYTHONDONTWRITEBYTECODE =
-test: $(VENV)/.terrier lint mypy
+# mypy has one process: beside the tests it costs half the time.
+test: $(VENV)/.terrier lint
+	$(MAKE) --no-print-directory --jobs 2 mypy suite
+
+check: lint
+	$(MAKE) --no-print-directory --jobs 2 mypy fast
+
+suite: $(VENV)/.test
 	$(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST)
 
-check: lint mypy
+fast: $(VENV)/.test
 	$(VENV)/bin/python -m pytest -n 2 --dist loadfile -q -m 'not java' $(FAST) $(PYTEST)
 
 lint: $(VENV)/.test

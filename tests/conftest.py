@@ -1,13 +1,15 @@
 """Fixtures that all tests share."""
 
 import gc
+import io
 import logging
 import os
 import random
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +21,40 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Reports are as wide as the terminal.
 os.environ["COLUMNS"] = "110"
 
-import numpy as np
-import pyterrier as pt
 import pytest
-import torch
-from hypothesis import settings
-
-# Schematics would otherwise look for documentation pages on the network.
-pt.documentation._cached_objects_inv = {}
-
-# How long an example takes says nothing about it on a machine that does other things too.
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+_prepared = False
+
+
+def pytest_collectstart() -> None:
+    """Import the large libraries, in processes that run tests alone: the one that only hands out tests to others starts faster.
+
+    While modules are imported nothing is garbage, and looking for it takes a tenth of the time.
+    """
+    global _prepared
+    if _prepared:
+        return
+    _prepared = True
+    gc.disable()
+    import pyterrier as pt
+    import torch
+    from hypothesis import settings
+
+    # Tiny models are slowed down by a second thread, most of all where several test processes share the processor.
+    torch.set_num_threads(1)
+    # Schematics would otherwise look for documentation pages on the network.
+    pt.documentation._cached_objects_inv = {}
+    # How long an example takes says nothing about it on a machine that does other things too.
+    settings.register_profile("untimed", deadline=None)
+    settings.load_profile("untimed")
+
+
+def pytest_collection_finish() -> None:
+    """Garbage is looked for again while tests run."""
+    gc.enable()
 
 
 def shuffled(items: Sequence[pytest.Item], seed: str) -> list[pytest.Item]:
@@ -77,12 +99,17 @@ def pytest_sessionfinish() -> None:
 
 
 def _seed() -> None:
+    import numpy as np
+    import torch
+
     random.seed(0), np.random.seed(0), torch.manual_seed(0)  # noqa: NPY002
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """What a test draws, dropout included, depends neither on chance nor on other tests. Terrier starts where it is used."""
+    import pyterrier as pt
+
     _freeze()
     _seed()
     if item.get_closest_marker("java") is not None and not pt.java.started():
@@ -112,6 +139,8 @@ def findings(result: Any) -> Any:
 @pytest.fixture(autouse=True)
 def undisturbed() -> Iterator[None]:
     """What programs under test change for their whole process is put back: what is logged, and the threads of torch."""
+    import torch
+
     logger, threads = logging.getLogger("pyterrier_debias"), torch.get_num_threads()
     disabled, level = logging.root.manager.disable, logger.level
     yield
@@ -132,8 +161,42 @@ def importable(*folders: Path) -> Iterator[None]:
         sys.path[:] = before
 
 
+@cache
+def _small_picture(kind: str) -> bytes:
+    from matplotlib.figure import Figure
+
+    content = io.BytesIO()
+    Figure((1, 1)).savefig(content, format=kind)
+    return content.getvalue()
+
+
+def small_pictures(monkeypatch: pytest.MonkeyPatch, *, laid_out: bool = True) -> None:
+    """Let matplotlib write small pictures in place of figures, for tests that look at no pixel: these take most of the time.
+
+    Args:
+        monkeypatch: Ends it.
+        laid_out: Whether every figure is still laid out and drawn, with whatever matplotlib then warns of, but without pixels.
+    """
+    from matplotlib.figure import Figure
+
+    for kind in ("png", "svg", "pdf"):
+        _small_picture(kind)
+
+    def save(figure: Figure, file: Any, *, format: str | None = None, **options: Any) -> None:
+        if laid_out:
+            figure.draw_without_rendering()
+        if isinstance(file, str | Path):
+            Path(file).write_bytes(_small_picture(format or Path(file).suffix[1:]))
+        else:
+            file.write(_small_picture(format or "png"))
+
+    monkeypatch.setattr(Figure, "savefig", save)
+
+
 def terrier_missing() -> str | None:
     """Why tests marked ``java`` cannot run here; None where they can. Jars are fetched by the installation, never by a test."""
+    import pyterrier as pt
+
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         return "there is no Java: install one (11 or newer)"
     for package in ("terrier-assemblies", "terrier-python-helper"):
@@ -144,6 +207,8 @@ def terrier_missing() -> str | None:
 
 def start_terrier() -> None:
     """Start Terrier from the jars that are there; skip the test where that is not possible."""
+    import pyterrier as pt
+
     reason = terrier_missing()
     if reason is not None:
         pytest.skip(reason)
@@ -164,6 +229,22 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     if any(outcomes.values()):
         counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items() if count)
         terminalreporter.write_line(f"tests marked java: {counts}")
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
+    """``tiny('build', architecture='roberta')`` gives a model folder; the same request gives the same folder."""
+    from tests import tiny_models
+
+    made: dict[str, str] = {}
+
+    def get(builder: str = "build", **options: Any) -> str:
+        key = f"{builder}{sorted(options.items())}"
+        if key not in made:
+            made[key] = str(getattr(tiny_models, builder)(tmp_path_factory.mktemp("models") / builder, **options))
+        return made[key]
+
+    return get
 
 
 @pytest.fixture(scope="session")

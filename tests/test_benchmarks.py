@@ -3,14 +3,13 @@
 import importlib
 import runpy
 import sys
-from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from pyterrier_debias import audit
+from tests.conftest import ROOT, small_pictures
 
-ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "benchmarks"
 
 #: Options of all programs that simulate collections.
@@ -60,7 +59,8 @@ def test_every_benchmark_is_started():
 
 
 def started(name, said, monkeypatch):
-    """Run a program with a command line."""
+    """Run a program with a command line; its figures are laid out, and small pictures written."""
+    small_pictures(monkeypatch)
     monkeypatch.setattr(sys, "argv", [str(FOLDER / f"{name}.py"), *said.split()])
     monkeypatch.syspath_prepend(str(FOLDER))
     try:

@@ -19,7 +19,6 @@ from pyterrier_debias.pooling.data.scores import AddScores
 from pyterrier_debias.pooling.measures.hidden import seeded
 from pyterrier_debias.pooling.training.negatives import ExcludeNegatives, RankWindow
 from tests.pooling.cet_toy import pooled, qrels
-from tests.rankers.conftest import tiny  # noqa: F401
 from tests.training.toy import candidates, training
 
 exactly = partial(cache_key, exact=True)
@@ -243,7 +242,7 @@ def test_an_address_is_not_enough(model):
     cache_key(Teacher(1, model))
 
 
-def test_a_fitted_correction_is_known_by_its_weights(tiny):  # noqa: F811
+def test_a_fitted_correction_is_known_by_its_weights(tiny):
     rankers = [
         CETReranker(CrossEncoder(tiny()), selection="lexical", training=training(max_steps=steps)) for steps in (1, 2)
     ]

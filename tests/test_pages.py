@@ -2,9 +2,7 @@
 
 import ast
 import doctest
-import io
 import re
-from pathlib import Path
 from types import SimpleNamespace
 
 import nltk
@@ -14,6 +12,7 @@ import pytest
 
 from pyterrier_debias import Lexicon, PlantedCollection, Training, open_dataset
 from tests import pages, tiny_models
+from tests.conftest import small_pictures
 
 LONGEST = 120
 RST = [name for name in pages.PAGES if name != "README"]
@@ -92,30 +91,12 @@ def run(block, names):
             assert len(value), code
 
 
-@pytest.fixture(scope="session")
-def drawn():
-    """Format to a small picture."""
-    from matplotlib.figure import Figure
-
-    content = {kind: io.BytesIO() for kind in ("png", "svg", "pdf")}
-    for kind, file in content.items():
-        Figure((1, 1)).savefig(file, format=kind)
-    return {kind: file.getvalue() for kind, file in content.items()}
-
-
 @pytest.fixture
-def names(local, drawn, tmp_path, monkeypatch):
+def names(local, tmp_path, monkeypatch):
     """The names that all pages use, in an empty folder. Figures are made there, and drawn by other tests."""
     import matplotlib.pyplot as plt
-    from matplotlib.figure import Figure
 
-    def save(figure, file, *, format=None, **options):
-        if isinstance(file, str | Path):
-            Path(file).write_bytes(drawn[format or Path(file).suffix[1:]])
-        else:
-            file.write(drawn[format])
-
-    monkeypatch.setattr(Figure, "savefig", save)
+    small_pictures(monkeypatch, laid_out=False)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "indexes").mkdir()
     for name, text in pages.FILES.items():

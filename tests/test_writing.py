@@ -49,7 +49,6 @@ from tests.gender.stereotypes import labelled
 from tests.pooling.judge import knows, pooled
 from tests.pooling.tastes import CORRECTIONS, small_collection
 from tests.position.word_vectors import accumulated, collection
-from tests.rankers.conftest import tiny  # noqa: F401
 from tests.report import toy
 from tests.training.toy import candidates, qrels, training
 
@@ -119,12 +118,12 @@ def spelled(texts):
 class Made:
     """What is written, each made when it is first asked for."""
 
-    def __init__(self, tiny):  # noqa: F811
+    def __init__(self, tiny):
         self.tiny = tiny
 
     @cached_property
     def rankers(self):
-        tiny = self.tiny  # noqa: F811
+        tiny = self.tiny
         return {
             "CrossEncoder": CrossEncoder(tiny()),
             "CrossEncoder(mean)": CrossEncoder(tiny(labels=None), head="mean"),
@@ -183,7 +182,7 @@ class Made:
 
 
 @pytest.fixture(scope="module")
-def made(tiny):  # noqa: F811
+def made(tiny):
     return Made(tiny)
 
 

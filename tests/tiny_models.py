@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import json
+import shutil
 import string
+import tempfile
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 
 WORDS = (
@@ -11,6 +16,24 @@ WORDS = (
     "signal bridge harbour market lives works built found early late north south red blue old new long short answer question "
     "document query passage relevant true false"
 ).split()
+
+#: Builder and options to the folder that was built first; later ones are copies of it.
+_built: dict[str, Path] = {}
+
+
+def built_once(builder: Callable[..., Path]) -> Callable[..., Path]:
+    """Let a builder write what it wrote before for the same options as copies."""
+
+    @wraps(builder)
+    def written(folder: Path | str, **options) -> Path:
+        key = f"{builder.__name__}{sorted(options.items())}"
+        if key not in _built:
+            scratch = Path(tempfile.mkdtemp(prefix="tiny-models-"))
+            atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+            _built[key] = builder(scratch / "model", **options)
+        return Path(shutil.copytree(_built[key], folder, dirs_exist_ok=True))
+
+    return written
 
 
 def wordpiece_tokenizer(*more: str):
@@ -60,6 +83,7 @@ def _shape(tokenizer, layers: int) -> dict:
     }
 
 
+@built_once
 def build(
     folder: Path, *, architecture: str = "bert", labels: int | None = 1, masked: bool = False, layers: int = 2, seed: int = 0
 ) -> Path:
@@ -103,6 +127,7 @@ def build(
     return Path(folder)
 
 
+@built_once
 def build_pretrained(folder: Path, *, seed: int = 0) -> Path:
     """Write a random BERT with the heads of its pre-training, as PROP is published."""
     import torch
@@ -117,6 +142,7 @@ def build_pretrained(folder: Path, *, seed: int = 0) -> Path:
     return Path(folder)
 
 
+@built_once
 def build_published(folder: Path, *, name: str, seed: int = 0) -> Path:
     """Write random weights in the form in which the authors of RepBERT, ANCE, TCT-ColBERT, STAR and ADORE published theirs."""
     import torch
@@ -139,6 +165,7 @@ def build_published(folder: Path, *, name: str, seed: int = 0) -> Path:
     return folder
 
 
+@built_once
 def build_t5(folder: Path, *, extra: bool = False, seed: int = 0) -> Path:
     """Write a random T5 with a tokenizer that knows ``true`` and ``false``, and with ``extra`` RankT5's ``<extra_id_10>``."""
     import torch
@@ -167,6 +194,7 @@ def build_t5(folder: Path, *, extra: bool = False, seed: int = 0) -> Path:
     return Path(folder)
 
 
+@built_once
 def build_sentence_transformer(folder: Path, *, pooling: str = "mean", normalise: bool = False, seed: int = 0) -> Path:
     """Write a random sentence-transformers bi-encoder with ``mean`` or ``cls`` pooling."""
     from sentence_transformers import SentenceTransformer
@@ -180,6 +208,7 @@ def build_sentence_transformer(folder: Path, *, pooling: str = "mean", normalise
     return folder
 
 
+@built_once
 def build_multi_vector(folder: Path, *, seed: int = 0) -> Path:
     """Write a random multi-vector (ColBERT-shaped) sentence-transformers model."""
     from sentence_transformers import MultiVectorEncoder
@@ -190,6 +219,7 @@ def build_multi_vector(folder: Path, *, seed: int = 0) -> Path:
     return folder
 
 
+@built_once
 def build_stanford(folder: Path, *, seed: int = 0) -> Path:
     """Write a ColBERT as Stanford's code writes it: the encoder under ``bert.``, one linear layer, ``artifact.metadata``."""
     import torch
@@ -206,6 +236,7 @@ def build_stanford(folder: Path, *, seed: int = 0) -> Path:
     return folder
 
 
+@built_once
 def build_dnn(folder: Path, *, seed: int = 0) -> Path:
     """Write a random checkpoint as ColBERT's first versions wrote it, ``colbert.dnn``, and its BERT, ``base``."""
     import torch
@@ -226,6 +257,7 @@ def build_dnn(folder: Path, *, seed: int = 0) -> Path:
     return folder
 
 
+@built_once
 def build_sparse(folder: Path, *, seed: int = 0) -> Path:
     """Write a random SPLADE model as sentence-transformers' ``SparseEncoder`` writes it."""
     from sentence_transformers import SparseEncoder
@@ -236,6 +268,7 @@ def build_sparse(folder: Path, *, seed: int = 0) -> Path:
     return folder
 
 
+@built_once
 def build_tk(folder: Path, *, seed: int = 0, **options) -> Path:
     """Write a random TK over the embeddings of a random encoder; options as for ``TK.from_embeddings``."""
     from pyterrier_debias import TK

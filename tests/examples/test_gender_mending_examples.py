@@ -125,7 +125,7 @@ def further(data):
 
 
 SMALL = {
-    "layers": None, "dropout": 0.0, "triples": 4, "batch_size": 4, "depth": 5, "test_depth": 6, "queries": 24,
+    "layers": None, "dropout": 0.0, "triples": 4, "batch_size": 4, "depth": 5, "test_depth": 6, "queries": 12,
     "train_queries": 20, "max_length": 32, "ratios": [0.2], "seeds": 1, "resamples": 50, "labeller": "words",
 }  # fmt: skip
 

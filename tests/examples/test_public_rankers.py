@@ -15,6 +15,8 @@ from tests import pages, tiny_models
 from tests.conftest import ROOT, importable
 
 FOLDER = ROOT / "examples" / "public_rankers"
+#: The picture's size is looked at.
+DRAWN = True
 PAGE = pages.FOLDER / "public_rankers.rst"
 RECORD = pages.FOLDER / "public_rankers.json"
 PASSAGES, QUERIES = 14, ["who was the king", "what is tea made of in the rain near a river", "city of the singer", "boat"]

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from pyterrier_debias import CrossEncoder, InputError
 from pyterrier_debias.pooling.formulas.losses import debiased_contrastive, dynamic_pairwise
 from pyterrier_debias.training.losses import info_nce, pairwise_cross_entropy
-from tests.rankers.conftest import tiny  # noqa: F401
 from tests.training.toy import candidates, qrels, training
 
 LOSSES = {
@@ -201,7 +200,7 @@ def test_dynamic_refuses_no_width():
 
 
 @pytest.mark.parametrize(("loss", "options"), [(debiased_contrastive, {"tau_plus": 0.01}), (dynamic_pairwise, {"width": 0.5})])
-def test_rankers_are_trained_with_them(loss, options, tiny):  # noqa: F811
+def test_rankers_are_trained_with_them(loss, options, tiny):
     ranker = CrossEncoder(tiny())
     before = ranker.fingerprint()
     ranker.training = training(loss=loss, loss_options=options, max_steps=3, negatives_per_positive=2)

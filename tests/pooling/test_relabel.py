@@ -15,7 +15,6 @@ from pyterrier_debias.pooling.formulas.negative_weights import emphasis_of
 from pyterrier_debias.pooling.training.negatives import RankWindow
 from tests.contract import Case, assert_contract
 from tests.pooling.judge import knows, pooled
-from tests.rankers.conftest import one_thread, tiny  # noqa: F401
 from tests.training.toy import candidates, qrels, training
 
 # The pure function
@@ -129,7 +128,7 @@ def small(**options):
 
 
 @pytest.fixture(scope="module")
-def fitted(tiny):  # noqa: F811
+def fitted(tiny):
     return RelabelReranker(CrossEncoder(tiny()), knows, training=small()).fit(candidates(), pooled())
 
 
@@ -139,13 +138,13 @@ def test_the_judges_finds_become_positives(fitted):
     assert fitted.training_report.counts["positives"] == 16
 
 
-def test_it_trains_as_if_the_labels_had_been_there(fitted, tiny):  # noqa: F811
+def test_it_trains_as_if_the_labels_had_been_there(fitted, tiny):
     plain = CrossEncoder(tiny(), training=small()).fit(candidates(), qrels().assign(label=1))
     assert fitted.relevance.fingerprint() == plain.fingerprint()
     pd.testing.assert_frame_equal(fitted(candidates("v")), plain(candidates("v")))
 
 
-def test_dropping_trains_without_them(tiny):  # noqa: F811
+def test_dropping_trains_without_them(tiny):
     stage = RelabelReranker(CrossEncoder(tiny(), training=small()), knows, action="drop").fit(candidates(), pooled())
     without = candidates()[lambda frame: ~frame["docno"].str.endswith("-4")]
     plain = CrossEncoder(tiny(), training=small()).fit(without, pooled())
@@ -153,7 +152,7 @@ def test_dropping_trains_without_them(tiny):  # noqa: F811
     assert set(stage.relabelled["action"]) == {"drop"}
 
 
-def test_the_given_ranker_stays_and_fitting_again_goes_on(fitted, tiny):  # noqa: F811
+def test_the_given_ranker_stays_and_fitting_again_goes_on(fitted, tiny):
     assert fitted.ranker == CrossEncoder(tiny())
     assert fitted.relevance != fitted.ranker
     assert fitted.training_report.started_from == fitted.ranker.fingerprint()
@@ -162,7 +161,7 @@ def test_the_given_ranker_stays_and_fitting_again_goes_on(fitted, tiny):  # noqa
     assert again.training_report.started_from == fitted.relevance.fingerprint()
 
 
-def test_fit_comes_first(tiny):  # noqa: F811
+def test_fit_comes_first(tiny):
     stage = RelabelReranker(CrossEncoder(tiny()), knows)
     for call in (lambda: stage(candidates()), lambda: stage.save("nowhere"), lambda: stage.relevance):
         with pytest.raises(InputError, match=r"fit\(\) must be called first"):
@@ -171,7 +170,7 @@ def test_fit_comes_first(tiny):  # noqa: F811
     assert stage.training_report is None
 
 
-def test_frames_are_refused_before_the_judge_is_asked(tiny):  # noqa: F811
+def test_frames_are_refused_before_the_judge_is_asked(tiny):
     def nobody(frame):
         raise AssertionError("asked")
 
@@ -198,7 +197,7 @@ def test_saved_and_loaded_it_scores_the_same(fitted, tmp_path):
         RelabelReranker.load(tmp_path)
 
 
-def test_fitting_makes_another_stage(fitted, tiny):  # noqa: F811
+def test_fitting_makes_another_stage(fitted, tiny):
     fresh = RelabelReranker(CrossEncoder(tiny()), knows, training=small())
     assert fresh != fitted
     copy = pickle.loads(pickle.dumps(fitted))
@@ -206,7 +205,7 @@ def test_fitting_makes_another_stage(fitted, tiny):  # noqa: F811
     pd.testing.assert_frame_equal(copy.relabelled, fitted.relabelled)
 
 
-def test_in_a_pipeline_it_is_fitted_on_what_reaches_it(fitted, tiny):  # noqa: F811
+def test_in_a_pipeline_it_is_fitted_on_what_reaches_it(fitted, tiny):
     stage = RelabelReranker(CrossEncoder(tiny()), knows, training=small())
     topics = candidates()[["qid", "query"]].drop_duplicates()
     (pt.Transformer.from_df(candidates()) >> stage).fit(topics, pooled(), None, None)
@@ -214,7 +213,7 @@ def test_in_a_pipeline_it_is_fitted_on_what_reaches_it(fitted, tiny):  # noqa: F
 
 
 @pytest.mark.parametrize("action", ["relabel", "drop"])
-def test_emphasis_is_gone_from_what_was_found(action, tiny):  # noqa: F811
+def test_emphasis_is_gone_from_what_was_found(action, tiny):
     stage = RelabelReranker(CrossEncoder(tiny()), knows, action=action)
     found = emphasis_of(stage, candidates(), pooled())
     assert list(found.columns) == ["qid", "positive", "docno", "emphasis"]
@@ -223,7 +222,7 @@ def test_emphasis_is_gone_from_what_was_found(action, tiny):  # noqa: F811
     np.testing.assert_allclose(found["emphasis"][~found["docno"].str.endswith("-4")], 5 / 4)
 
 
-def test_emphasis_keeps_the_samplers_chances(tiny):  # noqa: F811
+def test_emphasis_keeps_the_samplers_chances(tiny):
     """Places 0 to 4 are unlabelled: the judge takes 4, the window leaves 2 and 3."""
     stage = RelabelReranker(CrossEncoder(tiny()), knows, training=small(negatives=RankWindow(first=2, last=4)))
     found = stage.emphasis(candidates(), pooled())
@@ -238,7 +237,7 @@ def test_emphasis_of_a_fitted_stage_asks_nobody_again(fitted):
     pd.testing.assert_frame_equal(copy.emphasis(candidates(), pooled()), fitted.emphasis(candidates(), pooled()))
 
 
-def test_emphasis_is_nothing_where_the_whole_pool_is_gone(tiny):  # noqa: F811
+def test_emphasis_is_nothing_where_the_whole_pool_is_gone(tiny):
     def all_of_the_first(frame):
         return frame["qid"] == "q0"
 
@@ -247,7 +246,7 @@ def test_emphasis_is_nothing_where_the_whole_pool_is_gone(tiny):  # noqa: F811
     assert (found["emphasis"][found["qid"] != "q0"] == 1).all()
 
 
-def test_contract(fitted, tiny):  # noqa: F811
+def test_contract(fitted, tiny):
     def make():
         return pickle.loads(pickle.dumps(fitted))
 
