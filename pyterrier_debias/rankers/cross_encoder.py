@@ -14,17 +14,18 @@ import numpy as np
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.files import check_empty
 from pyterrier_debias.rankers.base import InMemory, Ranker, quiet, shared_options
-from pyterrier_debias.rankers.engine import Sequences, Template, batches, gather, token_ids
+from pyterrier_debias.rankers.engine import CHUNK, Cuts, Sequences, Template, gather, in_chunks, moved, report_cuts, token_ids
 from pyterrier_debias.rankers.long_documents import (
     CONVENTIONS,
     LONG,
     SENTENCES,
     TOKENS,
     PassageSequences,
+    report_unread,
     sentences_of,
     top_sum,
 )
-from pyterrier_debias.rankers.packed import PackedBert
+from pyterrier_debias.rankers.packed import PackedBert, in_float32
 
 if TYPE_CHECKING:
     import torch
@@ -367,39 +368,58 @@ class CrossEncoder(Ranker):
     def _score_together(self, queries: Sequence[str], docs: Sequence[str]) -> np.ndarray:
         """Scores of n documents, whose passages are read one after another in batches of documents."""
         self.scoring_module()
-        found = self.passages(queries, docs)
-        found.report_cuts("CrossEncoder")
+        tokenizer, cuts = self.tokenizer, Cuts()
 
-        def compute(indices: np.ndarray) -> torch.Tensor:
-            tensors = self._taken(found.padded(indices, self.tokenizer))
-            return self.forward(**{name: tensor.to(self.torch_device) for name, tensor in tensors.items()})
+        def begin(rows: slice) -> tuple[np.ndarray, Callable[[np.ndarray], Any]]:
+            found = self.passages(queries[rows], docs[rows])
+            cuts.add(found.cut, found.lengths)
+            return found.longest, lambda indices: self._taken(found.padded(indices, tokenizer))
 
-        scored = batches(found.longest, compute, batch_tokens=self.budget(), verbose=self.verbose, label="CrossEncoder")
-        return gather(len(found), scored)
+        scored = in_chunks(
+            len(docs),
+            begin,
+            self._forwarded,
+            batch_tokens=self.budget(),
+            chunk=max(CHUNK // self.max_passages, 1),
+            verbose=self.verbose,
+            label="CrossEncoder",
+        )
+        scores = gather(len(docs), scored)
+        report_unread("CrossEncoder", *cuts.all())
+        return scores
+
+    def _forwarded(self, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Scores of a padded batch that is on the processor."""
+        return self.forward(**{name: moved(tensor, self.torch_device) for name, tensor in tensors.items()})
 
     def score_pairs(self, queries: Sequence[str], docs: Sequence[str]) -> np.ndarray:
         """Score n pairs; see :meth:`Ranker.score_pairs`."""
         if self._together:
             return self._score_together(queries, docs)
-        module, sequences = self.scoring_module(), self.sequences(queries, docs)
-        sequences.report_cuts("CrossEncoder", self.window)
-        packed_logits = _packed_logits(module)
+        packed_logits, cuts = _packed_logits(self.scoring_module()), Cuts()
 
-        def compute(indices: np.ndarray) -> torch.Tensor:
+        def begin(rows: slice) -> tuple[np.ndarray, Callable[[np.ndarray], Any]]:
+            sequences = self.sequences(queries[rows], docs[rows])
+            cuts.add(sequences.cut, sequences.lengths)
             if packed_logits is not None:
-                return _relevance(packed_logits(*sequences.packed(indices)))
-            tensors = self._padded(sequences, indices)
-            return self.forward(**{name: tensor.to(self.torch_device) for name, tensor in tensors.items()})
+                return sequences.lengths, sequences.packed
+            return sequences.lengths, lambda indices: self._padded(sequences, indices)
 
-        found = batches(
-            sequences.lengths,
+        def compute(batch: Any) -> torch.Tensor:
+            return self._forwarded(batch) if packed_logits is None else _relevance(packed_logits(*batch))
+
+        found = in_chunks(
+            len(docs),
+            begin,
             compute,
             batch_tokens=self.budget(),
             padded=packed_logits is None,
             verbose=self.verbose,
             label="CrossEncoder",
         )
-        return gather(len(sequences), found)
+        scores = gather(len(docs), found)
+        report_cuts("CrossEncoder", self.window, *cuts.all())
+        return scores
 
     def tokenise(self, queries: Sequence[str], docs: Sequence[str]) -> dict[str, torch.Tensor]:
         """Tensors of n pairs: ``input_ids``, ``attention_mask`` and, where the model takes them, ``token_type_ids``.
@@ -446,9 +466,10 @@ def _packed_logits(module: Any) -> Callable[..., torch.Tensor] | None:
         return None
     packed = PackedBert(encoder)
     if isinstance(module, PooledHead):
-        return lambda *sequences: module.classifier((packed.mean if module.pooling == "mean" else packed.first)(*sequences))
+        pooled = packed.mean if module.pooling == "mean" else packed.first
+        return lambda *sequences: in_float32(module.classifier, pooled(*sequences))
     if type(module).__name__ != type(encoder).__name__.removesuffix("Model") + "ForSequenceClassification":
         return None
     if getattr(encoder, "pooler", None) is not None:
-        return lambda *sequences: module.classifier(encoder.pooler(packed.first(*sequences)[:, None]))
-    return lambda *sequences: module.classifier(packed.first(*sequences)[:, None])
+        return lambda *sequences: in_float32(module.classifier, in_float32(encoder.pooler, packed.first(*sequences)[:, None]))
+    return lambda *sequences: in_float32(module.classifier, packed.first(*sequences)[:, None])

@@ -14,6 +14,7 @@ import numpy as np
 from pyterrier_debias.core.errors import InputError, check_number
 from pyterrier_debias.rankers.base import InMemory, loading, shared_options, window_of
 from pyterrier_debias.rankers.dual_encoder import TwoTowers, counts_tokens
+from pyterrier_debias.rankers.terms import Terms, paired
 
 if TYPE_CHECKING:
     import torch
@@ -264,30 +265,25 @@ class MultiVector(TwoTowers):
                 own = expansion["length"]
         return window_of(module.tokenizer, module.config, own, self)
 
-    def represent(self, features: dict[str, torch.Tensor]) -> list[torch.Tensor]:
-        """The vectors of each text's tokens that count, float32, shapes [tokens, d]."""
-        masks = features["attention_mask"].bool()
-        return [vectors[mask] for vectors, mask in zip(features["token_embeddings"].float(), masks)]
+    def represent(self, features: dict[str, torch.Tensor]) -> Terms:
+        """The vectors of each text's tokens, float32, and which of them count."""
+        return Terms(features["token_embeddings"].float(), features["attention_mask"].bool())
 
-    def gather(self, n: int, found: Iterator[tuple[np.ndarray, list[torch.Tensor]]]) -> list[torch.Tensor]:
+    def gather(self, n: int, found: Iterator[tuple[np.ndarray, Terms]]) -> Terms:
         """The vectors of all queries, in their order."""
-        out: list[Any] = [None] * n
-        for indices, batch in found:
-            for index, vectors in zip(indices, batch):
-                out[index] = vectors
-        return out
+        return Terms.joined(found)
 
-    def compare(
-        self, queries: list[torch.Tensor], query_rows: np.ndarray, docs: list[torch.Tensor], doc_rows: np.ndarray
-    ) -> np.ndarray:
+    def compare(self, queries: Terms, query_rows: np.ndarray, docs: Terms, doc_rows: np.ndarray) -> torch.Tensor:
         """The library's own comparison of pairs, in float32."""
         import torch
 
-        with torch.inference_mode():
-            scores = self.module.similarity_pairwise(
-                [queries[i] for i in query_rows], [docs[i] for i in doc_rows], chunk_elements=_COMPARED
+        def scores(asked: Terms, given: Terms) -> torch.Tensor:
+            return self.module.similarity_pairwise(
+                asked.vectors, given.vectors, a_mask=asked.mask, b_mask=given.mask, chunk_elements=_COMPARED
             )
-        return scores.cpu().numpy()
+
+        with torch.inference_mode():
+            return torch.cat([scores(*pair) for pair in paired(queries, query_rows, docs, doc_rows, _COMPARED)])
 
     def similarity_of(self, queries: dict[str, torch.Tensor], docs: dict[str, torch.Tensor]) -> torch.Tensor:
         """The library's comparison of rows, under autograd."""

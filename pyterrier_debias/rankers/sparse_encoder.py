@@ -14,6 +14,7 @@ import pandas as pd
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.rankers.base import InMemory, Ranker, shared_options
 from pyterrier_debias.rankers.dual_encoder import COMPARED, PROBE, CorpusEncoder
+from pyterrier_debias.rankers.engine import moved
 from pyterrier_debias.rankers.packed import PackedBert
 from pyterrier_debias.rankers.postings import Postings
 from pyterrier_debias.rankers.sparse_retriever import SparseRetriever
@@ -399,7 +400,7 @@ class SparseEncoder(CorpusEncoder):
 
         encoder, pooling = _parts(module)
         device = self.torch_device
-        found = encoder({name: v.to(device) if isinstance(v, torch.Tensor) else v for name, v in features.items()})
+        found = encoder({name: moved(v, device) if isinstance(v, torch.Tensor) else v for name, v in features.items()})
         weights = _pooled(found["token_embeddings"], found["attention_mask"], pooling)
         return {"sentence_embedding": _largest(weights, module)}
 

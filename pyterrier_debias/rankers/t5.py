@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, cast
 
@@ -12,7 +12,7 @@ import numpy as np
 from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.files import check_empty
 from pyterrier_debias.rankers.base import InMemory, Ranker, quiet, shared_options, window_of
-from pyterrier_debias.rankers.engine import Sequences, Template, batches, gather, report_cuts, token_ids
+from pyterrier_debias.rankers.engine import Cuts, Sequences, Template, gather, in_chunks, moved, report_cuts, token_ids
 
 if TYPE_CHECKING:
     import torch
@@ -40,10 +40,6 @@ HEADS = {
     "rankt5": Head("Query: {query} Document: {text}", ("<extra_id_10>",)),
     "rankt5-encoder": Head("Query: {query} Document: {text}", ()),
 }
-
-#: Pairs that are tokenised at a time: a prompt belongs to its pair, so that a long list of them would fill the memory.
-_PAIRS = 16384
-
 
 def log_probability_of_first(logits: torch.Tensor) -> torch.Tensor:
     """The log-probability of the first of two answers.
@@ -332,23 +328,21 @@ class T5Reranker(Ranker):
     def score_pairs(self, queries: Sequence[str], docs: Sequence[str]) -> np.ndarray:
         """Score n pairs; see :class:`~pyterrier_debias.rankers.base.Ranker`."""
         self.scoring_module()
-        scores, cut, lengths = np.empty(len(docs)), [], []
-        for start in range(0, len(docs), _PAIRS):
-            part = slice(start, start + _PAIRS)
-            sequences = self.sequences(queries[part], docs[part])
-            cut.append(sequences.cut)
-            lengths.append(sequences.lengths)
+        tokenizer, cuts = self.tokenizer, Cuts()
 
-            def compute(indices: np.ndarray, sequences: Sequences = sequences) -> torch.Tensor:
-                tensors = sequences.padded(indices, self.tokenizer)
-                return self.forward(**{name: tensor.to(self.torch_device) for name, tensor in tensors.items()})
+        def begin(rows: slice) -> tuple[np.ndarray, Callable[[np.ndarray], Any]]:
+            sequences = self.sequences(queries[rows], docs[rows])
+            cuts.add(sequences.cut, sequences.lengths)
+            return sequences.lengths, lambda indices: sequences.padded(indices, tokenizer)
 
-            found = batches(
-                sequences.lengths, compute, batch_tokens=self.budget(), verbose=self.verbose, label="T5Reranker"
-            )
-            scores[part] = gather(len(sequences), found)
-        if len(docs):
-            report_cuts("T5Reranker", self.window, np.concatenate(cut), np.concatenate(lengths))
+        def compute(tensors: dict[str, torch.Tensor]) -> torch.Tensor:
+            return self.forward(**{name: moved(tensor, self.torch_device) for name, tensor in tensors.items()})
+
+        found = in_chunks(
+            len(docs), begin, compute, batch_tokens=self.budget(), verbose=self.verbose, label="T5Reranker"
+        )
+        scores = gather(len(docs), found)
+        report_cuts("T5Reranker", self.window, *cuts.all())
         return scores
 
     def tokenise(self, queries: Sequence[str], docs: Sequence[str]) -> dict[str, torch.Tensor]:
