@@ -107,7 +107,7 @@ class BiEncoder(CorpusEncoder):
                 ``'mean'``, as in sentence-transformers. Sentence-transformers models bring their own.
             max_length: Longest text in tokens; None for the model's own. Truncation is logged.
             device: The device; None picks CUDA, then MPS, then the processor.
-            dtype: ``'float32'``, ``'bfloat16'`` or ``'float16'``; vectors come out as float32.
+            dtype: ``'float32'``, ``'tf32'`` (on CUDA), ``'bfloat16'`` or ``'float16'``; vectors come out as float32.
             batch_tokens: Budget of a batch in tokens; None picks one for the device. It does not change scores.
             text_field: The column with the document's text.
             fields: Columns to join with a space in place of ``text_field``.

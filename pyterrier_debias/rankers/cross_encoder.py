@@ -26,6 +26,7 @@ from pyterrier_debias.rankers.long_documents import (
     top_sum,
 )
 from pyterrier_debias.rankers.packed import PackedBert, in_float32
+from pyterrier_debias.training.seeds import drawn_from
 
 if TYPE_CHECKING:
     import torch
@@ -65,8 +66,9 @@ class CrossEncoder(Ranker):
             :class:`~pyterrier_debias.rankers.base.InMemory` model.
         max_length: Longest pair in tokens; None for all that the model can read. Truncation is logged.
         device: The device; None picks CUDA, then Apple's MPS, then the processor.
-        dtype: ``'float32'``, ``'bfloat16'`` or ``'float16'``. Half precision is faster; bfloat16 moves scores by about 1 % of
-            their spread within a query: stay with float32 where small differences of scores are the result.
+        dtype: ``'float32'``, ``'tf32'`` (on CUDA), ``'bfloat16'`` or ``'float16'``. Half precision is faster; bfloat16 moves
+            scores by about 1 % of their spread within a query: stay with float32 where small differences of scores are the
+            result.
         batch_tokens: Budget of a batch in tokens; None picks one for the device. It does not change scores.
         text_field: The column with the document's text.
         fields: Columns to join with a space in place of ``text_field``, e.g. ``['url', 'title', 'body']``.
@@ -247,7 +249,6 @@ class CrossEncoder(Ranker):
 
     def read(self, model: str) -> tuple[torch.nn.Module, Any]:
         """Load a classifier, or an encoder under a fresh head; see :meth:`Ranker.read`."""
-        import torch
         from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
         from pyterrier_debias.rankers.heads import EncoderHead, PooledHead, joint_head
@@ -272,7 +273,7 @@ class CrossEncoder(Ranker):
         if saved != self.head and saved in JOINT:
             raise InputError(f"CrossEncoder: model {model!r} has the head {saved!r}; open it with head={saved!r}")
         if saved is not None and saved not in JOINT and not self._together:
-            with torch.random.fork_rng(devices=[]):
+            with drawn_from(self.seed):
                 pooled = PooledHead(AutoModel.from_pretrained(model, **options), saved)
             pooled.load_head(model)
             return pooled, tokenizer
@@ -285,8 +286,7 @@ class CrossEncoder(Ranker):
                 where,
                 self.seed,
             )
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed)
+        with drawn_from(self.seed):
             if self._together:
                 module = joint_head(AutoModel.from_pretrained(model, **options), self.head).to(self.torch_dtype)
                 if saved == self.head:
@@ -302,15 +302,13 @@ class CrossEncoder(Ranker):
         Returns:
             The module, which is the ranker's from now on. A head that reads passages together has no such form.
         """
-        import torch
 
         from pyterrier_debias.rankers.heads import PooledHead
 
         with self._lock:
             loaded = self._load()
             if not isinstance(loaded.module, PooledHead):
-                with torch.random.fork_rng(devices=[]):
-                    torch.manual_seed(self.seed)
+                with drawn_from(self.seed):
                     loaded.module = PooledHead(loaded.module.base_model, "first").to(self.torch_device).eval()
             return loaded.module
 
@@ -381,6 +379,7 @@ class CrossEncoder(Ranker):
             self._forwarded,
             batch_tokens=self.budget(),
             chunk=max(CHUNK // self.max_passages, 1),
+            tf32=self.dtype == "tf32",
             verbose=self.verbose,
             label="CrossEncoder",
         )
@@ -414,6 +413,7 @@ class CrossEncoder(Ranker):
             compute,
             batch_tokens=self.budget(),
             padded=packed_logits is None,
+            tf32=self.dtype == "tf32",
             verbose=self.verbose,
             label="CrossEncoder",
         )

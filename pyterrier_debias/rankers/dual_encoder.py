@@ -218,6 +218,7 @@ class TwoTowers(Ranker):
             compute,
             batch_tokens=self.budget(),
             padded=packed is None,
+            tf32=self.dtype == "tf32",
             verbose=self.verbose,
             label=f"encoding {_PLURAL[task]}",
         )

@@ -20,6 +20,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -29,6 +30,7 @@ import pyterrier as pt
 
 from pyterrier_debias.core.errors import check_choice
 from pyterrier_debias.core.telling import warn_of
+from pyterrier_debias.training import precision
 
 if TYPE_CHECKING:
     import torch
@@ -437,6 +439,7 @@ def in_chunks(
     batch_tokens: int,
     padded: bool = True,
     chunk: int | None = None,
+    tf32: bool = False,
     verbose: bool = False,
     label: str = "scoring",
 ) -> Iterator[tuple[np.ndarray, Any]]:
@@ -447,12 +450,13 @@ def in_chunks(
 
     Args:
         n: How many texts or pairs.
-        begin: Takes the places of some of them, tokenises these, and returns their lengths and ``prepare``: a function from places
-            among them to a batch (any object). Both run in the thread.
+        begin: Takes the places of some of them, tokenises these, and returns their lengths and ``prepare``: a function from
+            places among them to a batch (any object). Both run in the thread.
         compute: Takes such a batch and returns the result (any object). Runs in ``torch.inference_mode``.
         batch_tokens: Budget of one batch in tokens.
         padded: Whether padding counts towards the budget, see :func:`plan`.
         chunk: How many ``begin`` is given at a time; None for :data:`CHUNK`.
+        tf32: Whether CUDA may multiply float32 matrices in TF32; else it does not, whatever torch's switch says.
         verbose: Whether to show progress.
         label: What the progress bar says.
 
@@ -478,7 +482,8 @@ def in_chunks(
                 if batch is None:
                     batch = prepare(indices)
                 # What the allocator keeps is freed behind the exception, which holds the tensors of the failed pass.
-                result = _tried(compute, batch, splits=len(indices) > 1)
+                with _products(tf32):
+                    result = _tried(compute, batch, splits=len(indices) > 1)
                 if result is not None:
                     yield indices + start, result
                     bar.update(len(indices))
@@ -506,6 +511,13 @@ def _tried(compute: Callable[[Any], Any], batch: Any, *, splits: bool) -> Any:
         if not _out_of_memory(error) or not splits:
             raise
     return None
+
+
+def _products(tf32: bool) -> AbstractContextManager[None]:
+    """How CUDA multiplies float32 matrices; where it is not in use threads need not wait for each other."""
+    import torch
+
+    return precision.tf32(tf32) if torch.cuda.is_initialized() else nullcontext()
 
 
 def _free() -> None:

@@ -15,6 +15,7 @@ from pyterrier_debias.core.errors import InputError, check_number
 from pyterrier_debias.rankers.base import InMemory, loading, shared_options, window_of
 from pyterrier_debias.rankers.dual_encoder import TwoTowers, counts_tokens
 from pyterrier_debias.rankers.terms import Terms, paired
+from pyterrier_debias.training.seeds import drawn_from
 
 if TYPE_CHECKING:
     import torch
@@ -151,7 +152,7 @@ class MultiVector(TwoTowers):
             max_length: Longest document in tokens; None for the checkpoint's own. Queries keep the checkpoint's length. What is
                 cut from documents is logged.
             device: The device; None picks CUDA, then MPS, then the processor.
-            dtype: ``'float32'``, ``'bfloat16'`` or ``'float16'``; vectors are compared in float32.
+            dtype: ``'float32'``, ``'tf32'`` (on CUDA), ``'bfloat16'`` or ``'float16'``; vectors are compared in float32.
             batch_tokens: Budget of a batch in tokens; None picks one for the device. It does not change scores.
             text_field: The column with the document's text.
             fields: Columns to join with a space in place of ``text_field``.
@@ -235,7 +236,6 @@ class MultiVector(TwoTowers):
 
     def read(self, model: str) -> tuple[Any, Any]:
         """Load a multi-vector model; see :class:`~pyterrier_debias.rankers.base.Ranker`."""
-        import torch
         from sentence_transformers import MultiVectorEncoder
 
         if not _brings_projection(model):
@@ -244,8 +244,7 @@ class MultiVector(TwoTowers):
                 model,
                 self.seed,
             )
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed)
+        with drawn_from(self.seed):
             module = MultiVectorEncoder(
                 model, device="cpu", model_kwargs={"dtype": self.torch_dtype}, trust_remote_code=False
             )

@@ -2,8 +2,9 @@
 
 In a padded batch, padding is multiplied by every weight. Here the tokens of all sequences are in one matrix, one after the other:
 linear layers, activations and layer norms process this matrix, and attention processes runs of sequences of equal length, which
-are adjacent because the engine sorts them; in half precision on CUDA one kernel takes all lengths. Where only the first token's state is read ([CLS] heads), the last layer computes keys
-and values for all tokens and everything else for the first ones.
+are adjacent because the engine sorts them; in half precision on CUDA one kernel takes all lengths. Where only the first token's
+state is read ([CLS] heads), the last layer computes keys and values for all tokens and everything else for the first ones. What
+is pooled is float32, also where layers compute in half precision.
 
 BERT, RoBERTa, XLM-RoBERTa, CamemBERT and ELECTRA have the same kind of layer and are supported; every other architecture, and any
 of these whose layers were replaced (adapters, quantisation), uses the standard path of Hugging Face. The results of both agree
@@ -125,7 +126,7 @@ class PackedBert:
     def _states(
         self, ids: np.ndarray, types: np.ndarray, lengths: np.ndarray, *, first_only: bool = False, full: bool = False
     ) -> torch.Tensor:
-        """States after the last layer: of all tokens or of first ones; ``full`` leaves half precision for the last sum and norm."""
+        """States after the last layer, of all tokens or of first ones; ``full``: the last sum and norm are in float32."""
         states, attend = self._embed(ids, types, lengths), self._attention(lengths)
         *inner, last = self.encoder.encoder.layer
         for layer in inner:
@@ -278,7 +279,7 @@ class _Varlen:
         device: Where it computes.
     """
 
-    def __init__(self, kernel: Callable[..., torch.Tensor], lengths: np.ndarray, device: torch.device):
+    def __init__(self, kernel: Callable[..., Any], lengths: np.ndarray, device: torch.device):
         ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
         self.kernel = kernel
         self.ends, self.longest = moved(ends, device), int(lengths.max())
@@ -291,12 +292,12 @@ class _Varlen:
         query, key, value = (states.view(len(states), heads, -1) for states in (query, key, value))
         asked, most = (self.ones, 1) if first_only else (self.ends, self.longest)
         # Keys are never split over blocks, so that a sequence's result does not depend on the longest one of the batch.
-        found = self.kernel(query, key, value, asked, self.ends, most, self.longest, num_splits=1)
+        found: torch.Tensor = self.kernel(query, key, value, asked, self.ends, most, self.longest, num_splits=1)
         return found.reshape(len(found), -1)
 
 
 @cache
-def _varlen(device: str, dtype: torch.dtype) -> Callable[..., torch.Tensor] | None:
+def _varlen(device: str, dtype: torch.dtype) -> Callable[..., Any] | None:
     """The kernel for sequences of any lengths, where torch has it with all that is asked of it; else None."""
     import inspect
 

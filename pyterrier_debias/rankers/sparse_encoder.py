@@ -18,6 +18,7 @@ from pyterrier_debias.rankers.engine import moved
 from pyterrier_debias.rankers.packed import PackedBert
 from pyterrier_debias.rankers.postings import Postings
 from pyterrier_debias.rankers.sparse_retriever import SparseRetriever
+from pyterrier_debias.training.seeds import drawn_from
 
 if TYPE_CHECKING:
     import torch
@@ -126,7 +127,7 @@ class SparseEncoder(CorpusEncoder):
                 from the start.
             max_length: Longest text in tokens; None for the model's own. Truncation is logged.
             device: The device; None picks CUDA, then MPS, then the processor.
-            dtype: ``'float32'``, ``'bfloat16'`` or ``'float16'``; weights of terms come out as float32.
+            dtype: ``'float32'``, ``'tf32'`` (on CUDA), ``'bfloat16'`` or ``'float16'``; weights of terms come out as float32.
             batch_tokens: Budget of a batch in tokens; None picks one for the device. It does not change scores.
             text_field: The column with the document's text.
             fields: Columns to join with a space in place of ``text_field``.
@@ -152,7 +153,6 @@ class SparseEncoder(CorpusEncoder):
 
     def read(self, model: str) -> tuple[Any, Any]:
         """Load a SPLADE model, or put SPLADE's pooling behind a masked language model."""
-        import torch
         from sentence_transformers import SparseEncoder as Library
         from sentence_transformers.sentence_transformer.modules import Transformer
         from sentence_transformers.sparse_encoder.modules import SpladePooling
@@ -169,8 +169,7 @@ class SparseEncoder(CorpusEncoder):
                     self.seed,
                 )
             untrusted = {"trust_remote_code": False}
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(self.seed)
+            with drawn_from(self.seed):
                 encoder = Transformer(
                     model,
                     transformer_task="fill-mask",

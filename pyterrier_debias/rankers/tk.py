@@ -14,6 +14,7 @@ from pyterrier_debias.rankers import engine
 from pyterrier_debias.rankers.base import InMemory, Ranker, loading, quiet
 from pyterrier_debias.rankers.dual_encoder import places
 from pyterrier_debias.rankers.terms import Terms, paired
+from pyterrier_debias.training.seeds import drawn_from
 
 if TYPE_CHECKING:
     import torch
@@ -55,7 +56,7 @@ class TK(Ranker):
             :class:`~pyterrier_debias.rankers.tk_model.TKModel`.
         max_length: Longest text in tokens; None for the model's own (512 for new models). Truncation is logged.
         device: The device; None picks CUDA, then MPS, then the processor.
-        dtype: ``'float32'``, ``'bfloat16'`` or ``'float16'``; matching is float32 in any case.
+        dtype: ``'float32'``, ``'tf32'`` (on CUDA), ``'bfloat16'`` or ``'float16'``; matching is float32 in any case.
         batch_tokens: Budget of a batch in tokens; None picks one for the device. It does not change scores.
         text_field: The column with the document's text.
         fields: Columns to join with a space in place of ``text_field``.
@@ -263,9 +264,14 @@ class TK(Ranker):
             vectors, mask = module.represent(**there, query=side == "queries")
             return Terms(unit(vectors), mask)
 
-        label = f"encoding {side}"
         yield from engine.in_chunks(
-            len(texts), begin, compute, batch_tokens=self.budget(), verbose=self.verbose, label=label
+            len(texts),
+            begin,
+            compute,
+            batch_tokens=self.budget(),
+            tf32=self.dtype == "tf32",
+            verbose=self.verbose,
+            label=f"encoding {side}",
         )
         engine.report_cuts(f"TK, {side}", self.window, *cuts.all())
 
@@ -351,8 +357,7 @@ def _fresh(config: TKConfig, table: torch.Tensor, tokenizer: Any, seed: int) -> 
 
     config.vocab_size, config.hidden_size = table.shape
     config.pad_token_id = tokenizer.pad_token_id
-    with quiet(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with quiet(), drawn_from(seed):
         module = TKModel(config)
     with torch.no_grad():
         module.terms.embeddings.weight.copy_(table)

@@ -386,3 +386,29 @@ def test_what_was_cut_is_reported_over_all_chunks(caplog):
     with caplog.at_level(logging.WARNING):
         report_cuts("Stage", 8, *cuts.all())
     assert "2 of 3 texts were cut to the window of 8 tokens and lost 6 of 25 tokens" in caplog.text
+
+
+def test_tf32_is_for_the_batches_that_ask_for_it_and_float32_for_all_others(monkeypatch):
+    """torch's switch is there without a GPU, too; it is put back as it was found."""
+    from pyterrier_debias.training.precision import tf32
+
+    def allowed():
+        switch = torch.backends.cuda.matmul
+        return switch.fp32_precision == "tf32" if hasattr(switch, "fp32_precision") else switch.allow_tf32
+
+    def seen(asked):
+        return {result for _, result in batches_with(asked)}
+
+    def batches_with(asked):
+        return in_chunks(40, lambda rows: (np.ones(40, int), lambda i: i), lambda i: allowed(), batch_tokens=9, tf32=asked)
+
+    assert seen(True) == {False}  # no device that multiplies in TF32 is in use
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    assert seen(True) == {True} and not allowed()
+    assert seen(False) == {False}
+    with tf32(True):
+        assert allowed() and seen(False) == {False} and allowed()
+        with pytest.raises(ZeroDivisionError), tf32(False):
+            _ = 1 / 0
+        assert allowed()
+    assert not allowed()

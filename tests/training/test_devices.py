@@ -3,15 +3,22 @@
 ``make gpu-check`` runs these on a GPU, measures the speed there, and writes both down.
 """
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
 
 from pyterrier_debias import TK, BiEncoder, CrossEncoder, MultiVector, SparseEncoder, T5Reranker
 from pyterrier_debias.pooling.training.cet import CETReranker
+from pyterrier_debias.rankers import packed
 from pyterrier_debias.training import trainer as trainer_module
+from pyterrier_debias.training.precision import default_precision, default_workers
+from tests.conftest import ROOT
 from tests.tiny_models import WORDS
-from tests.training.toy import candidates, qrels, training
+from tests.training.toy import TWO, candidates, qrels, training
 
 RANKERS = {
     "CrossEncoder": lambda tiny, **options: CrossEncoder(tiny(), **options),
@@ -49,15 +56,20 @@ def pairs(n=48):
     return queries, [" ".join(rng.choice(WORDS, 1 + i * 60 // n)) for i in range(n)]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+#: How far scores may be apart, in spreads of the scores: bfloat16 has 8 bits of precision, TF32 has 11.
+APART = {"float32": 1e-4, "tf32": 0.05, "bfloat16": 0.2}
+
+
+@pytest.mark.parametrize("dtype", APART)
 @pytest.mark.parametrize("name", RANKERS)
 def test_scores_are_those_of_the_processor_in_float32(name, dtype, device, tiny):
     expected = RANKERS[name](tiny, device="cpu").score(*pairs())
     found = RANKERS[name](tiny, device=device, dtype=dtype).score(*pairs())
     spread = expected.std()
     assert spread > 0
-    # bfloat16 has 8 bits of precision.
-    np.testing.assert_allclose(found, expected, rtol=0, atol=(1e-4 if dtype == "float32" else 0.2) * spread)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=APART[dtype] * spread)
+    if dtype == "tf32" and device == "cpu":
+        assert (found == expected).all()  # a processor has no such format
 
 
 @pytest.mark.parametrize("name", RANKERS)
@@ -89,6 +101,46 @@ def test_training_resumes_exactly(name, precision, device, tiny, tmp_path, monke
     again = fitted(resume=True)
     for (key, left), right in zip(straight.module.state_dict().items(), again.module.state_dict().values()):
         assert torch.equal(left, right), key
+
+
+def test_training_computes_in_the_format_of_the_device(device, tiny):
+    ranker = CrossEncoder(tiny(), device=device, training=training(max_steps=1, precision=None, workers=None))
+    options = ranker.fit(candidates(), qrels()).training_report.options
+    assert options["precision"] == default_precision(torch.device(device))
+    assert options["workers"] == default_workers(torch.device(device))
+
+
+@pytest.mark.gpu
+def test_half_precision_attends_in_one_call(tiny, monkeypatch):
+    """Where torch has the kernel. The processor's tests put a reference in its place."""
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    kernel = packed._varlen("cuda", torch.bfloat16)
+    if kernel is None:
+        pytest.skip("this torch or this device has no attention over sequences of any lengths")
+    monkeypatch.setattr(packed, "_varlen", lambda device, dtype: None)
+    by_runs = CrossEncoder(tiny(), device="cuda", dtype="bfloat16").score(*pairs())
+    calls = []
+    monkeypatch.setattr(packed, "_varlen", lambda *of: lambda *a, **more: calls.append(1) or kernel(*a, **more))
+    found = CrossEncoder(tiny(), device="cuda", dtype="bfloat16").score(*pairs())
+    assert calls
+    np.testing.assert_allclose(found, by_runs, rtol=0, atol=0.1 * by_runs.std())
+
+
+@pytest.mark.gpu
+def test_two_processes_over_nccl_stay_in_step(tiny, tmp_path):
+    """The same program as over gloo on processors."""
+    if torch.cuda.device_count() < 2:
+        pytest.skip("fewer than two CUDA devices")
+    model, script = tiny("build_sentence_transformer"), tmp_path / "two.py"
+    script.write_text(TWO + "assert torch.distributed.get_backend() == 'nccl'\n")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([*command, model, str(tmp_path / "two")], env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for part in ("", "best-"):
+        first, second = (torch.load(tmp_path / f"two-{part}{rank}", weights_only=True) for rank in range(2))
+        assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 @pytest.mark.gpu
