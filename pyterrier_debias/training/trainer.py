@@ -234,7 +234,7 @@ def _arguments(
         ddp_backend="gloo" if cpu and distributed else None,
         # Models may hold weights that scores do not depend on (a pooler, for one).
         ddp_find_unused_parameters=True if distributed else None,
-        dataloader_num_workers=training.workers,
+        dataloader_num_workers=training.workers or 0,
         dataloader_pin_memory=not cpu,
         # Batches come from pinned memory while the device computes.
         accelerator_config={"non_blocking": ranker.torch_device.type == "cuda"},

@@ -6,13 +6,18 @@
 import os
 import subprocess
 import sys
+import traceback
 
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from pyterrier_debias import TK, BiEncoder, CrossEncoder, MultiVector, SparseEncoder, T5Reranker
+from pyterrier_debias import TK, BiasAwareReranker, BiEncoder, CrossEncoder, MultiVector, SparseEncoder, T5Reranker
+from pyterrier_debias.gender.training.fair_rerankers import AdversarialReranker
+from pyterrier_debias.linguistic.training.baselines import GroupDROReranker
 from pyterrier_debias.pooling.training.cet import CETReranker
+from pyterrier_debias.pooling.training.cet_method import _places
 from pyterrier_debias.rankers import packed
 from pyterrier_debias.training import trainer as trainer_module
 from pyterrier_debias.training.precision import default_precision, default_workers
@@ -160,3 +165,76 @@ def test_a_batch_that_does_not_fit_is_tried_in_smaller_pieces(tiny, caplog):
         torch.cuda.set_per_process_memory_fraction(1.0)
     assert any("out of memory, going on with batches of" in record.message for record in caplog.records)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4)
+
+
+#: Operators whose result decides on the processor how it goes on, so that CUDA has to finish first.
+WAIT = {"_local_scalar_dense", "nonzero", "nonzero_numpy", "masked_select", "_unique2", "unique_dim", "unique_consecutive"}
+
+
+class Waits(TorchDispatchMode):
+    """Notes where this package's code would wait for CUDA: by its operators, which are the same on every device."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.overloadpacket.__name__
+        places = args[1] if name in ("index", "index_put", "index_put_") else ()
+        if name in WAIT or any(place is not None and place.dtype == torch.bool for place in places):
+            asks = [frame for frame in traceback.extract_stack()[:-1] if f"{os.sep}torch{os.sep}" not in frame.filename][-1]
+            if str(ROOT / "pyterrier_debias") in asks.filename:
+                self.found.append(f"{name} in {os.path.basename(asks.filename)}: {asks.line}")
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", RANKERS)
+def test_no_batch_waits_for_the_device(name, tiny):
+    """Scores go back once, at the end. What is known of a batch before it is on the device is not asked there again."""
+    ranker = RANKERS[name](tiny, device="cpu").warm_up()
+    with Waits() as waits:
+        ranker.score(*pairs())
+    # How many terms a text has, and how many documents have a further passage, is in the numbers themselves, or in their shapes.
+    assert {found.split(":")[0] for found in waits.found} == {
+        "SparseEncoder": {"nonzero_numpy in sparse_encoder.py"}, "CrossEncoder(parade-max)": {"nonzero in heads.py"},
+    }.get(name, set())  # fmt: skip
+
+
+TRAINED = {
+    "plain": lambda base, options: CrossEncoder(base, training=options),
+    "CET": lambda base, options: CETReranker(base, selection="lexical", training=options),
+    "CET, same": lambda base, options: CETReranker(base, selection="same", training=options),
+    "CET, eval": lambda base, options: CETReranker(
+        base, selection="same", weight_pass="eval", normalise_weights="mean_one", training=options
+    ),
+    "DRO": lambda base, options: GroupDROReranker(base, bins=2, training=options),
+    "adversarial": lambda base, options: AdversarialReranker(base, attribute="odd", training=options, first_training=options),
+    "bias-aware": lambda base, options: BiasAwareReranker(base, column="odd", training=options),
+}
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_no_step_waits_for_the_device(name, tiny, monkeypatch):
+    """From the second batch on; losses are looked at where the log is written."""
+    options = training(max_steps=3, batch_size=4, log_every=9, precision="float32")
+    stage, waits = TRAINED[name](CrossEncoder(tiny(), device="cpu"), options), Waits()
+    compute = trainer_module._Trainer.compute_loss
+
+    def watched(self, *args, **more):
+        if self.state.global_step == 0:
+            return compute(self, *args, **more)
+        with waits:
+            return compute(self, *args, **more)
+
+    monkeypatch.setattr(trainer_module, "_check_every", lambda device, training: 100)
+    monkeypatch.setattr(trainer_module._Trainer, "compute_loss", watched)
+    shown = candidates()
+    stage.fit(shown.assign(odd=np.arange(len(shown)) % 2, complexity=np.arange(len(shown)) // 6), qrels())
+    assert waits.found == []
+
+
+def test_what_waits_is_seen():
+    """The two tests above could not fail otherwise."""
+    with Waits() as waits:
+        _places(torch.ones(2, 2, dtype=torch.bool))
+    assert waits.found == ["nonzero in cet_method.py: return (mask[:, :1] & mask[:, 1:]).flatten().nonzero()[:, 0]"]
