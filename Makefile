@@ -57,7 +57,7 @@ mypy: $(VENV)/.test
 	$(VENV)/bin/python -m mypy pyterrier_debias
 
 gpu-check: $(VENV)/.test
-	$(VENV)/bin/python benchmarks/gpu_check.py
+	$(VENV)/bin/python benchmarks/gpu_check.py --out pyterrier_debias/pt_docs
 
 docs: $(VENV)/.test
 	$(VENV)/bin/python docs/build.py

@@ -1,12 +1,14 @@
 """What needs a CUDA device, in one run of a few minutes: the tests marked ``gpu``, and the speed there. Nothing is downloaded.
 
-The tests (``tests/training/test_devices.py``) compare every ranker's scores with the processor's in float32 and bfloat16, make
-the device run out of memory, and resume a training in mixed precision. The speed is that of a cross-encoder of BERT-base's shape
+The tests (``tests/training/test_devices.py``) compare every ranker's scores with the processor's in float32, TF32 and bfloat16,
+make the device run out of memory, resume a training in mixed precision, and train on two devices over NCCL where there are two.
+The speed is that of a cross-encoder of BERT-base's shape
 with random weights on pairs of ``--tokens`` tokens, beside ``sentence_transformers.CrossEncoder.predict`` with the same weights;
 they take turns, and the median of the repetitions counts. "of peak" is the arithmetic of the model as a share of what a large
-matrix product reaches in the same run.
+matrix product reaches in the same run; "busy" is the time that the device's kernels and copies take, as a share of the time of
+the whole.
 
-Writes gpu_check.inc, the table of the documentation, with the date and the device::
+Writes gpu_check.inc, which the documentation includes, with the date and the device; ``make gpu-check`` writes it there::
 
     make gpu-check      # python benchmarks/gpu_check.py
 
@@ -32,6 +34,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import numpy as np
 import torch
 from calibrating import write_table
+
+from pyterrier_debias.training.precision import tf32
 
 ROOT = Path(__file__).resolve().parent.parent
 WORDS = [f"{first}{second}" for first in "bcdfghklmnprst" for second in ("a", "e", "i", "o", "u", "an", "en", "on", "as", "er")]
@@ -72,6 +76,16 @@ def timed(run: Callable[[], object], device: str) -> float:
     return time.perf_counter() - start
 
 
+def busy(run: Callable[[], object], seconds: float) -> str:
+    """Which share of so many seconds, which a run takes unwatched, the device works for it."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        run()
+        torch.cuda.synchronize()
+    return f"{sum(event.self_device_time_total for event in seen.key_averages()) / 1e6 / seconds:.0%}"
+
+
 def work(layers: int, size: int, tokens: int) -> float:
     """Multiplications and additions of the layers for a pair: 12 matrices of size x size, and attention."""
     return layers * tokens * (2 * 12 * size**2 + 4 * tokens * size)
@@ -83,23 +97,31 @@ def contestants(model: str, device: str, dtype: str, tokens: int) -> dict[str, C
 
     from pyterrier_debias import CrossEncoder
 
+    held = torch.bfloat16 if dtype == "bfloat16" else torch.float32
     theirs = sentence_transformers.CrossEncoder(
-        model, device=device, max_length=tokens, model_kwargs={"dtype": getattr(torch, dtype)}, activation_fn=torch.nn.Identity()
+        model, device=device, max_length=tokens, model_kwargs={"dtype": held}, activation_fn=torch.nn.Identity()
     )
+
+    def predict(pairs: list[tuple[str, str]]) -> np.ndarray:
+        with tf32(dtype == "tf32"):
+            return theirs.predict(pairs, batch_size=256, show_progress_bar=False)
+
     ours = CrossEncoder(model, device=device, dtype=dtype, max_length=tokens)
     return {
-        "CrossEncoder.predict": lambda pairs: theirs.predict(pairs, batch_size=256, show_progress_bar=False),
+        "CrossEncoder.predict": predict,
         "ours": lambda pairs: ours.score(*zip(*pairs)),
     }
 
 
 def speeds(options: argparse.Namespace) -> list[list[str]]:
-    """Rows of the table: number format, contestant, pairs a second, ratio, share of peak, largest difference of scores."""
+    """Rows of the table: format, contestant, pairs a second, ratio, share of peak, how busy, largest difference of scores."""
     rows, pairs = [], pairs_of(options.pairs, options.tokens)
     with tempfile.TemporaryDirectory() as folder:
         model = write_model(Path(folder), options.layers, options.size)
-        for dtype in ("float32", "bfloat16"):
-            best = peak(options.device, getattr(torch, dtype), options.matrix)
+        for dtype in ("float32", "tf32", "bfloat16"):
+            held = torch.bfloat16 if dtype == "bfloat16" else torch.float32
+            with tf32(dtype == "tf32"):
+                best = peak(options.device, held, options.matrix)
             named = contestants(model, options.device, dtype, options.tokens)
             scores = {name: np.asarray(score(pairs), dtype=np.float64).ravel() for name, score in named.items()}  # warms up, too
             spent: dict[str, list[float]] = {name: [] for name in named}
@@ -113,7 +135,9 @@ def speeds(options: argparse.Namespace) -> list[list[str]]:
                 share = rate * work(options.layers, options.size, options.tokens) / best
                 ratio = np.median(spent[first]) / np.median(seconds)
                 difference = "" if name == first else f"{apart:.1e}"
-                rows.append([dtype, name, f"{rate:,.0f}", f"{ratio:.2f}", f"{share:.0%}", difference])
+                score = named[name]
+                at_work = busy(lambda score=score: score(pairs), float(np.median(seconds))) if options.device == "cuda" else ""
+                rows.append([dtype, name, f"{rate:,.0f}", f"{ratio:.2f}", f"{share:.0%}", at_work, difference])
     return rows
 
 
@@ -142,7 +166,7 @@ def main() -> int:
         return 1
     status, last = tested() if options.device == "cuda" else (0, "not run without a CUDA device")
     device = torch.cuda.get_device_name() if options.device == "cuda" else "processor"
-    rows = [["Format", "", "pairs/s", "ratio", "of peak", "scores apart, in spreads"], *speeds(options)]
+    rows = [["Format", "", "pairs/s", "ratio", "of peak", "busy", "scores apart, in spreads"], *speeds(options)]
     about = f"{options.layers} layers of {options.size}, {options.pairs:,} pairs of {options.tokens} tokens"
     versions = f"torch {torch.__version__}, sentence-transformers {importlib.metadata.version('sentence-transformers')}"
     title = f"{device}, {datetime.now(UTC):%Y-%m-%d}: {about}; {versions}; ``make gpu-check``"

@@ -18,7 +18,7 @@ from pyterrier_debias.core.stage import RowWise
 from pyterrier_debias.rankers import engine
 from pyterrier_debias.rankers.base import InMemory, shared_options, window_of
 from pyterrier_debias.rankers.dual_encoder import COMPARED, PROBE, CorpusEncoder, TwoTowers
-from pyterrier_debias.rankers.packed import PackedBert
+from pyterrier_debias.rankers.packed import PackedBert, in_float32
 from pyterrier_debias.rankers.published import PUBLISHED, Published, model_folder_of_documents
 from pyterrier_debias.rankers.retriever import Retriever
 from pyterrier_debias.rankers.vectors import Vectors
@@ -107,7 +107,7 @@ class BiEncoder(CorpusEncoder):
                 ``'mean'``, as in sentence-transformers. Sentence-transformers models bring their own.
             max_length: Longest text in tokens; None for the model's own. Truncation is logged.
             device: The device; None picks CUDA, then MPS, then the processor.
-            dtype: ``'float32'``, ``'bfloat16'`` or ``'float16'``; vectors come out as float32.
+            dtype: ``'float32'``, ``'tf32'`` (on CUDA), ``'bfloat16'`` or ``'float16'``; vectors come out as float32.
             batch_tokens: Budget of a batch in tokens; None picks one for the device. It does not change scores.
             text_field: The column with the document's text.
             fields: Columns to join with a space in place of ``text_field``.
@@ -347,33 +347,34 @@ class BiEncoder(CorpusEncoder):
             vectors = vectors[..., : self.module.truncate_dim]
         return torch.nn.functional.normalize(vectors, dim=-1) if self.similarity == "cosine" else vectors
 
-    def rows_of(self, found: torch.Tensor) -> Sequence[np.ndarray]:
+    def fetched(self, found: Iterator[tuple[np.ndarray, torch.Tensor]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Vectors as arrays."""
+        return engine.on_their_way(found)
+
+    def rows_of(self, found: np.ndarray) -> Sequence[np.ndarray]:
         """The vectors of a batch; see :class:`CorpusEncoder`."""
-        return list(found.cpu().numpy())
+        return list(found)
 
-    def of_rows(self, rows: Sequence[np.ndarray]) -> torch.Tensor:
+    def of_rows(self, rows: Sequence[np.ndarray]) -> np.ndarray:
         """Vectors as a batch."""
-        import torch
-
-        return torch.from_numpy(np.stack(rows))
+        return np.stack(rows)
 
     def packed_features(self, module: Any) -> Callable[..., dict[str, torch.Tensor]] | None:
         """BERT-shaped encoders under mean or [CLS] pooling run without padding."""
         return _packed_features(module, 0 if self._row is None else self._row.skip)
 
-    def gather(self, n: int, found: Iterator[tuple[np.ndarray, torch.Tensor]]) -> np.ndarray:
+    def gather(self, n: int, found: Iterator[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
         """All vectors in their order, float32, shape [n, d]."""
         return engine.gather(n, found)
 
     def compare(
-        self, queries: np.ndarray, query_rows: np.ndarray, docs: torch.Tensor, doc_rows: np.ndarray
+        self, queries: np.ndarray, query_rows: np.ndarray, docs: np.ndarray, doc_rows: np.ndarray
     ) -> np.ndarray:
         """Inner products of pairs, summed in float64, so that they do not depend on the batch."""
-        vectors = docs.cpu().numpy()
         scores = np.empty(len(query_rows))
         for start in range(0, len(scores), COMPARED):
             part = slice(start, start + COMPARED)
-            left, right = queries[query_rows[part]], vectors[doc_rows[part]]
+            left, right = queries[query_rows[part]], docs[doc_rows[part]]
             scores[part] = np.einsum("ij,ij->i", left.astype(np.float64), right.astype(np.float64))
         return scores
 
@@ -411,7 +412,7 @@ def _packed_features(module: Any, skip: int = 0) -> Callable[..., dict[str, torc
         vectors = packed.mean(ids, types, lengths, skip) if mean else packed.first(ids, types, lengths)
         found = {"sentence_embedding": vectors}
         for part in after:
-            found = part(found)
+            found = in_float32(part, found)
         return found
 
     return features

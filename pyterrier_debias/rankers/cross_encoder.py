@@ -14,17 +14,19 @@ import numpy as np
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.files import check_empty
 from pyterrier_debias.rankers.base import InMemory, Ranker, quiet, shared_options
-from pyterrier_debias.rankers.engine import Sequences, Template, batches, gather, token_ids
+from pyterrier_debias.rankers.engine import CHUNK, Cuts, Sequences, Template, gather, in_chunks, moved, report_cuts, token_ids
 from pyterrier_debias.rankers.long_documents import (
     CONVENTIONS,
     LONG,
     SENTENCES,
     TOKENS,
     PassageSequences,
+    report_unread,
     sentences_of,
     top_sum,
 )
-from pyterrier_debias.rankers.packed import PackedBert
+from pyterrier_debias.rankers.packed import PackedBert, in_float32
+from pyterrier_debias.training.seeds import drawn_from
 
 if TYPE_CHECKING:
     import torch
@@ -64,8 +66,9 @@ class CrossEncoder(Ranker):
             :class:`~pyterrier_debias.rankers.base.InMemory` model.
         max_length: Longest pair in tokens; None for all that the model can read. Truncation is logged.
         device: The device; None picks CUDA, then Apple's MPS, then the processor.
-        dtype: ``'float32'``, ``'bfloat16'`` or ``'float16'``. Half precision is faster; bfloat16 moves scores by about 1 % of
-            their spread within a query: stay with float32 where small differences of scores are the result.
+        dtype: ``'float32'``, ``'tf32'`` (on CUDA), ``'bfloat16'`` or ``'float16'``. Half precision is faster; bfloat16 moves
+            scores by about 1 % of their spread within a query: stay with float32 where small differences of scores are the
+            result.
         batch_tokens: Budget of a batch in tokens; None picks one for the device. It does not change scores.
         text_field: The column with the document's text.
         fields: Columns to join with a space in place of ``text_field``, e.g. ``['url', 'title', 'body']``.
@@ -246,7 +249,6 @@ class CrossEncoder(Ranker):
 
     def read(self, model: str) -> tuple[torch.nn.Module, Any]:
         """Load a classifier, or an encoder under a fresh head; see :meth:`Ranker.read`."""
-        import torch
         from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
         from pyterrier_debias.rankers.heads import EncoderHead, PooledHead, joint_head
@@ -271,7 +273,7 @@ class CrossEncoder(Ranker):
         if saved != self.head and saved in JOINT:
             raise InputError(f"CrossEncoder: model {model!r} has the head {saved!r}; open it with head={saved!r}")
         if saved is not None and saved not in JOINT and not self._together:
-            with torch.random.fork_rng(devices=[]):
+            with drawn_from(self.seed):
                 pooled = PooledHead(AutoModel.from_pretrained(model, **options), saved)
             pooled.load_head(model)
             return pooled, tokenizer
@@ -284,8 +286,7 @@ class CrossEncoder(Ranker):
                 where,
                 self.seed,
             )
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed)
+        with drawn_from(self.seed):
             if self._together:
                 module = joint_head(AutoModel.from_pretrained(model, **options), self.head).to(self.torch_dtype)
                 if saved == self.head:
@@ -301,15 +302,13 @@ class CrossEncoder(Ranker):
         Returns:
             The module, which is the ranker's from now on. A head that reads passages together has no such form.
         """
-        import torch
 
         from pyterrier_debias.rankers.heads import PooledHead
 
         with self._lock:
             loaded = self._load()
             if not isinstance(loaded.module, PooledHead):
-                with torch.random.fork_rng(devices=[]):
-                    torch.manual_seed(self.seed)
+                with drawn_from(self.seed):
                     loaded.module = PooledHead(loaded.module.base_model, "first").to(self.torch_device).eval()
             return loaded.module
 
@@ -367,39 +366,60 @@ class CrossEncoder(Ranker):
     def _score_together(self, queries: Sequence[str], docs: Sequence[str]) -> np.ndarray:
         """Scores of n documents, whose passages are read one after another in batches of documents."""
         self.scoring_module()
-        found = self.passages(queries, docs)
-        found.report_cuts("CrossEncoder")
+        tokenizer, cuts = self.tokenizer, Cuts()
 
-        def compute(indices: np.ndarray) -> torch.Tensor:
-            tensors = self._taken(found.padded(indices, self.tokenizer))
-            return self.forward(**{name: tensor.to(self.torch_device) for name, tensor in tensors.items()})
+        def begin(rows: slice) -> tuple[np.ndarray, Callable[[np.ndarray], Any]]:
+            found = self.passages(queries[rows], docs[rows])
+            cuts.add(found.cut, found.lengths)
+            return found.longest, lambda indices: self._taken(found.padded(indices, tokenizer))
 
-        scored = batches(found.longest, compute, batch_tokens=self.budget(), verbose=self.verbose, label="CrossEncoder")
-        return gather(len(found), scored)
+        scored = in_chunks(
+            len(docs),
+            begin,
+            self._forwarded,
+            batch_tokens=self.budget(),
+            chunk=max(CHUNK // self.max_passages, 1),
+            tf32=self.dtype == "tf32",
+            verbose=self.verbose,
+            label="CrossEncoder",
+        )
+        scores = gather(len(docs), scored)
+        report_unread("CrossEncoder", *cuts.all())
+        return scores
+
+    def _forwarded(self, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Scores of a padded batch that is on the processor."""
+        return self.forward(**{name: moved(tensor, self.torch_device) for name, tensor in tensors.items()})
 
     def score_pairs(self, queries: Sequence[str], docs: Sequence[str]) -> np.ndarray:
         """Score n pairs; see :meth:`Ranker.score_pairs`."""
         if self._together:
             return self._score_together(queries, docs)
-        module, sequences = self.scoring_module(), self.sequences(queries, docs)
-        sequences.report_cuts("CrossEncoder", self.window)
-        packed_logits = _packed_logits(module)
+        packed_logits, cuts = _packed_logits(self.scoring_module()), Cuts()
 
-        def compute(indices: np.ndarray) -> torch.Tensor:
+        def begin(rows: slice) -> tuple[np.ndarray, Callable[[np.ndarray], Any]]:
+            sequences = self.sequences(queries[rows], docs[rows])
+            cuts.add(sequences.cut, sequences.lengths)
             if packed_logits is not None:
-                return _relevance(packed_logits(*sequences.packed(indices)))
-            tensors = self._padded(sequences, indices)
-            return self.forward(**{name: tensor.to(self.torch_device) for name, tensor in tensors.items()})
+                return sequences.lengths, sequences.packed
+            return sequences.lengths, lambda indices: self._padded(sequences, indices)
 
-        found = batches(
-            sequences.lengths,
+        def compute(batch: Any) -> torch.Tensor:
+            return self._forwarded(batch) if packed_logits is None else _relevance(packed_logits(*batch))
+
+        found = in_chunks(
+            len(docs),
+            begin,
             compute,
             batch_tokens=self.budget(),
             padded=packed_logits is None,
+            tf32=self.dtype == "tf32",
             verbose=self.verbose,
             label="CrossEncoder",
         )
-        return gather(len(sequences), found)
+        scores = gather(len(docs), found)
+        report_cuts("CrossEncoder", self.window, *cuts.all())
+        return scores
 
     def tokenise(self, queries: Sequence[str], docs: Sequence[str]) -> dict[str, torch.Tensor]:
         """Tensors of n pairs: ``input_ids``, ``attention_mask`` and, where the model takes them, ``token_type_ids``.
@@ -446,9 +466,10 @@ def _packed_logits(module: Any) -> Callable[..., torch.Tensor] | None:
         return None
     packed = PackedBert(encoder)
     if isinstance(module, PooledHead):
-        return lambda *sequences: module.classifier((packed.mean if module.pooling == "mean" else packed.first)(*sequences))
+        pooled = packed.mean if module.pooling == "mean" else packed.first
+        return lambda *sequences: in_float32(module.classifier, pooled(*sequences))
     if type(module).__name__ != type(encoder).__name__.removesuffix("Model") + "ForSequenceClassification":
         return None
     if getattr(encoder, "pooler", None) is not None:
-        return lambda *sequences: module.classifier(encoder.pooler(packed.first(*sequences)[:, None]))
-    return lambda *sequences: module.classifier(packed.first(*sequences)[:, None])
+        return lambda *sequences: in_float32(module.classifier, in_float32(encoder.pooler, packed.first(*sequences)[:, None]))
+    return lambda *sequences: in_float32(module.classifier, packed.first(*sequences)[:, None])

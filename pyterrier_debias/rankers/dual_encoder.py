@@ -126,7 +126,9 @@ class TwoTowers(Ranker):
         """Join the representations of all n queries, in their order."""
 
     @abstractmethod
-    def compare(self, queries: Any, query_rows: np.ndarray, docs: Any, doc_rows: np.ndarray) -> np.ndarray:
+    def compare(
+        self, queries: Any, query_rows: np.ndarray, docs: Any, doc_rows: np.ndarray
+    ) -> np.ndarray | torch.Tensor:
         """Score pairs.
 
         Args:
@@ -136,7 +138,7 @@ class TwoTowers(Ranker):
             doc_rows: Which document of the batch each pair has, shape [m].
 
         Returns:
-            Scores, shape [m].
+            Scores, shape [m]; a tensor where they are on the device.
         """
 
     @abstractmethod
@@ -184,37 +186,51 @@ class TwoTowers(Ranker):
         tower = self.tower(task)
         if tower is not self:
             return tower.encoded(texts, task, cuts)
-        module = self.scoring_module()
-        plain = reads_plain_text(module, task)
-        sequences = self._sequences(texts, task) if counts_tokens(module) else None
-        lengths = np.array([len(text) // 4 + 4 for text in texts], dtype=np.int64)
-        if sequences is not None:
-            lengths = sequences.lengths
-            if cuts is None:
-                self.report_cuts(task, sequences.cut, lengths)
-            else:
-                cuts.append(np.stack([sequences.cut, lengths]).astype(np.int32))
+        return self._encoded(texts, task, cuts)
 
+    def _encoded(
+        self, texts: Sequence[str], task: str, cuts: list[np.ndarray] | None
+    ) -> Iterator[tuple[np.ndarray, Any]]:
+        module, tokenizer = self.scoring_module(), self.module.tokenizer
+        plain, counted = reads_plain_text(module, task), counts_tokens(module)
         packed = self.packed_features(module) if plain else None
+        noted = engine.Cuts()
 
-        def compute(indices: np.ndarray) -> Any:
-            if packed is not None and sequences is not None:
-                return self.represent(packed(*sequences.packed(indices)))
-            features = (
-                sequences.padded(indices, module.tokenizer)
-                if plain and sequences is not None
-                else self._prepared([texts[i] for i in indices], task)
-            )
-            return self.represent(self._features(module, features, task))
+        def begin(rows: slice) -> tuple[np.ndarray, Callable[[np.ndarray], Any]]:
+            own = texts[rows]
+            lengths = np.array([len(text) // 4 + 4 for text in own], dtype=np.int64)
+            if counted:
+                sequences = self._sequences(own, task)
+                lengths = sequences.lengths
+                noted.add(sequences.cut, lengths)
+                if packed is not None:
+                    return lengths, sequences.packed
+                if plain:
+                    return lengths, lambda indices: sequences.padded(indices, tokenizer)
+            return lengths, lambda indices: self._prepared([own[i] for i in indices], task)
 
-        return engine.batches(
-            lengths,
+        def compute(batch: Any) -> Any:
+            return self.represent(self._features(module, batch, task) if packed is None else packed(*batch))
+
+        found = engine.in_chunks(
+            len(texts),
+            begin,
             compute,
             batch_tokens=self.budget(),
             padded=packed is None,
+            tf32=self.dtype == "tf32",
             verbose=self.verbose,
             label=f"encoding {_PLURAL[task]}",
         )
+        yield from self.fetched(found)
+        if cuts is None:
+            self.report_cuts(task, *noted.all())
+        else:
+            cuts.append(np.stack(noted.all()))
+
+    def fetched(self, found: Iterator[tuple[np.ndarray, Any]]) -> Iterator[tuple[np.ndarray, Any]]:
+        """Representations on their way to who compares them; a subclass that compares on the processor brings them there."""
+        return found
 
     def encoded_documents(self, texts: Sequence[str]) -> Iterator[tuple[np.ndarray, Any]]:
         """Encode the documents that are to be scored; a subclass may know some of them already.
@@ -238,12 +254,12 @@ class TwoTowers(Ranker):
         by_doc = np.argsort(doc_at, kind="stable")
         bounds = np.searchsorted(doc_at[by_doc], np.arange(len(distinct_docs) + 1))
         sought = self.gather(len(distinct_queries), self.encoded(distinct_queries, "query"))
-        scores = np.empty(len(docs))
+        scores = engine.Gathered(len(docs), dtype=np.float64)
         for indices, found in self.encoded_documents(distinct_docs):
             rows = np.concatenate([by_doc[bounds[i] : bounds[i + 1]] for i in indices])
             doc_rows = np.repeat(np.arange(len(indices)), bounds[indices + 1] - bounds[indices])
-            scores[rows] = self.compare(sought, query_at[rows], found, doc_rows)
-        return scores
+            scores.add(rows, self.compare(sought, query_at[rows], found, doc_rows))
+        return scores.array()
 
     def tokenise(self, queries: Sequence[str], docs: Sequence[str]) -> dict[str, torch.Tensor]:
         """Turn n pairs into tensors (scorer protocol), named ``query_...`` and ``document_...``.
@@ -352,8 +368,8 @@ class TwoTowers(Ranker):
         import torch
 
         device = self.torch_device
-        moved = {name: v.to(device) if isinstance(v, torch.Tensor) else v for name, v in features.items()}
-        return module(moved, task=task)
+        there = {name: engine.moved(v, device) if isinstance(v, torch.Tensor) else v for name, v in features.items()}
+        return module(there, task=task)
 
 
 class CorpusEncoder(TwoTowers):

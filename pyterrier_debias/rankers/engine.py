@@ -2,36 +2,60 @@
 
 Every ranker scores through the three steps of this module::
 
-    ids = token_ids(tokenizer, texts)                                    # each distinct text once, uncut
-    sequences = Sequences(Template.pair(tokenizer), window, queries, docs)   # joined and cut as ids, not as strings
-    for indices, result in batches(sequences.lengths, compute, batch_tokens=4096):
+    def begin(rows):                                                     # some texts at a time
+        ids = token_ids(tokenizer, texts[rows])                          # each distinct text once, uncut
+        sequences = Sequences(Template.pair(tokenizer), window, ids, docs)   # joined and cut as ids, not as strings
+        return sequences.lengths, sequences.packed                       # packed() makes a batch of some of them
+    for indices, result in in_chunks(len(texts), begin, compute, batch_tokens=4096):
         ...                                                              # longest first; order is yours to restore
 
-Nothing here holds state between calls, so that any number of threads may score at the same time.
+``begin`` and what it returns run ahead in a thread, while the device computes. Nothing here holds state between calls, so that
+any number of threads may score at the same time.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyterrier as pt
 
 from pyterrier_debias.core.errors import check_choice
 from pyterrier_debias.core.telling import warn_of
+from pyterrier_debias.training import precision
+
+if TYPE_CHECKING:
+    import torch
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 #: A fast tokenizer is reconfigured by its calls, which is not safe from two threads.
 TOKENIZER_LOCK = threading.Lock()
 
 #: How many texts are handed to the tokenizer at a time.
 _TOKENISE_CHUNK = 2048
+
+#: How many texts or pairs are tokenised before their first batch is computed: enough for batches of like length.
+CHUNK = 16384
+
+#: So many batches are made ahead of the one that is computed.
+_AHEAD = 2
+
+#: So few texts are worth no thread.
+_FEW = 32
+
+#: Numbers that wait on the device for their copy to the processor's memory (256 MB in float32).
+_HELD = 64_000_000
 
 #: Which text of a pair is cut.
 TRUNCATIONS = ("longest_first", "only_second")
@@ -241,19 +265,16 @@ class Sequences:
         """
         import torch
 
-        longest = int(self.lengths[indices].max())
-        ids = np.full((len(indices), longest), tokenizer.pad_token_id or 0, dtype=np.int64)
-        mask = np.zeros_like(ids)
-        types = None if self.template.types is None else np.full_like(ids, tokenizer.pad_token_type_id)
-        for row, index in enumerate(indices):
-            length = self.lengths[index]
-            place = slice(longest - length, None) if tokenizer.padding_side == "left" else slice(length)
-            ids[row, place] = self.ids(index)
-            mask[row, place] = 1
-            if types is not None:
-                types[row, place] = self.types(index)
-        tensors = {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}
-        if types is not None:
+        flat, of_flat, lengths = self.packed(indices)
+        longest = int(lengths.max())
+        left = tokenizer.padding_side == "left"
+        places = np.arange(longest)[None, ::-1 if left else 1] < lengths[:, None]
+        ids = np.full(places.shape, tokenizer.pad_token_id or 0, dtype=np.int64)
+        ids[places] = flat
+        tensors = {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(places.astype(np.int64))}
+        if self.template.types is not None:
+            types = np.full(places.shape, tokenizer.pad_token_type_id, dtype=np.int64)
+            types[places] = of_flat
             tensors["token_type_ids"] = torch.from_numpy(types)
         return tensors
 
@@ -266,20 +287,45 @@ class Sequences:
         Returns:
             Token ids and token type ids of all sequences one after the other, shape [sum of lengths], and the lengths.
         """
-        return (
-            np.concatenate([self.ids(index) for index in indices]),
-            np.concatenate([self.types(index) for index in indices]),
-            self.lengths[indices],
+        indices = np.asarray(indices, dtype=np.int64)
+        prefix, middle, suffix = (
+            np.asarray(part, dtype=np.int64) for part in (self.template.prefix, self.template.middle, self.template.suffix)
         )
+        # All parts are joined at once: one call for each sequence would keep the device waiting.
+        parts = []
+        for index, first, second in zip(
+            indices.tolist(), self._first_length[indices].tolist(), self._second_length[indices].tolist()
+        ):
+            parts += [prefix, self._kept(self.first[index], first), middle]
+            if self.second is not None:
+                parts.append(self._kept(self.second[index], second))
+            parts.append(suffix)
+        ids = np.concatenate(parts, dtype=np.int64) if parts else np.empty(0, dtype=np.int64)
+        lengths = self.lengths[indices]
+        if self.template.types is None:
+            return ids, np.zeros(len(ids), dtype=np.int64), lengths
+        before, kind, between, other, after = self.template.types
+        counts = np.ones((len(indices), self.template.special + 2), dtype=np.int64)
+        counts[:, len(before)] = self._first_length[indices]
+        counts[:, len(before) + 1 + len(between)] = self._second_length[indices]
+        kinds = np.array([*before, kind, *between, other, *after], dtype=np.int64)
+        return ids, np.repeat(np.tile(kinds, len(indices)), counts.ravel()), lengths
 
-    def report_cuts(self, stage: str, window: int) -> None:
-        """Log once how much did not fit into the window; silent where everything did.
 
-        Args:
-            stage: The calling stage, named in the message.
-            window: The window in tokens, for the message.
-        """
-        report_cuts(stage, window, self.cut, self.lengths)
+class Cuts:
+    """What was cut, chunk by chunk, to be reported once; int32, since a run has many texts."""
+
+    def __init__(self) -> None:
+        self._parts: list[np.ndarray] = []
+
+    def add(self, cut: np.ndarray, lengths: np.ndarray) -> None:
+        """Note the tokens that texts lost and have left."""
+        self._parts.append(np.stack([cut, lengths]).astype(np.int32))
+
+    def all(self) -> tuple[np.ndarray, np.ndarray]:
+        """Tokens that each text lost, and those that it has left, in the order in which they were noted: shape [n] both."""
+        cut, lengths = np.concatenate([np.empty((2, 0), dtype=np.int32), *self._parts], axis=1)
+        return cut, lengths
 
 
 def report_cuts(stage: str, window: int, cut: np.ndarray, lengths: np.ndarray) -> None:
@@ -337,24 +383,80 @@ def _out_of_memory(error: BaseException) -> bool:
     )
 
 
-def batches(
-    lengths: np.ndarray,
-    compute: Callable[[np.ndarray], Any],
+def ahead(items: Iterator[T], depth: int = _AHEAD) -> Iterator[T]:
+    """Iterate in a thread of its own, a few items ahead of who reads them.
+
+    An exception in the thread reaches the reader in the place of its item. The thread ends with the iteration, also where the
+    reader stops early.
+
+    Args:
+        items: What is iterated.
+        depth: How many items are made before they are asked for.
+
+    Yields:
+        The items, in their order.
+
+    Example:
+        >>> list(ahead(iter("abc")))
+        ['a', 'b', 'c']
+
+    When not to use it: for items that take less than a tenth of a millisecond, which is what handing one over costs.
+    """
+    end: Any = object()
+    pool = ThreadPoolExecutor(1, thread_name_prefix="pyterrier_debias-ahead")
+    try:
+        waiting: deque[Future[T]] = deque(pool.submit(next, items, end) for _ in range(depth))
+        while (item := waiting.popleft().result()) is not end:
+            waiting.append(pool.submit(next, items, end))
+            yield item
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def moved(values: np.ndarray | torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Bring numbers to a device, without waiting for CUDA: its copies from pinned memory go on beside what it computes.
+
+    Args:
+        values: An array or a tensor on the processor.
+        device: Where to.
+
+    Returns:
+        A tensor there; on the processor one that shares the memory.
+    """
+    import torch
+
+    tensor = torch.from_numpy(np.ascontiguousarray(values)) if isinstance(values, np.ndarray) else values
+    if device.type != "cuda" or tensor.device.type != "cpu":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
+
+
+def in_chunks(
+    n: int,
+    begin: Callable[[slice], tuple[np.ndarray, Callable[[np.ndarray], Any]]],
+    compute: Callable[[Any], Any],
     *,
     batch_tokens: int,
     padded: bool = True,
+    chunk: int | None = None,
+    tf32: bool = False,
     verbose: bool = False,
     label: str = "scoring",
 ) -> Iterator[tuple[np.ndarray, Any]]:
-    """Compute something for every sequence, in batches of like length, without gradients.
+    """Compute something for each of n texts, in batches of like length, without gradients.
 
-    Where the accelerator runs out of memory the budget is halved and the batch is tried again in smaller pieces.
+    A thread tokenises and makes batches ahead, while this one computes. Where the accelerator runs out of memory the budget is
+    halved and the batch is tried again in smaller pieces.
 
     Args:
-        lengths: Tokens of each sequence, shape [n].
-        compute: Takes an array of indices, returns the result for them (any object). Runs in ``torch.inference_mode``.
+        n: How many texts or pairs.
+        begin: Takes the places of some of them, tokenises these, and returns their lengths and ``prepare``: a function from
+            places among them to a batch (any object). Both run in the thread.
+        compute: Takes such a batch and returns the result (any object). Runs in ``torch.inference_mode``.
         batch_tokens: Budget of one batch in tokens.
         padded: Whether padding counts towards the budget, see :func:`plan`.
+        chunk: How many ``begin`` is given at a time; None for :data:`CHUNK`.
+        tf32: Whether CUDA may multiply float32 matrices in TF32; else it does not, whatever torch's switch says.
         verbose: Whether to show progress.
         label: What the progress bar says.
 
@@ -364,29 +466,155 @@ def batches(
     Raises:
         torch.OutOfMemoryError: If even one sequence alone does not fit.
     """
+    budget, step = batch_tokens, chunk or CHUNK
+
+    def made() -> Iterator[tuple[int, np.ndarray, Callable[[np.ndarray], Any], np.ndarray, Any]]:
+        for start in range(0, n, step):
+            lengths, prepare = begin(slice(start, min(start + step, n)))
+            for indices in plan(lengths, budget, padded=padded):
+                yield start, lengths, prepare, indices, prepare(indices)
+
+    with pt.tqdm(total=n, desc=label, unit="text", disable=not verbose) as bar:
+        for start, lengths, prepare, indices, batch in made() if n <= _FEW else ahead(made()):
+            waiting = [(indices, batch)]
+            while waiting:
+                indices, batch = waiting.pop()
+                if batch is None:
+                    batch = prepare(indices)
+                # What the allocator keeps is freed behind the exception, which holds the tensors of the failed pass.
+                with _products(tf32):
+                    result = _tried(compute, batch, splits=len(indices) > 1)
+                if result is not None:
+                    yield indices + start, result
+                    bar.update(len(indices))
+                    continue
+                batch = None
+                budget = max(min(budget, _cost(lengths[indices], padded)) // 2, 1)
+                logger.warning("%s: out of memory, going on with batches of %d tokens", label, budget)
+                _free()
+                waiting += [(indices[part], None) for part in plan(lengths[indices], budget, padded=padded)[::-1]]
+
+
+def _cost(lengths: np.ndarray, padded: bool) -> int:
+    """Tokens of a batch, as :func:`plan` counts them."""
+    return int(lengths.max()) * len(lengths) if padded else int(lengths.sum())
+
+
+def _tried(compute: Callable[[Any], Any], batch: Any, *, splits: bool) -> Any:
+    """The result of a batch; None where the accelerator's memory is full and the batch can be split."""
     import torch
 
-    waiting = plan(lengths, batch_tokens, padded=padded)[::-1]
-    with pt.tqdm(total=len(lengths), desc=label, unit="text", disable=not verbose) as bar:
-        while waiting:
-            indices = waiting.pop()
-            try:
-                with torch.inference_mode():
-                    result = compute(indices)
-            except RuntimeError as error:
-                if not _out_of_memory(error) or len(indices) == 1:
-                    raise
-                batch_tokens = max(batch_tokens // 2, 1)
-                logger.warning("%s: out of memory, going on with batches of %d tokens", label, batch_tokens)
-                left = np.concatenate([indices, *waiting[::-1]])
-                waiting = [left[batch] for batch in plan(lengths[left], batch_tokens, padded=padded)[::-1]]
-                result = None
-            if result is None:
-                if torch.cuda.is_available():
-                    torch.cuda.empty_cache()
-                continue
-            yield indices, result
-            bar.update(len(indices))
+    try:
+        with torch.inference_mode():
+            return compute(batch)
+    except RuntimeError as error:
+        if not _out_of_memory(error) or not splits:
+            raise
+    return None
+
+
+def _products(tf32: bool) -> AbstractContextManager[None]:
+    """How CUDA multiplies float32 matrices; where it is not in use threads need not wait for each other."""
+    import torch
+
+    return precision.tf32(tf32) if torch.cuda.is_initialized() else nullcontext()
+
+
+def _free() -> None:
+    """Give back what CUDA's allocator keeps."""
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def batches(
+    lengths: np.ndarray,
+    compute: Callable[[Any], Any],
+    *,
+    batch_tokens: int,
+    prepare: Callable[[np.ndarray], Any] | None = None,
+    padded: bool = True,
+    verbose: bool = False,
+    label: str = "scoring",
+) -> Iterator[tuple[np.ndarray, Any]]:
+    """The same as :func:`in_chunks` for texts that are tokenised already.
+
+    Args:
+        lengths: Tokens of each sequence, shape [n].
+        compute: See :func:`in_chunks`.
+        batch_tokens: See :func:`in_chunks`.
+        prepare: Takes an array of indices, returns the batch that ``compute`` takes; None for the indices themselves.
+        padded: See :func:`in_chunks`.
+        verbose: See :func:`in_chunks`.
+        label: See :func:`in_chunks`.
+
+    Yields:
+        ``(indices, result)`` for each batch; every index occurs once.
+    """
+    made = prepare or (lambda indices: indices)
+    return in_chunks(
+        len(lengths),
+        lambda rows: (lengths, made),
+        compute,
+        batch_tokens=batch_tokens,
+        padded=padded,
+        chunk=max(len(lengths), 1),
+        verbose=verbose,
+        label=label,
+    )
+
+
+class Gathered:
+    """Results of batches, put back into the order of what they are of.
+
+    Tensors stay where they are until the end, or until many numbers wait: a copy to the processor waits for the device, and would
+    leave it idle after each batch.
+
+    Args:
+        n: How many there are of.
+        dtype: The array's number format.
+    """
+
+    def __init__(self, n: int, dtype: Any = np.float32):
+        self.n, self.dtype = n, dtype
+        self._array: np.ndarray | None = None
+        self._waiting: list[tuple[np.ndarray, torch.Tensor]] = []
+        self._numbers = 0
+
+    def add(self, indices: np.ndarray, rows: np.ndarray | torch.Tensor) -> None:
+        """Take the results at some places, one row each."""
+        if isinstance(rows, np.ndarray):
+            self._put(indices, rows)
+            return
+        self._waiting.append((indices, rows))
+        self._numbers += rows.numel()
+        if self._numbers > _HELD or not _waits(rows):
+            self._fetch()
+
+    def array(self) -> np.ndarray:
+        """All of them: shape [n, ...], or [0] for none."""
+        self._fetch()
+        return np.empty(self.n, dtype=self.dtype) if self._array is None else self._array
+
+    def _put(self, indices: np.ndarray, rows: np.ndarray) -> None:
+        if self._array is None:
+            self._array = np.empty((self.n, *rows.shape[1:]), dtype=self.dtype)
+        self._array[indices] = rows
+
+    def _fetch(self) -> None:
+        import torch
+
+        if not self._waiting:
+            return
+        places, tensors = zip(*self._waiting)
+        self._waiting, self._numbers = [], 0
+        self._put(np.concatenate(places), torch.cat([rows.float() for rows in tensors]).cpu().numpy())
+
+
+def _waits(rows: torch.Tensor) -> bool:
+    """Whether copying a tensor to the processor waits for its device."""
+    return rows.device.type != "cpu"
 
 
 def gather(n: int, found: Iterator[tuple[np.ndarray, Any]]) -> np.ndarray:
@@ -399,10 +627,46 @@ def gather(n: int, found: Iterator[tuple[np.ndarray, Any]]) -> np.ndarray:
     Returns:
         float32 array of shape [n, ...]; shape [0] for no sequences.
     """
-    out = np.empty(0, dtype=np.float32)
+    gathered = Gathered(n)
+    for indices, rows in found:
+        gathered.add(indices, rows)
+    return gathered.array()
+
+
+def on_their_way(found: Iterator[tuple[np.ndarray, torch.Tensor]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Results as arrays, each handed out once the next batch is being computed, so that its copy waits for nothing.
+
+    Args:
+        found: What :func:`batches` yields; each result a tensor.
+
+    Yields:
+        The same, with float32 arrays.
+    """
+    before: tuple[np.ndarray, torch.Tensor, Any] | None = None
     for indices, result in found:
-        rows = result.float().cpu().numpy()
-        if len(out) != n:
-            out = np.empty((n, *rows.shape[1:]), dtype=np.float32)
-        out[indices] = rows
-    return out
+        started = (indices, *_begun(result.float()))
+        if before is not None:
+            yield before[0], _arrived(*before[1:])
+        before = started
+    if before is not None:
+        yield before[0], _arrived(*before[1:])
+
+
+def _begun(result: torch.Tensor) -> tuple[torch.Tensor, Any]:
+    """A copy of a result in the processor's memory that CUDA is still writing, and the event at which it is there."""
+    import torch
+
+    if result.device.type != "cuda":
+        return result, None
+    copy = torch.empty(result.shape, dtype=result.dtype, pin_memory=True)
+    copy.copy_(result, non_blocking=True)
+    event = torch.cuda.Event()
+    event.record()
+    return copy, event
+
+
+def _arrived(copy: torch.Tensor, event: Any) -> np.ndarray:
+    """The copy as an array, once it is there."""
+    if event is not None:
+        event.synchronize()
+    return copy.cpu().numpy()

@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from pyterrier_debias.core.errors import check_choice
 from pyterrier_debias.core.files import check_empty
 from pyterrier_debias.rankers import whitening
+from pyterrier_debias.rankers.packed import in_float32
 from pyterrier_debias.rankers.tk_model import kernel_sums, unit
 from pyterrier_debias.training.method import Ranking
 
@@ -131,11 +132,19 @@ class PooledHead(EncoderHead):
         from transformers.modeling_outputs import SequenceClassifierOutput
 
         states = self.encoder(attention_mask=attention_mask, **tensors).last_hidden_state
+        # Pooled in float32: half precision cannot count beyond 256 tokens.
+        states = states if states.dtype == torch.float64 else states.float()
         if self.pooling == "first":
-            return SequenceClassifierOutput(logits=self.classifier(states[:, 0]))
+            return SequenceClassifierOutput(logits=self._logits(states[:, 0]))
         weights = attention_mask[..., None].to(states.dtype)
         mean = (states * weights).sum(dim=1) / weights.sum(dim=1)
-        return SequenceClassifierOutput(logits=self.classifier(mean))
+        return SequenceClassifierOutput(logits=self._logits(mean))
+
+    def _logits(self, vectors: torch.Tensor) -> torch.Tensor:
+        """The linear layer over pooled vectors, in float32 where the encoder's weights are in half precision."""
+        if self.encoder.dtype in (torch.bfloat16, torch.float16):
+            return cast(torch.Tensor, in_float32(self.classifier, vectors))
+        return cast(torch.Tensor, self.classifier(vectors))
 
     @property
     def name(self) -> str:

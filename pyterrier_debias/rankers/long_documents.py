@@ -250,19 +250,26 @@ class PassageSequences:
             out[name][there] = values
         return out
 
-    def report_cuts(self, stage: str) -> None:
-        """Log once how much of the documents no passage holds; silent where everything is read."""
-        texts = int(np.count_nonzero(self.cut))
-        if texts:
-            warn_of(
-                logger,
-                f"{stage}: %d of %d documents are not read whole, and lost %d of %d tokens; raise max_passages, or lower "
-                f"passage_length where a passage and its query do not fit into the window",
-                texts,
-                len(self),
-                int(self.cut.sum()),
-                int(self.cut.sum() + self.lengths.sum()),
-            )
+
+def report_unread(stage: str, cut: np.ndarray, lengths: np.ndarray) -> None:
+    """Log how much of the documents no passage holds; silent where everything is read.
+
+    Args:
+        stage: The calling stage, named in the message.
+        cut: Tokens of each document that no sequence holds, shape [n].
+        lengths: Tokens of each document that some sequence holds, shape [n].
+    """
+    texts = int(np.count_nonzero(cut))
+    if texts:
+        warn_of(
+            logger,
+            f"{stage}: %d of %d documents are not read whole, and lost %d of %d tokens; raise max_passages, or lower "
+            f"passage_length where a passage and its query do not fit into the window",
+            texts,
+            len(cut),
+            int(cut.sum()),
+            int(cut.sum() + lengths.sum()),
+        )
 
 
 def _covered(places: Sequence[tuple[int, int]], cut: np.ndarray) -> int:

@@ -14,6 +14,8 @@ import numpy as np
 from pyterrier_debias.core.errors import InputError, check_number
 from pyterrier_debias.rankers.base import InMemory, loading, shared_options, window_of
 from pyterrier_debias.rankers.dual_encoder import TwoTowers, counts_tokens
+from pyterrier_debias.rankers.terms import Terms, paired
+from pyterrier_debias.training.seeds import drawn_from
 
 if TYPE_CHECKING:
     import torch
@@ -150,7 +152,7 @@ class MultiVector(TwoTowers):
             max_length: Longest document in tokens; None for the checkpoint's own. Queries keep the checkpoint's length. What is
                 cut from documents is logged.
             device: The device; None picks CUDA, then MPS, then the processor.
-            dtype: ``'float32'``, ``'bfloat16'`` or ``'float16'``; vectors are compared in float32.
+            dtype: ``'float32'``, ``'tf32'`` (on CUDA), ``'bfloat16'`` or ``'float16'``; vectors are compared in float32.
             batch_tokens: Budget of a batch in tokens; None picks one for the device. It does not change scores.
             text_field: The column with the document's text.
             fields: Columns to join with a space in place of ``text_field``.
@@ -234,7 +236,6 @@ class MultiVector(TwoTowers):
 
     def read(self, model: str) -> tuple[Any, Any]:
         """Load a multi-vector model; see :class:`~pyterrier_debias.rankers.base.Ranker`."""
-        import torch
         from sentence_transformers import MultiVectorEncoder
 
         if not _brings_projection(model):
@@ -243,8 +244,7 @@ class MultiVector(TwoTowers):
                 model,
                 self.seed,
             )
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed)
+        with drawn_from(self.seed):
             module = MultiVectorEncoder(
                 model, device="cpu", model_kwargs={"dtype": self.torch_dtype}, trust_remote_code=False
             )
@@ -264,30 +264,25 @@ class MultiVector(TwoTowers):
                 own = expansion["length"]
         return window_of(module.tokenizer, module.config, own, self)
 
-    def represent(self, features: dict[str, torch.Tensor]) -> list[torch.Tensor]:
-        """The vectors of each text's tokens that count, float32, shapes [tokens, d]."""
-        masks = features["attention_mask"].bool()
-        return [vectors[mask] for vectors, mask in zip(features["token_embeddings"].float(), masks)]
+    def represent(self, features: dict[str, torch.Tensor]) -> Terms:
+        """The vectors of each text's tokens, float32, and which of them count."""
+        return Terms(features["token_embeddings"].float(), features["attention_mask"].bool())
 
-    def gather(self, n: int, found: Iterator[tuple[np.ndarray, list[torch.Tensor]]]) -> list[torch.Tensor]:
+    def gather(self, n: int, found: Iterator[tuple[np.ndarray, Terms]]) -> Terms:
         """The vectors of all queries, in their order."""
-        out: list[Any] = [None] * n
-        for indices, batch in found:
-            for index, vectors in zip(indices, batch):
-                out[index] = vectors
-        return out
+        return Terms.joined(found)
 
-    def compare(
-        self, queries: list[torch.Tensor], query_rows: np.ndarray, docs: list[torch.Tensor], doc_rows: np.ndarray
-    ) -> np.ndarray:
+    def compare(self, queries: Terms, query_rows: np.ndarray, docs: Terms, doc_rows: np.ndarray) -> torch.Tensor:
         """The library's own comparison of pairs, in float32."""
         import torch
 
-        with torch.inference_mode():
-            scores = self.module.similarity_pairwise(
-                [queries[i] for i in query_rows], [docs[i] for i in doc_rows], chunk_elements=_COMPARED
+        def scores(asked: Terms, given: Terms) -> torch.Tensor:
+            return self.module.similarity_pairwise(
+                asked.vectors, given.vectors, a_mask=asked.mask, b_mask=given.mask, chunk_elements=_COMPARED
             )
-        return scores.cpu().numpy()
+
+        with torch.inference_mode():
+            return torch.cat([scores(*pair) for pair in paired(queries, query_rows, docs, doc_rows, _COMPARED)])
 
     def similarity_of(self, queries: dict[str, torch.Tensor], docs: dict[str, torch.Tensor]) -> torch.Tensor:
         """The library's comparison of rows, under autograd."""

@@ -2,8 +2,9 @@
 
 In a padded batch, padding is multiplied by every weight. Here the tokens of all sequences are in one matrix, one after the other:
 linear layers, activations and layer norms process this matrix, and attention processes runs of sequences of equal length, which
-are adjacent because the engine sorts them. Where only the first token's state is read ([CLS] heads), the last layer computes keys
-and values for all tokens and everything else for the first ones.
+are adjacent because the engine sorts them; in half precision on CUDA one kernel takes all lengths. Where only the first token's
+state is read ([CLS] heads), the last layer computes keys and values for all tokens and everything else for the first ones. What
+is pooled is float32, also where layers compute in half precision.
 
 BERT, RoBERTa, XLM-RoBERTa, CamemBERT and ELECTRA have the same kind of layer and are supported; every other architecture, and any
 of these whose layers were replaced (adapters, quantisation), uses the standard path of Hugging Face. The results of both agree
@@ -12,11 +13,14 @@ within the rounding of the number format.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from pyterrier_debias.rankers.engine import moved
 
 if TYPE_CHECKING:
     import torch
@@ -95,22 +99,15 @@ class PackedBert:
         Returns:
             Tensor of shape [sum of lengths, hidden], on the encoder's device and in its number format.
         """
-        states = self._embed(ids, types, lengths)
-        for layer in self.encoder.encoder.layer:
-            states = self._layer(layer, states, lengths)
-        return states
+        return self._states(ids, types, lengths)
 
     def first(self, ids: np.ndarray, types: np.ndarray, lengths: np.ndarray) -> torch.Tensor:
         """States of each sequence's first token after the last layer; arguments as in :meth:`hidden`.
 
         Returns:
-            Tensor of shape [n, hidden].
+            Tensor of shape [n, hidden], float32 where the encoder computes in half precision.
         """
-        states = self._embed(ids, types, lengths)
-        *inner, last = self.encoder.encoder.layer
-        for layer in inner:
-            states = self._layer(layer, states, lengths)
-        return self._layer(last, states, lengths, first_only=True)
+        return self._states(ids, types, lengths, first_only=True, full=True)
 
     def mean(self, ids: np.ndarray, types: np.ndarray, lengths: np.ndarray, skip: int = 0) -> torch.Tensor:
         """Mean over each sequence's token states, special tokens included; arguments as in :meth:`hidden`.
@@ -122,39 +119,79 @@ class PackedBert:
             skip: Tokens at the start of each sequence that are left out.
 
         Returns:
-            Tensor of shape [n, hidden].
+            Tensor of shape [n, hidden], float32 where the encoder computes in half precision.
         """
-        states = self.hidden(ids, types, lengths)
-        return means(states.float(), lengths, skip).to(states.dtype)
+        return means(self._states(ids, types, lengths, full=True), lengths, skip)
+
+    def _states(
+        self, ids: np.ndarray, types: np.ndarray, lengths: np.ndarray, *, first_only: bool = False, full: bool = False
+    ) -> torch.Tensor:
+        """States after the last layer, of all tokens or of first ones; ``full``: the last sum and norm are in float32."""
+        states, attend = self._embed(ids, types, lengths), self._attention(lengths)
+        *inner, last = self.encoder.encoder.layer
+        for layer in inner:
+            states = self._layer(layer, states, attend)
+        firsts = moved(np.cumsum(lengths) - lengths, states.device) if first_only else None
+        return self._layer(last, states, attend, firsts, full=full)
 
     def _embed(self, ids: np.ndarray, types: np.ndarray, lengths: np.ndarray) -> torch.Tensor:
-        import torch
-
-        device = self.encoder.device
         starts = np.cumsum(lengths) - lengths
         positions = np.arange(len(ids)) - np.repeat(starts, lengths) + self._offset
-        tensors = (torch.from_numpy(np.ascontiguousarray(a)).to(device)[None] for a in (ids, types, positions))
-        input_ids, token_type_ids, position_ids = tensors
+        input_ids, token_type_ids, position_ids = (moved(a, self.encoder.device)[None] for a in (ids, types, positions))
         states = self.encoder.embeddings(input_ids=input_ids, token_type_ids=token_type_ids, position_ids=position_ids)
         if hasattr(self.encoder, "embeddings_project"):
             states = self.encoder.embeddings_project(states)
         return states[0]
 
-    def _layer(self, layer: Any, states: torch.Tensor, lengths: np.ndarray, first_only: bool = False) -> torch.Tensor:
+    def _attention(self, lengths: np.ndarray) -> Callable[..., torch.Tensor]:
+        """Attention within each sequence, by the way that fits the device."""
+        device, dtype = self.encoder.device, self.encoder.dtype
+        kernel = _varlen(device.type, dtype)
+        return _Runs(lengths) if kernel is None else _Varlen(kernel, lengths, device)
+
+    def _layer(
+        self,
+        layer: Any,
+        states: torch.Tensor,
+        attend: Callable[..., torch.Tensor],
+        firsts: torch.Tensor | None = None,
+        *,
+        full: bool = False,
+    ) -> torch.Tensor:
         """One transformer layer over packed states: [tokens, hidden] to the same, or to [n, hidden] for first tokens."""
         import torch
 
         attention, out, inner = layer.attention.self, layer.attention.output, layer.intermediate
-        read = states
-        if first_only:
-            read = states[torch.from_numpy(np.cumsum(lengths) - lengths).to(states.device)]
+        read = states if firsts is None else states[firsts]
         query, key, value = _linear(attention.query, read), _linear(attention.key, states), _linear(attention.value, states)
-        mixed = _attend(query, key, value, lengths, attention.num_attention_heads, first_only)
+        mixed = attend(query, key, value, attention.num_attention_heads, firsts is not None)
         read = out.LayerNorm(_linear(out.dense, mixed).add_(read))
         wide = _linear(inner.dense, read)
         # The widest matrix of the model is activated where it stands: a second one costs page faults.
         wide = torch.ops.aten.gelu_(wide) if self._exact_gelu else inner.intermediate_act_fn(wide)
-        return layer.output.LayerNorm(_linear(layer.output.dense, wide).add_(read))
+        found, norm = _linear(layer.output.dense, wide), layer.output.LayerNorm
+        if full and found.dtype != torch.float32:
+            return in_float32(norm, found.float().add_(read))
+        return norm(found.add_(read))
+
+
+def in_float32(module: torch.nn.Module, *inputs: Any) -> Any:
+    """What a small module gives in float32, whatever its weights are held in: pooled vectors are worth more than half precision.
+
+    Args:
+        module: A head, or a norm.
+        inputs: What it takes.
+
+    Returns:
+        What it returns.
+    """
+    import torch
+
+    weights = dict([*module.named_parameters(), *module.named_buffers()])
+    if not any(weight.dtype in (torch.bfloat16, torch.float16) for weight in weights.values()):
+        return module(*inputs)
+    weights = {name: weight.float() if weight.is_floating_point() else weight for name, weight in weights.items()}
+    return torch.func.functional_call(module, weights, inputs)
 
 
 @cache
@@ -202,22 +239,77 @@ def means(states: torch.Tensor, lengths: np.ndarray, skip: int = 0) -> torch.Ten
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def _attend(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, lengths: np.ndarray, heads: int, first_only: bool
-) -> torch.Tensor:
-    """Attention within each sequence: one call for each run of sequences of equal length, none of which needs a mask."""
+class _Runs:
+    """Attention in one call for each run of sequences of equal length, none of which needs a mask.
+
+    Args:
+        lengths: Tokens of each sequence, shape [n].
+    """
+
+    def __init__(self, lengths: np.ndarray):
+        self.runs = _runs(lengths)
+
+    def __call__(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, heads: int, first_only: bool
+    ) -> torch.Tensor:
+        """Mix values [tokens, hidden]; queries are those of all tokens, or of first tokens, and so are the results."""
+        import torch
+
+        width = query.shape[-1] // heads
+        parts, token, row = [], 0, 0
+        for length, count in self.runs:
+            read = 1 if first_only else length
+            tokens, rows = slice(token, token + count * length), slice(row, row + count * read)
+            token, row = tokens.stop, rows.stop
+            found = torch.nn.functional.scaled_dot_product_attention(
+                query[rows].view(count, read, heads, width).transpose(1, 2),
+                key[tokens].view(count, length, heads, width).transpose(1, 2),
+                value[tokens].view(count, length, heads, width).transpose(1, 2),
+            )
+            parts.append(found.transpose(1, 2).reshape(count * read, heads * width))
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+class _Varlen:
+    """Attention in one call for sequences of any lengths.
+
+    Args:
+        kernel: ``torch.nn.attention.varlen.varlen_attn``.
+        lengths: Tokens of each sequence, shape [n].
+        device: Where it computes.
+    """
+
+    def __init__(self, kernel: Callable[..., Any], lengths: np.ndarray, device: torch.device):
+        ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+        self.kernel = kernel
+        self.ends, self.longest = moved(ends, device), int(lengths.max())
+        self.ones = moved(np.arange(len(lengths) + 1, dtype=np.int32), device)
+
+    def __call__(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, heads: int, first_only: bool
+    ) -> torch.Tensor:
+        """As :meth:`_Runs.__call__`."""
+        query, key, value = (states.view(len(states), heads, -1) for states in (query, key, value))
+        asked, most = (self.ones, 1) if first_only else (self.ends, self.longest)
+        # Keys are never split over blocks, so that a sequence's result does not depend on the longest one of the batch.
+        found: torch.Tensor = self.kernel(query, key, value, asked, self.ends, most, self.longest, num_splits=1)
+        return found.reshape(len(found), -1)
+
+
+@cache
+def _varlen(device: str, dtype: torch.dtype) -> Callable[..., Any] | None:
+    """The kernel for sequences of any lengths, where torch has it with all that is asked of it; else None."""
+    import inspect
+
     import torch
 
-    width = query.shape[-1] // heads
-    parts, token, row = [], 0, 0
-    for length, count in _runs(lengths):
-        read = 1 if first_only else length
-        tokens, rows = slice(token, token + count * length), slice(row, row + count * read)
-        token, row = tokens.stop, rows.stop
-        found = torch.nn.functional.scaled_dot_product_attention(
-            query[rows].view(count, read, heads, width).transpose(1, 2),
-            key[tokens].view(count, length, heads, width).transpose(1, 2),
-            value[tokens].view(count, length, heads, width).transpose(1, 2),
-        )
-        parts.append(found.transpose(1, 2).reshape(count * read, heads * width))
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
+    if device != "cuda" or dtype not in (torch.float16, torch.bfloat16):
+        return None
+    try:
+        from torch.nn.attention.varlen import varlen_attn
+
+        named = inspect.signature(varlen_attn).parameters
+        flash = torch.cuda.get_device_capability() >= (8, 0) and torch.backends.cuda.flash_sdp_enabled()
+    except (ImportError, RuntimeError, ValueError):
+        return None
+    return varlen_attn if "num_splits" in named and flash else None

@@ -14,9 +14,11 @@ import pandas as pd
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.rankers.base import InMemory, Ranker, shared_options
 from pyterrier_debias.rankers.dual_encoder import COMPARED, PROBE, CorpusEncoder
+from pyterrier_debias.rankers.engine import moved
 from pyterrier_debias.rankers.packed import PackedBert
 from pyterrier_debias.rankers.postings import Postings
 from pyterrier_debias.rankers.sparse_retriever import SparseRetriever
+from pyterrier_debias.training.seeds import drawn_from
 
 if TYPE_CHECKING:
     import torch
@@ -125,7 +127,7 @@ class SparseEncoder(CorpusEncoder):
                 from the start.
             max_length: Longest text in tokens; None for the model's own. Truncation is logged.
             device: The device; None picks CUDA, then MPS, then the processor.
-            dtype: ``'float32'``, ``'bfloat16'`` or ``'float16'``; weights of terms come out as float32.
+            dtype: ``'float32'``, ``'tf32'`` (on CUDA), ``'bfloat16'`` or ``'float16'``; weights of terms come out as float32.
             batch_tokens: Budget of a batch in tokens; None picks one for the device. It does not change scores.
             text_field: The column with the document's text.
             fields: Columns to join with a space in place of ``text_field``.
@@ -151,7 +153,6 @@ class SparseEncoder(CorpusEncoder):
 
     def read(self, model: str) -> tuple[Any, Any]:
         """Load a SPLADE model, or put SPLADE's pooling behind a masked language model."""
-        import torch
         from sentence_transformers import SparseEncoder as Library
         from sentence_transformers.sentence_transformer.modules import Transformer
         from sentence_transformers.sparse_encoder.modules import SpladePooling
@@ -168,8 +169,7 @@ class SparseEncoder(CorpusEncoder):
                     self.seed,
                 )
             untrusted = {"trust_remote_code": False}
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(self.seed)
+            with drawn_from(self.seed):
                 encoder = Transformer(
                     model,
                     transformer_task="fill-mask",
@@ -399,7 +399,7 @@ class SparseEncoder(CorpusEncoder):
 
         encoder, pooling = _parts(module)
         device = self.torch_device
-        found = encoder({name: v.to(device) if isinstance(v, torch.Tensor) else v for name, v in features.items()})
+        found = encoder({name: moved(v, device) if isinstance(v, torch.Tensor) else v for name, v in features.items()})
         weights = _pooled(found["token_embeddings"], found["attention_mask"], pooling)
         return {"sentence_embedding": _largest(weights, module)}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, cast
 
@@ -12,7 +12,8 @@ import numpy as np
 from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.files import check_empty
 from pyterrier_debias.rankers.base import InMemory, Ranker, quiet, shared_options, window_of
-from pyterrier_debias.rankers.engine import Sequences, Template, batches, gather, report_cuts, token_ids
+from pyterrier_debias.rankers.engine import Cuts, Sequences, Template, gather, in_chunks, moved, report_cuts, token_ids
+from pyterrier_debias.training.seeds import drawn_from
 
 if TYPE_CHECKING:
     import torch
@@ -40,10 +41,6 @@ HEADS = {
     "rankt5": Head("Query: {query} Document: {text}", ("<extra_id_10>",)),
     "rankt5-encoder": Head("Query: {query} Document: {text}", ()),
 }
-
-#: Pairs that are tokenised at a time: a prompt belongs to its pair, so that a long list of them would fill the memory.
-_PAIRS = 16384
-
 
 def log_probability_of_first(logits: torch.Tensor) -> torch.Tensor:
     """The log-probability of the first of two answers.
@@ -145,7 +142,7 @@ class T5Reranker(Ranker):
             max_length: Longest prompt in tokens; None for what the model was made for (512 where it does not say). What is cut is
                 logged.
             device: The device; None picks CUDA, then MPS, then the processor.
-            dtype: ``'float32'`` or ``'bfloat16'``.
+            dtype: ``'float32'``, ``'tf32'`` (on CUDA) or ``'bfloat16'``.
             batch_tokens: Budget of a batch in tokens; None picks one for the device. It does not change scores.
             text_field: The column with the document's text.
             fields: Columns to join with a space in place of ``text_field``.
@@ -263,14 +260,12 @@ class T5Reranker(Ranker):
 
     def _read_encoder(self, model: str, saved: str | None) -> torch.nn.Module:
         """The encoder of a T5 under the saved linear layer, or a fresh one."""
-        import torch
         from transformers import AutoModelForTextEncoding
 
         from pyterrier_debias.rankers.heads import PooledHead
 
         encoder = AutoModelForTextEncoding.from_pretrained(model, dtype=self.torch_dtype, trust_remote_code=False)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed)
+        with drawn_from(self.seed):
             module = PooledHead(encoder, saved or "first")
         if saved is not None:
             module.load_head(model)
@@ -332,23 +327,27 @@ class T5Reranker(Ranker):
     def score_pairs(self, queries: Sequence[str], docs: Sequence[str]) -> np.ndarray:
         """Score n pairs; see :class:`~pyterrier_debias.rankers.base.Ranker`."""
         self.scoring_module()
-        scores, cut, lengths = np.empty(len(docs)), [], []
-        for start in range(0, len(docs), _PAIRS):
-            part = slice(start, start + _PAIRS)
-            sequences = self.sequences(queries[part], docs[part])
-            cut.append(sequences.cut)
-            lengths.append(sequences.lengths)
+        tokenizer, cuts = self.tokenizer, Cuts()
 
-            def compute(indices: np.ndarray, sequences: Sequences = sequences) -> torch.Tensor:
-                tensors = sequences.padded(indices, self.tokenizer)
-                return self.forward(**{name: tensor.to(self.torch_device) for name, tensor in tensors.items()})
+        def begin(rows: slice) -> tuple[np.ndarray, Callable[[np.ndarray], Any]]:
+            sequences = self.sequences(queries[rows], docs[rows])
+            cuts.add(sequences.cut, sequences.lengths)
+            return sequences.lengths, lambda indices: sequences.padded(indices, tokenizer)
 
-            found = batches(
-                sequences.lengths, compute, batch_tokens=self.budget(), verbose=self.verbose, label="T5Reranker"
-            )
-            scores[part] = gather(len(sequences), found)
-        if len(docs):
-            report_cuts("T5Reranker", self.window, np.concatenate(cut), np.concatenate(lengths))
+        def compute(tensors: dict[str, torch.Tensor]) -> torch.Tensor:
+            return self.forward(**{name: moved(tensor, self.torch_device) for name, tensor in tensors.items()})
+
+        found = in_chunks(
+            len(docs),
+            begin,
+            compute,
+            batch_tokens=self.budget(),
+            tf32=self.dtype == "tf32",
+            verbose=self.verbose,
+            label="T5Reranker",
+        )
+        scores = gather(len(docs), found)
+        report_cuts("T5Reranker", self.window, *cuts.all())
         return scores
 
     def tokenise(self, queries: Sequence[str], docs: Sequence[str]) -> dict[str, torch.Tensor]:
@@ -378,6 +377,8 @@ class T5Reranker(Ranker):
         Returns:
             Shape [n, 2], relevant and not relevant, or [n, 1] with ``head='rankt5'``.
         """
+        import torch
+
         module = cast("T5ForConditionalGeneration", self.module)
         read = module.encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
         start = input_ids.new_full((len(input_ids), 1), cast(int, module.config.decoder_start_token_id))
@@ -385,7 +386,9 @@ class T5Reranker(Ranker):
             input_ids=start, encoder_hidden_states=read, encoder_attention_mask=attention_mask, use_cache=False
         ).last_hidden_state[:, 0]
         scale = _ANSWER_SCALE[module.config.model_type](module.config)
-        return (state * scale) @ module.lm_head.weight[self.answer_ids()].T
+        # Rows one by one: a list of places would be copied to the device, which waits for it.
+        rows = torch.stack([module.lm_head.weight[place] for place in self.answer_ids()])
+        return (state * scale) @ rows.T
 
 
 def _scaled(config: Any) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -13,6 +13,8 @@ from pyterrier_debias.core.files import check_empty, read_whole
 from pyterrier_debias.rankers import engine
 from pyterrier_debias.rankers.base import InMemory, Ranker, loading, quiet
 from pyterrier_debias.rankers.dual_encoder import places
+from pyterrier_debias.rankers.terms import Terms, paired
+from pyterrier_debias.training.seeds import drawn_from
 
 if TYPE_CHECKING:
     import torch
@@ -54,7 +56,7 @@ class TK(Ranker):
             :class:`~pyterrier_debias.rankers.tk_model.TKModel`.
         max_length: Longest text in tokens; None for the model's own (512 for new models). Truncation is logged.
         device: The device; None picks CUDA, then MPS, then the processor.
-        dtype: ``'float32'``, ``'bfloat16'`` or ``'float16'``; matching is float32 in any case.
+        dtype: ``'float32'``, ``'tf32'`` (on CUDA), ``'bfloat16'`` or ``'float16'``; matching is float32 in any case.
         batch_tokens: Budget of a batch in tokens; None picks one for the device. It does not change scores.
         text_field: The column with the document's text.
         fields: Columns to join with a space in place of ``text_field``.
@@ -227,51 +229,51 @@ class TK(Ranker):
 
     def score_pairs(self, queries: Sequence[str], docs: Sequence[str]) -> np.ndarray:
         """Score n pairs, each distinct text encoded once; see :class:`~pyterrier_debias.rankers.base.Ranker`."""
+        import torch
+
         distinct_queries, query_at = places(queries)
         distinct_docs, doc_at = places(docs)
         by_doc = np.argsort(doc_at, kind="stable")
         bounds = np.searchsorted(doc_at[by_doc], np.arange(len(distinct_docs) + 1))
-        sought = self._query_terms(distinct_queries)
-        scores = np.empty(len(docs), dtype=np.float32)
-        for indices, (vectors, mask) in self._encoded(distinct_docs, "documents"):
+        sought = Terms.joined(self._encoded(distinct_queries, "queries"))
+        scores = engine.Gathered(len(docs))
+        for indices, found in self._encoded(distinct_docs, "documents"):
             rows = np.concatenate([by_doc[bounds[i] : bounds[i + 1]] for i in indices])
             doc_rows = np.repeat(np.arange(len(indices)), bounds[indices + 1] - bounds[indices])
-            for part in _parts(len(rows), vectors[0].numel()):
-                found = sought, query_at[rows[part]]
-                scores[rows[part]] = self._matched(*found, vectors[doc_rows[part]], mask[doc_rows[part]])
-        return scores
+            with torch.inference_mode():
+                matched = [
+                    self.module.match(*asked, *given)
+                    for asked, given in paired(sought, query_at[rows], found, doc_rows, _COMPARED)
+                ]
+                scores.add(rows, torch.cat(matched))
+        return scores.array()
 
-    def _query_terms(self, queries: Sequence[str]) -> list[torch.Tensor]:
-        """Unit vectors of the terms of queries, float32, shape [terms, d]; unknown words are left out where they do not count."""
-        out: list[Any] = [None] * len(queries)
-        for indices, (vectors, mask) in self._encoded(queries, "queries"):
-            for index, of_text, counts in zip(indices, vectors, mask):
-                out[index] = of_text[counts]
-        return out
-
-    def _encoded(self, texts: Sequence[str], side: str) -> Iterator[tuple[np.ndarray, tuple[torch.Tensor, torch.Tensor]]]:
+    def _encoded(self, texts: Sequence[str], side: str) -> Iterator[tuple[np.ndarray, Terms]]:
         """Unit vectors and masks of texts, in batches of like length."""
         from pyterrier_debias.rankers.tk_model import unit
 
-        module, sequences = self.scoring_module(), self._sequences(texts)
-        sequences.report_cuts(f"TK, {side}", self.window)
+        module, tokenizer, cuts = self.scoring_module(), self.tokenizer, engine.Cuts()
 
-        def compute(indices: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-            tensors = {k: v.to(self.torch_device) for k, v in sequences.padded(indices, self.tokenizer).items()}
-            vectors, mask = module.represent(**tensors, query=side == "queries")
-            return unit(vectors), mask
+        def begin(rows: slice) -> tuple[np.ndarray, Callable[[np.ndarray], Any]]:
+            sequences = self._sequences(texts[rows])
+            cuts.add(sequences.cut, sequences.lengths)
+            return sequences.lengths, lambda indices: sequences.padded(indices, tokenizer)
 
-        return engine.batches(
-            sequences.lengths, compute, batch_tokens=self.budget(), verbose=self.verbose, label=f"encoding {side}"
+        def compute(tensors: dict[str, torch.Tensor]) -> Terms:
+            there = {name: engine.moved(tensor, self.torch_device) for name, tensor in tensors.items()}
+            vectors, mask = module.represent(**there, query=side == "queries")
+            return Terms(unit(vectors), mask)
+
+        yield from engine.in_chunks(
+            len(texts),
+            begin,
+            compute,
+            batch_tokens=self.budget(),
+            tf32=self.dtype == "tf32",
+            verbose=self.verbose,
+            label=f"encoding {side}",
         )
-
-    def _matched(self, queries: list[torch.Tensor], query_rows: np.ndarray, docs: torch.Tensor, mask: torch.Tensor) -> np.ndarray:
-        """Scores of some pairs: queries by their rows, documents padded, shape [m, longest, d]."""
-        import torch
-
-        with torch.inference_mode():
-            padded, query_mask = _padded([queries[i] for i in query_rows])
-            return self.module.match(padded, query_mask, docs, mask).cpu().numpy()
+        engine.report_cuts(f"TK, {side}", self.window, *cuts.all())
 
     def _sequences(self, texts: Sequence[str]) -> engine.Sequences:
         ids = engine.token_ids(self.tokenizer, texts, verbose=self.verbose)
@@ -355,24 +357,8 @@ def _fresh(config: TKConfig, table: torch.Tensor, tokenizer: Any, seed: int) -> 
 
     config.vocab_size, config.hidden_size = table.shape
     config.pad_token_id = tokenizer.pad_token_id
-    with quiet(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with quiet(), drawn_from(seed):
         module = TKModel(config)
     with torch.no_grad():
         module.terms.embeddings.weight.copy_(table)
     return module
-
-
-def _padded(matrices: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Matrices [terms, d] as one tensor [n, longest, d], and which of its rows are terms."""
-    import torch
-
-    lengths = torch.tensor([len(matrix) for matrix in matrices], device=matrices[0].device)
-    padded = torch.nn.utils.rnn.pad_sequence(matrices, batch_first=True)
-    return padded, torch.arange(padded.shape[1], device=padded.device)[None, :] < lengths[:, None]
-
-
-def _parts(n: int, numbers: int) -> Iterator[slice]:
-    """Slices of n pairs whose documents hold so many numbers each, of at most ``_COMPARED`` numbers together."""
-    step = max(_COMPARED // max(numbers, 1), 1)
-    return (slice(start, start + step) for start in range(0, n, step))

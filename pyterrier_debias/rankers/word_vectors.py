@@ -244,22 +244,27 @@ class HuggingFaceWords:
         packed = PackedBert(model) if layer == model.config.num_hidden_layers and PackedBert.supports(model) else None
         takes = inspect.signature(model.forward).parameters
 
-        def compute(indices: np.ndarray) -> list[np.ndarray]:
+        def prepare(indices: np.ndarray) -> Any:
+            return sequences.packed(indices) if packed is not None else sequences.padded(indices, tokenizer)
+
+        def compute(batch: Any) -> Any:
             if packed is not None:
-                flat = packed.hidden(*sequences.packed(indices)).float().cpu().numpy()
-                lengths = sequences.lengths[indices]
-                starts = np.cumsum(lengths) - lengths + prefix
-                return [flat[start : start + kept[index]] for start, index in zip(starts, indices)]
-            tensors = {k: v.to(model.device) for k, v in sequences.padded(indices, tokenizer).items() if k in takes}
+                return packed.hidden(*batch)
+            tensors = {name: engine.moved(value, model.device) for name, value in batch.items() if name in takes}
             inner = layer < model.config.num_hidden_layers
             out = model(**tensors, **({"output_hidden_states": True} if inner else {}))
-            states = (out.hidden_states[layer] if inner else out.last_hidden_state).float().cpu().numpy()
-            left = tokenizer.padding_side == "left"
-            starts = (states.shape[1] - sequences.lengths[indices] if left else np.zeros_like(indices)) + prefix
-            return [states[row, start : start + kept[index]] for row, (start, index) in enumerate(zip(starts, indices))]
+            return out.hidden_states[layer] if inner else out.last_hidden_state
 
         budget = self.batch_tokens or (4096 if model.device.type == "cpu" else 65536)
-        return engine.batches(sequences.lengths, compute, batch_tokens=budget, padded=packed is None)
+        found = engine.batches(sequences.lengths, compute, batch_tokens=budget, prepare=prepare, padded=packed is None)
+        for indices, states in engine.on_their_way(found):
+            lengths = sequences.lengths[indices]
+            if packed is not None:
+                starts = np.cumsum(lengths) - lengths + prefix
+                yield indices, [states[start : start + kept[index]] for start, index in zip(starts, indices)]
+                continue
+            starts = (states.shape[1] - lengths if tokenizer.padding_side == "left" else np.zeros_like(indices)) + prefix
+            yield indices, [states[row, start : start + kept[index]] for row, (start, index) in enumerate(zip(starts, indices))]
 
     def _layer(self, model: Any) -> int:
         """The layer's number from 0."""

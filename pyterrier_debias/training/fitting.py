@@ -290,7 +290,7 @@ def fit_ranker(
         validation = Validation(
             res_va, qrels_va, ranker.documents(res_va), metric=training.metric, depths=training.depths(), stage=stage
         )
-    if ranker.dtype != "float32":
+    if ranker.dtype not in ("float32", "tf32"):
         raise InputError(
             f"{name}: dtype={ranker.dtype!r} cannot be trained; fit with dtype='float32' (and, for speed, "
             f"Training(precision='bfloat16')), then score the saved ranker with dtype={ranker.dtype!r}"

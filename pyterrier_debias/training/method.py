@@ -87,6 +87,28 @@ class Method(torch.nn.Module):
         """What a checkpoint must tell about the method beyond its weights, as JSON-compatible values."""
         return {"method": type(self).__name__}
 
+    def counted(self, name: str, more: int = 0) -> int:
+        """The number in a counting buffer, which is read from the device once and known from then on.
+
+        Args:
+            name: The buffer: a whole number that nothing else changes, but for a checkpoint that is loaded.
+            more: What is added to it.
+
+        Returns:
+            The number, before anything is added.
+        """
+        counts: dict[str, int] = self.__dict__.setdefault("_counts", {})
+        buffer = getattr(self, name)
+        known = counts[name] if name in counts else int(buffer)
+        counts[name] = known + more
+        if more:
+            buffer += more
+        return known
+
+    def _load_from_state_dict(self, *args: Any, **options: Any) -> None:
+        super()._load_from_state_dict(*args, **options)
+        self.__dict__.pop("_counts", None)
+
     def train(self, mode: bool = True) -> Method:
         """Switch to training, except networks without a trainable weight."""
         super().train(mode)

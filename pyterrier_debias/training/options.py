@@ -11,10 +11,11 @@ from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.evaluation import parse_measures
 from pyterrier_debias.core.stage import brief, described
 from pyterrier_debias.training.losses import GRADED, get_loss
+from pyterrier_debias.training.precision import default_precision
 from pyterrier_debias.training.samplers import Sampler, UniformNegatives
 from pyterrier_debias.training.weights import ExampleWeights
 
-PRECISIONS = ("float32", "bfloat16", "float16")
+PRECISIONS = (None, "float32", "tf32", "bfloat16", "float16")
 SCHEDULES = ("linear", "cosine", "constant")
 LOGS = (None, "tensorboard")
 
@@ -53,7 +54,8 @@ class Training:
         schedule: What the rate does afterwards: ``'linear'`` and ``'cosine'`` fall to 0, ``'constant'`` stays.
         weight_decay: AdamW's, on all weights but biases and normalisation.
         clip: Largest norm of each network's gradient; None for no clipping.
-        precision: ``'float32'``, or mixed precision in ``'bfloat16'`` or ``'float16'`` (CUDA only).
+        precision: ``'float32'``, or mixed precision in ``'bfloat16'`` or ``'float16'`` (CUDA only); ``'tf32'`` is float32 with
+            products of matrices in TF32 (CUDA only). None: ``'bfloat16'`` on a CUDA device that has it, else ``'float32'``.
         metric: What is measured on validation topics, and decides which checkpoint is kept.
         evaluate_every: Steps from one evaluation (and checkpoint) to the next; None: every epoch.
         patience: Stop after so many evaluations without a new best; None: never. Needs validation topics.
@@ -62,7 +64,7 @@ class Training:
         checkpoints: Folder for checkpoints; None keeps the best in a temporary folder and none afterwards.
         resume: Whether to resume from the last checkpoint in that folder, exactly where it was written. Starts from the
             beginning if there is none.
-        workers: Processes that prepare batches; 0 prepares them in the training process.
+        workers: Processes that prepare batches; 0 prepares them in the training process. None: up to 4 on a GPU, else 0.
         log_every: Steps from one entry of the log to the next.
         log_to: ``'tensorboard'`` also writes the log for TensorBoard, into ``checkpoints``; None keeps it in the report only.
         seed: Seed of the order of examples, of negatives and of dropout.
@@ -98,14 +100,14 @@ class Training:
     schedule: str = "linear"
     weight_decay: float = 0.01
     clip: float | None = 1.0
-    precision: str = "float32"
+    precision: str | None = None
     metric: Any = "nDCG@10"
     evaluate_every: int | None = None
     patience: int | None = None
     rerank_depth: int | Sequence[int] | None = None
     checkpoints: str | Path | None = None
     resume: bool = False
-    workers: int = 0
+    workers: int | None = None
     log_every: int = 10
     log_to: str | None = None
     seed: int = 0
@@ -173,8 +175,9 @@ class Training:
         return {f.name: plain(getattr(self, f.name)) for f in fields(self)}
 
     def cache_key(self) -> dict[str, Any]:
-        """The cache key: everything that trained weights depend on, except the seed."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in (*NOT_RECORDED, "seed")}
+        """The cache key: everything that trained weights depend on, except the seed; the precision is this machine's."""
+        known = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in (*NOT_RECORDED, "seed")}
+        return {**known, "precision": default_precision() if self.precision is None else self.precision}
 
     def record(self) -> dict[str, Any]:
         """The options that a resumed run must share with the run that wrote the checkpoint."""

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pyterrier as pt
@@ -49,6 +49,7 @@ from pyterrier_debias.training.examples import Example, Examples, run_length
 from pyterrier_debias.training.groups import Groups
 from pyterrier_debias.training.method import Method
 from pyterrier_debias.training.options import Training
+from pyterrier_debias.training.precision import default_precision, default_workers, tf32
 from pyterrier_debias.training.report import HOLDS, TrainingReport
 from pyterrier_debias.training.validation import Validation
 
@@ -85,7 +86,13 @@ def train(
     Raises:
         InputError: For options that do not go together, a checkpoint of another run, a full disk, or a loss that is not a number.
     """
-    training = replace(training, learning_rate=method.rates(training.learning_rate))
+    device = ranker.torch_device
+    training = replace(
+        training,
+        learning_rate=method.rates(training.learning_rate),
+        precision=default_precision(device) if training.precision is None else training.precision,
+        workers=default_workers(device) if training.workers is None else training.workers,
+    )
     _check(ranker, method, training)
     started, started_from = time.monotonic(), ranker.fingerprint()
     world = int(os.environ.get("WORLD_SIZE", "1"))
@@ -124,7 +131,10 @@ def train(
             arguments=arguments,
             examples=examples,
         )
+        if training.precision == "tf32":
+            stack.enter_context(tf32(True))
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+        trainer.check_losses()
         if world > 1:
             # A temporary folder is the first process' own, and so are the best weights in it.
             for weight in (*method.parameters(), *method.buffers()):
@@ -161,8 +171,10 @@ def _check(ranker: Any, method: Method, training: Training) -> None:
             f"{name}: training computes on the first visible device, not on {device}; leave device out and set "
             f"CUDA_VISIBLE_DEVICES"
         )
-    if training.precision == "float16" and device.type != "cuda":
-        raise InputError(f"{name}: Training(precision='float16') needs CUDA; use 'bfloat16' or 'float32' on {device.type}")
+    if training.precision in ("float16", "tf32") and device.type != "cuda":
+        raise InputError(
+            f"{name}: Training(precision={training.precision!r}) needs CUDA; use 'bfloat16' or 'float32' on {device.type}"
+        )
     if any(p.dtype != torch.float32 for p in method.parameters() if p.requires_grad and p.is_floating_point()):
         raise InputError(
             f"{name}: weights must be float32 to be trained; make the ranker with dtype='float32', ask for mixed precision by "
@@ -222,8 +234,10 @@ def _arguments(
         ddp_backend="gloo" if cpu and distributed else None,
         # Models may hold weights that scores do not depend on (a pooler, for one).
         ddp_find_unused_parameters=True if distributed else None,
-        dataloader_num_workers=training.workers,
+        dataloader_num_workers=training.workers or 0,
         dataloader_pin_memory=not cpu,
+        # Batches come from pinned memory while the device computes.
+        accelerator_config={"non_blocking": ranker.torch_device.type == "cuda"},
         remove_unused_columns=False,
         average_tokens_across_devices=False,
         eval_strategy="steps" if validated else "no",
@@ -435,6 +449,21 @@ class _LastEvaluation(transformers.TrainerCallback):
         return control
 
 
+class _Loss(NamedTuple):
+    """A batch's loss, until it was seen to be a number."""
+
+    step: int
+    rate: float
+    loss: torch.Tensor
+    positions: torch.Tensor
+    scores: torch.Tensor | None
+
+
+def _check_every(device: torch.device, training: Training) -> int:
+    """After how many batches losses are looked at: a look waits for a GPU, which would be idle after each step."""
+    return 1 if device.type == "cpu" else training.log_every
+
+
 class _Trainer(transformers.Trainer):
     """transformers' Trainer for methods; see the module."""
 
@@ -458,6 +487,8 @@ class _Trainer(transformers.Trainer):
         self.record = record
         self.best: dict[str, Any] = {}
         self._parts: dict[str, list[torch.Tensor]] = {}
+        self._unchecked: list[_Loss] = []
+        self._check_every = _check_every(ranker.torch_device, training)
         callbacks: list[Any] = [_Progress(getattr(ranker, "verbose", False))]
         if validation is not None:
             callbacks.append(_LastEvaluation())
@@ -518,13 +549,34 @@ class _Trainer(transformers.Trainer):
         for name, value in outputs.items():
             if name != "loss" and value.ndim == 0:
                 self._parts.setdefault(name, []).append(value.detach())
-        if not torch.isfinite(loss):
-            self._report_loss(float(loss.detach()), positions.tolist(), outputs.get("scores"))
+        scores = outputs.get("scores")
+        self._unchecked.append(
+            _Loss(
+                self.state.global_step,
+                float(self._get_learning_rate()),
+                loss.detach(),
+                positions,
+                None if scores is None else scores.detach(),
+            )
+        )
+        if len(self._unchecked) >= self._check_every:
+            self.check_losses()
         return (loss, outputs) if return_outputs else loss
 
-    def _report_loss(self, loss: float, positions: list[int], scores: torch.Tensor | None) -> None:
+    def check_losses(self) -> None:
+        """Stop with the first batch since the last time whose loss is not a number.
+
+        Raises:
+            InputError: If there is one.
+        """
+        waiting, self._unchecked = self._unchecked, []
+        if not waiting or bool(torch.isfinite(torch.stack([one.loss for one in waiting])).all()):
+            return
+        self._report_loss(next(one for one in waiting if not torch.isfinite(one.loss)))
+
+    def _report_loss(self, bad: _Loss) -> None:
         """Write the batch out and stop."""
-        step = self.state.global_step
+        step, loss, scores, positions = bad.step, float(bad.loss), bad.scores, bad.positions.tolist()
         examples = [self.train_dataset[position] for position in positions]
         about = [
             {
@@ -550,7 +602,7 @@ class _Trainer(transformers.Trainer):
         name = f"batch-of-step-{step}-process-{self.args.process_index}"
         names = itertools.chain([f"{name}.json"], (f"{name}-{number}.json" for number in itertools.count(2)))
         file = next(folder / name for name in names if not os.path.lexists(folder / name))
-        content = {"step": step, "loss": str(loss), "learning_rate": self._get_learning_rate(), "examples": about}
+        content = {"step": step, "loss": str(loss), "learning_rate": bad.rate, "examples": about}
         write_whole(file, json.dumps(content, indent=1, ensure_ascii=False) + "\n", replace=False)
         raise InputError(
             f"training: the loss became {loss} at step {step}; its batch is in {file}; lower learning_rate, check weights and "
@@ -568,6 +620,7 @@ class _Trainer(transformers.Trainer):
 
     def evaluate(self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval") -> dict[str, float]:
         """Re-rank the validation candidates; each process scores its share of the queries."""
+        self.check_losses()
         validation, world = cast(Validation, self.validation), self.args.world_size
         rows = validation.share(self.args.process_index, world)
         found = self.ranker.score([validation.queries[i] for i in rows], [validation.texts[i] for i in rows])
@@ -593,9 +646,12 @@ class _Trainer(transformers.Trainer):
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add the method's parts, and the epoch as we count it."""
         if "loss" in logs:
+            self.check_losses()
             for name, values in self._parts.items():
-                if values:
-                    logs[name] = float(torch.stack(values).float().mean())
+                # A part is NaN in a batch where it is not known.
+                mean = float(torch.stack(values).float().nanmean()) if values else math.nan
+                if not math.isnan(mean):
+                    logs[name] = mean
             self._parts = {}
         logs.pop("total_flos", None)
         shown = self.state.global_step * len(self.train_dataset) / max(self.state.max_steps, 1)
@@ -621,6 +677,7 @@ class _Trainer(transformers.Trainer):
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         """Write a checkpoint that is valid only once it is complete, then drop those that are neither the last nor the best."""
+        self.check_losses()
         folder = self._folder
         target = folder / f"checkpoint-{self.state.global_step}"
         try:

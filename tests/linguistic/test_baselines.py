@@ -149,7 +149,7 @@ def test_shares_follow_the_source(tiny):
 
 def test_the_harder_group_comes_to_count_more():
     """A model of one number for each group; both want the same number, of which one group needs more."""
-    from pyterrier_debias.linguistic.training.dro_method import GroupDRO
+    from pyterrier_debias.linguistic.training.dro_method import GroupDRO, places_of
 
     class One(torch.nn.Module):
         def __init__(self):
@@ -164,7 +164,9 @@ def test_the_harder_group_comes_to_count_more():
     for step in (0.0, 0.5):
         one = One()
         method = GroupDRO(one, {}, ["easy", "hard"], step=step).train()
-        batch = {name: torch.ones(4, 1) for name in ("grades", "mask", "weights")} | {"group": torch.tensor([0, 0, 1, 1])}
+        groups = np.array([0, 0, 1, 1])
+        batch = {name: torch.ones(4, 1) for name in ("grades", "mask", "weights")}
+        batch |= {"group": torch.from_numpy(groups), **places_of(groups)}
         optimiser = torch.optim.SGD(one.parameters(), lr=0.05)
         for _ in range(200):
             optimiser.zero_grad()

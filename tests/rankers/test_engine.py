@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -12,7 +13,23 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyterrier_debias.rankers.engine import Sequences, Template, batches, cut_lengths, gather, plan, token_ids
+from pyterrier_debias.rankers import engine
+from pyterrier_debias.rankers.engine import (
+    Cuts,
+    Gathered,
+    Sequences,
+    Template,
+    ahead,
+    batches,
+    cut_lengths,
+    gather,
+    in_chunks,
+    moved,
+    on_their_way,
+    plan,
+    report_cuts,
+    token_ids,
+)
 from tests import tiny_models
 
 TOKENIZERS = {
@@ -98,13 +115,14 @@ def test_what_is_cut_is_reported_once_with_numbers(caplog):
     ids = token_ids(tokenizer, ["the king", "the river " * 20, "the old bridge " * 10])
     sequences = Sequences(Template.single(tokenizer), 12, ids)
     with caplog.at_level(logging.WARNING):
-        sequences.report_cuts("Stage", 12)
+        report_cuts("Stage", 12, sequences.cut, sequences.lengths)
     # 40 and 30 words stand in a room of 10.
     assert [record.getMessage().split(";")[0] for record in caplog.records] == [
         "Stage: 2 of 3 texts were cut to the window of 12 tokens and lost 50 of 78 tokens"
     ]
     caplog.clear()
-    Sequences(Template.single(tokenizer), 128, ids).report_cuts("Stage", 128)
+    whole = Sequences(Template.single(tokenizer), 128, ids)
+    report_cuts("Stage", 128, whole.cut, whole.lengths)
     assert not caplog.records
 
 
@@ -191,3 +209,206 @@ def test_threads_may_tokenise_at_the_same_time():
 
 def test_no_sequences_give_no_results():
     assert gather(0, batches(np.array([], dtype=np.int64), lambda indices: None, batch_tokens=10)).shape == (0,)
+
+
+# Ahead of the device
+
+
+def threads():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("pyterrier_debias-ahead")]
+
+
+def test_items_are_made_ahead_in_another_thread_and_come_in_order():
+    made, seen = [], threading.Semaphore(0)
+
+    def items():
+        for i in range(6):
+            made.append((i, threading.current_thread().name))
+            seen.release()
+            yield i
+
+    found = ahead(items(), depth=2)
+    assert next(found) == 0
+    for _ in range(3):  # the first one, and two more that nobody has asked for
+        assert seen.acquire(timeout=60)
+    assert not seen.acquire(timeout=0.2)  # and no others
+    assert list(found) == [1, 2, 3, 4, 5]
+    assert [i for i, _ in made] == list(range(6))
+    assert all(name.startswith("pyterrier_debias-ahead") for _, name in made)
+    assert not threads()
+
+
+def test_an_exception_in_the_thread_reaches_the_reader_in_its_place():
+    def items():
+        yield 1
+        yield 2
+        raise KeyError("third")
+
+    found = ahead(items())
+    assert [next(found), next(found)] == [1, 2]
+    with pytest.raises(KeyError, match="third"):
+        next(found)
+    assert not threads()
+
+
+@pytest.mark.parametrize("leave", ["close", "raise"])
+def test_no_thread_is_left_behind_by_a_reader_that_stops(leave):
+    found = ahead(iter(range(1000)))
+    assert next(found) == 0 and threads()
+    if leave == "close":
+        found.close()
+    else:
+        with pytest.raises(ZeroDivisionError):
+            for _ in found:
+                _ = 1 / 0
+        del found
+    assert not threads()
+
+
+def test_tokenising_and_batches_are_made_in_the_thread_and_computed_in_the_callers():
+    here, seen = threading.current_thread(), {"begin": set(), "prepare": set(), "compute": set()}
+    values = np.arange(100.0)
+
+    def begin(rows):
+        seen["begin"].add(threading.current_thread())
+        own = values[rows]
+
+        def prepare(indices):
+            seen["prepare"].add(threading.current_thread())
+            return torch.from_numpy(own[indices])
+
+        return np.ones(len(own), dtype=np.int64), prepare
+
+    def compute(batch):
+        seen["compute"].add(threading.current_thread())
+        return batch * 2
+
+    found = gather(100, in_chunks(100, begin, compute, batch_tokens=7, chunk=30))
+    assert found.tolist() == (values * 2).tolist()
+    assert seen["compute"] == {here} and here not in seen["begin"] | seen["prepare"]
+    assert not threads()
+
+
+def test_few_texts_start_no_thread():
+    names = []
+    list(batches(np.ones(8, dtype=int), lambda i: names.append(threading.current_thread().name) or 0, batch_tokens=3,
+                 prepare=lambda indices: names.append(threading.current_thread().name)))  # fmt: skip
+    assert set(names) == {threading.current_thread().name}
+
+
+@settings(max_examples=40)
+@given(lengths=lengths, budget=st.integers(60, 400), memory=st.integers(60, 400), chunk=st.integers(1, 50), padded=st.booleans())
+def test_chunks_change_no_result_even_where_memory_is_full(lengths, budget, memory, chunk, padded):
+    def begin(rows):
+        own = lengths[rows]
+        return own, lambda indices: own[indices]
+
+    def compute(batch):
+        if batch.sum() > memory:
+            raise torch.OutOfMemoryError("fake")
+        return torch.from_numpy(batch).double() * 2
+
+    many = np.tile(lengths, 4)
+    lengths = many
+    found = gather(len(many), in_chunks(len(many), begin, compute, batch_tokens=budget, padded=padded, chunk=chunk))
+    assert found.tolist() == (many * 2).tolist()
+
+
+def test_an_exception_while_tokenising_is_the_callers():
+    def begin(rows):
+        raise ValueError(f"text {rows.start} has no tokens")
+
+    with pytest.raises(ValueError, match="text 0 has no tokens"):
+        list(in_chunks(500, begin, lambda batch: batch, batch_tokens=10))
+    assert not threads()
+
+
+def test_results_wait_on_the_device_and_come_in_one_copy(monkeypatch):
+    copies, cat = [], torch.cat
+    monkeypatch.setattr(engine, "_waits", lambda rows: True)
+    monkeypatch.setattr(torch, "cat", lambda parts: copies.append(len(parts)) or cat(parts))
+    values = torch.arange(12.0)[:, None] * torch.ones(1, 3)
+    parts = [np.array([5, 1, 3]), np.array([0, 2, 4]), np.arange(6, 12)]
+    assert gather(12, ((rows, values[rows]) for rows in parts)).tolist() == values.tolist()
+    assert copies == [3]
+    monkeypatch.setattr(engine, "_HELD", 10)  # more than 10 numbers do not wait
+    assert gather(12, ((rows, values[rows]) for rows in parts)).tolist() == values.tolist()
+    assert copies == [3, 2, 1]
+
+
+def test_gathered_takes_arrays_in_double_precision():
+    gathered = Gathered(3, dtype=np.float64)
+    gathered.add(np.array([2, 0]), np.array([1 / 3, 2 / 3]))
+    gathered.add(np.array([1]), torch.tensor([0.5]))
+    assert gathered.array().tolist() == [2 / 3, 0.5, 1 / 3]
+
+
+def test_a_result_is_handed_out_after_the_next_one_was_computed():
+    order = []
+
+    def found():
+        for i in range(3):
+            order.append(f"computed {i}")
+            yield np.array([i]), torch.tensor([float(i)])
+
+    for indices, rows in on_their_way(found()):
+        order.append(f"read {indices[0]}")
+        assert isinstance(rows, np.ndarray) and rows.tolist() == [float(indices[0])]
+    assert order == ["computed 0", "computed 1", "read 0", "computed 2", "read 1", "read 2"]
+
+
+def test_copies_to_cuda_are_pinned_and_not_waited_for():
+    calls = []
+
+    class OnProcessor:
+        device = torch.device("cpu")
+
+        def pin_memory(self):
+            calls.append("pinned")
+            return self
+
+        def to(self, device, non_blocking=False):
+            calls.append((device.type, non_blocking))
+            return self
+
+    moved(OnProcessor(), torch.device("cuda"))
+    moved(OnProcessor(), torch.device("mps"))
+    assert calls == ["pinned", ("cuda", True), ("mps", False)]
+    array = np.arange(3)
+    assert moved(array, torch.device("cpu")).data_ptr() == array.ctypes.data
+
+
+def test_what_was_cut_is_reported_over_all_chunks(caplog):
+    cuts = Cuts()
+    assert [part.tolist() for part in cuts.all()] == [[], []]
+    cuts.add(np.array([0, 4]), np.array([3, 8]))
+    cuts.add(np.array([2]), np.array([8]))
+    with caplog.at_level(logging.WARNING):
+        report_cuts("Stage", 8, *cuts.all())
+    assert "2 of 3 texts were cut to the window of 8 tokens and lost 6 of 25 tokens" in caplog.text
+
+
+def test_tf32_is_for_the_batches_that_ask_for_it_and_float32_for_all_others(monkeypatch):
+    """torch's switch is there without a GPU, too; it is put back as it was found."""
+    from pyterrier_debias.training.precision import tf32
+
+    def allowed():
+        switch = torch.backends.cuda.matmul
+        return switch.fp32_precision == "tf32" if hasattr(switch, "fp32_precision") else switch.allow_tf32
+
+    def seen(asked):
+        return {result for _, result in batches_with(asked)}
+
+    def batches_with(asked):
+        return in_chunks(40, lambda rows: (np.ones(40, int), lambda i: i), lambda i: allowed(), batch_tokens=9, tf32=asked)
+
+    assert seen(True) == {False}  # no device that multiplies in TF32 is in use
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    assert seen(True) == {True} and not allowed()
+    assert seen(False) == {False}
+    with tf32(True):
+        assert allowed() and seen(False) == {False} and allowed()
+        with pytest.raises(ZeroDivisionError), tf32(False):
+            _ = 1 / 0
+        assert allowed()
+    assert not allowed()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoModel
 
-from pyterrier_debias.rankers.packed import PackedBert, means
+from pyterrier_debias.rankers import packed as packed_module
+from pyterrier_debias.rankers.packed import PackedBert, in_float32, means
 
 SERVED = ["bert", "roberta", "electra"]
 
@@ -120,3 +124,73 @@ def test_what_it_does_not_know_takes_the_plain_path(tiny):
     hooked = AutoModel.from_pretrained(tiny(labels=None))
     hooked.encoder.layer[1].register_forward_hook(lambda *arguments: None)
     assert not PackedBert.supports(hooked)
+
+
+def attended(query, key, value, ends, key_ends, most, most_keys, *, num_splits):
+    """What ``torch.nn.attention.varlen.varlen_attn`` computes, by its own description, one sequence at a time."""
+    assert num_splits == 1  # for other values a result depends on the batch
+    assert ends.dtype == key_ends.dtype == torch.int32 and ends[0] == key_ends[0] == 0
+    assert ends.diff().max() == most and key_ends.diff().max() == most_keys
+    out = []
+    for row in range(len(ends) - 1):
+        asked, given = slice(ends[row], ends[row + 1]), slice(key_ends[row], key_ends[row + 1])
+        logits = torch.einsum("qhw,khw->hqk", query[asked].float(), key[given].float()) * query.shape[-1] ** -0.5
+        out.append(torch.einsum("hqk,khw->qhw", logits.softmax(dim=-1), value[given].float()))
+    return torch.cat(out).to(query.dtype)
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_attention_over_lengths_of_all_kinds_agrees_with_runs_of_one_length(encoders, name, monkeypatch):
+    encoder = encoders[name]
+    sequences, types = drawn(encoder, [17, 9, 9, 4, 1], seed=1)
+    arguments = np.concatenate(sequences), np.concatenate(types), np.array([17, 9, 9, 4, 1])
+    packed = PackedBert(encoder)
+    with torch.inference_mode():
+        expected = [packed.hidden(*arguments), packed.first(*arguments), packed.mean(*arguments)]
+        monkeypatch.setattr("pyterrier_debias.rankers.packed._varlen", lambda device, dtype: attended)
+        found = [packed.hidden(*arguments), packed.first(*arguments), packed.mean(*arguments)]
+    for one, other in zip(found, expected):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
+
+
+def test_the_kernel_for_all_lengths_has_the_arguments_that_it_is_called_with():
+    varlen = pytest.importorskip("torch.nn.attention.varlen", exc_type=ImportError)
+    named = list(inspect.signature(varlen.varlen_attn).parameters.values())
+    assert [p.name for p in named[:7]] == ["query", "key", "value", "cu_seq_q", "cu_seq_k", "max_q", "max_k"]
+
+
+def test_the_kernel_for_all_lengths_is_for_half_precision_on_cuda_only(monkeypatch):
+    packed_module._varlen.cache_clear()
+    assert packed_module._varlen("cpu", torch.bfloat16) is None
+    assert packed_module._varlen("mps", torch.float16) is None
+    assert packed_module._varlen("cuda", torch.float32) is None
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (7, 5))
+    assert packed_module._varlen("cuda", torch.float16) is None
+    packed_module._varlen.cache_clear()
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_what_is_pooled_of_half_precision_is_float32_and_nearer(encoders, name):
+    encoder = encoders[name]
+    sequences, types = drawn(encoder, [30, 21, 21, 12, 5] * 4, seed=2)
+    order = np.argsort([-len(one) for one in sequences], kind="stable")
+    sequences, types = [sequences[i] for i in order], [types[i] for i in order]
+    arguments = np.concatenate(sequences), np.concatenate(types), np.array([len(one) for one in sequences])
+    half = copy.deepcopy(encoder).to(torch.bfloat16)
+    with torch.inference_mode():
+        exact = PackedBert(encoder).mean(*arguments)
+        found = PackedBert(half).mean(*arguments)
+        rounded = means(PackedBert(half).hidden(*arguments), arguments[2]).float()
+        assert PackedBert(half).hidden(*arguments).dtype == torch.bfloat16
+        assert found.dtype == PackedBert(half).first(*arguments).dtype == torch.float32
+    assert (found.to(torch.bfloat16).float() != found).float().mean() > 0.9
+    assert (found - exact).square().mean() < (rounded - exact).square().mean()
+
+
+def test_a_small_module_in_half_precision_computes_in_float32():
+    layer = torch.nn.Linear(8, 2).to(torch.bfloat16)
+    vectors = torch.randn(3, 8, generator=torch.Generator().manual_seed(0))
+    expected = vectors.double() @ layer.weight.double().T + layer.bias.double()
+    with torch.inference_mode():
+        torch.testing.assert_close(in_float32(layer, vectors).double(), expected, rtol=0, atol=1e-6)
+    assert layer.weight.dtype == torch.bfloat16

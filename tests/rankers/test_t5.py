@@ -242,7 +242,7 @@ def test_pairs_are_tokenised_in_parts(folder, monkeypatch, caplog):
     expected = by_row(T5Reranker(folder, max_length=20)(PAIRS))
     (message,) = caplog.messages
     caplog.clear()
-    monkeypatch.setattr("pyterrier_debias.rankers.t5._PAIRS", 5)
+    monkeypatch.setattr("pyterrier_debias.rankers.engine.CHUNK", 5)
     np.testing.assert_allclose(by_row(T5Reranker(folder, max_length=20)(PAIRS)), expected, atol=1e-5)
     assert caplog.messages == [message]
 

@@ -9,6 +9,7 @@ from pyterrier_debias.training.examples import Examples
 from pyterrier_debias.training.groups import make_groups
 from pyterrier_debias.training.losses import get_loss, info_nce, pairwise_hinge
 from pyterrier_debias.training.method import Candidates, Method, Ranking
+from pyterrier_debias.training.seeds import drawn_from
 from tests.training.toy import candidates, qrels
 
 BUILDERS = {
@@ -156,3 +157,47 @@ def test_frozen_networks_keep_their_dropout_off(tiny):
     assert not any(part.training for part in method.frozen.modules())
     method.eval()
     assert not any(part.training for part in method.modules())
+
+
+class Counting(Method):
+    """A method that only counts; its buffer tells how often it was asked for its value."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros((), dtype=torch.long))
+
+    def collate(self, examples):
+        return {}
+
+    def forward(self, **batch):
+        return {}
+
+    def networks(self):
+        return {}
+
+
+def test_a_count_is_read_from_the_device_once(monkeypatch):
+    method, read = Counting(), []
+    plain = torch.Tensor.__int__
+    monkeypatch.setattr(torch.Tensor, "__int__", lambda tensor: read.append(1) or plain(tensor))
+    assert [method.counted("seen", more=1) for _ in range(5)] == [0, 1, 2, 3, 4]
+    assert method.counted("seen") == 5 and len(read) == 1
+    assert method.state_dict()["seen"].item() == 5
+    other = Counting()
+    assert other.counted("seen", more=1) == 0
+    other.load_state_dict(method.state_dict())
+    assert other.counted("seen", more=1) == 5 and other.state_dict()["seen"].item() == 6
+
+
+def test_fresh_weights_come_from_their_seed_and_no_generator_notices(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", lambda seed: pytest.fail("nothing puts a GPU's generator back"))
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(3)
+        expected = torch.nn.Linear(4, 2).weight
+    before = torch.random.get_rng_state()
+    with drawn_from(3):
+        found = torch.nn.Linear(4, 2).weight
+    assert torch.equal(found, expected) and torch.equal(torch.random.get_rng_state(), before)
+    with pytest.raises(ZeroDivisionError), drawn_from(3):
+        _ = torch.rand(1) / (1 // 0)
+    assert torch.equal(torch.random.get_rng_state(), before)

@@ -24,7 +24,7 @@ from pyterrier_debias.training.losses import ranknet
         ({"learning_rate": {"ranker": -1e-5}}, "learning_rate=-1e-05"),
         ({"warmup": -1}, "warmup=-1 must be a number of at least 0"),
         ({"clip": 0}, "clip=0 must be a number above 0"),
-        ({"precision": "int8"}, "precision='int8' is not known; use one of 'float32', 'bfloat16', 'float16'"),
+        ({"precision": "int8"}, "precision='int8' is not known; use one of None, 'float32', 'tf32', 'bfloat16', 'float16'"),
         ({"schedule": "step"}, "schedule='step'"),
         ({"positives": "two"}, "positives='two'"),
         ({"positives": "all"}, r"positives='all' needs .* \(ranknet, softmax, bce, lambda\), not 'pairwise'"),

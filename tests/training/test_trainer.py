@@ -18,11 +18,13 @@ import torch
 
 from pyterrier_debias import CrossEncoder, InputError, Training
 from pyterrier_debias.core.files import locked_inside
+from pyterrier_debias.training import precision
 from pyterrier_debias.training import trainer as trainer_module
 from pyterrier_debias.training.losses import ranknet
+from pyterrier_debias.training.method import Ranking
 from pyterrier_debias.training.trainer import remove_checkpoints
 from tests.training.networks import difference, resumable, weights
-from tests.training.toy import candidates, no_dropout, qrels, training
+from tests.training.toy import TWO, candidates, no_dropout, qrels, training
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -376,6 +378,41 @@ def test_a_loss_that_is_no_number_stops_with_its_batch(tiny, tmp_path):
     assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-2"]
 
 
+@pytest.mark.parametrize("every", [2, 100])
+def test_losses_that_are_looked_at_seldom_tell_the_same_batch(every, tiny, tmp_path, monkeypatch):
+    """As on a GPU, which would be idle after each look: the first bad one is told, and no checkpoint holds its weights."""
+
+    def loss(scores, *, labels=None, mask=None, weights=None):
+        loss.calls += 1
+        return ranknet(scores, mask=mask, weights=weights) * (float("nan") if loss.calls == 4 else 1)
+
+    told = []
+    for often in (1, every):
+        loss.calls, folder = 0, tmp_path / str(often)
+        monkeypatch.setattr(trainer_module, "_check_every", lambda device, training, often=often: often)
+        with pytest.raises(InputError, match="the loss became nan at step 3"):
+            fitted(tiny(), loss=loss, max_steps=9, evaluate_every=5, checkpoints=folder, log_every=50)
+        told.append(json.loads((folder / "batch-of-step-3-process-0.json").read_text()))
+        assert not list(folder.glob("checkpoint-*"))
+    assert told[0] == told[1]
+    assert loss.calls == (4 if every == 2 else 5)
+
+
+def test_a_part_that_is_not_known_in_a_batch_is_left_out_of_the_log(tiny, monkeypatch):
+    forward = Ranking.forward
+
+    def told(self, **batch):
+        told.calls += 1
+        nan = torch.tensor(float("nan"))
+        known = {"odd": torch.tensor(2.0) if told.calls % 2 else nan, "never": nan}
+        return {**forward(self, **batch), **known}
+
+    told.calls = 0
+    monkeypatch.setattr(Ranking, "forward", told)
+    logged = [entry for entry in fitted(tiny(), max_steps=4, log_every=4).training_report.history if "loss" in entry]
+    assert [entry["odd"] for entry in logged] == [2.0] and not any("never" in entry for entry in logged)
+
+
 def test_early_stopping_keeps_the_best_weights(tiny, monkeypatch):
     """The measure rises twice and falls; the weights of the second evaluation come back."""
     planned, kept = iter([0.2, 0.5, 0.4, 0.3, 0.2, 0.1]), []
@@ -489,8 +526,37 @@ def test_biases_and_normalisation_do_not_decay(tiny):
 def test_mixed_precision_on_the_processor(tiny):
     report = fitted(tiny(), precision="bfloat16", max_steps=2).training_report
     assert np.isfinite([entry["loss"] for entry in report.history if "loss" in entry]).all()
-    with pytest.raises(InputError, match=r"precision='float16'\) needs CUDA"):
-        fitted(tiny(), precision="float16")
+    for one in ("float16", "tf32"):
+        with pytest.raises(InputError, match=rf"precision='{one}'\) needs CUDA"):
+            fitted(tiny(), precision=one)
+
+
+def test_precision_and_workers_are_the_devices_unless_they_are_named(tiny, monkeypatch):
+    """On the processor as before; as on a GPU where the device says so."""
+    assert precision.default_precision(torch.device("cpu")) == precision.default_precision(torch.device("mps")) == "float32"
+    assert precision.default_workers(torch.device("cpu")) == 0
+    monkeypatch.setattr(precision.os, "cpu_count", lambda: 16)
+    for capability, expected in (((7, 5), "float32"), ((8, 0), "bfloat16"), ((9, 0), "bfloat16")):
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device, found=capability: found)
+        assert precision.default_precision(torch.device("cuda")) == expected
+    assert precision.default_workers(torch.device("cuda")) == 4
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    assert precision.default_workers(torch.device("cuda")) == 1
+    monkeypatch.delenv("LOCAL_WORLD_SIZE")
+    own = fitted(tiny(), max_steps=2)
+    assert own.training_report.options["precision"] == "float32" and own.training_report.options["workers"] == 0
+    monkeypatch.setattr(trainer_module, "default_precision", lambda device: "bfloat16")
+    half = fitted(tiny(), max_steps=2)
+    assert half.training_report.options["precision"] == "bfloat16"
+    assert difference(weights(half), weights(fitted(tiny(), max_steps=2, precision="bfloat16"))) == 0
+    assert difference(weights(half), weights(own)) > 0
+    assert difference(weights(own), weights(fitted(tiny(), max_steps=2, precision="float32"))) == 0
+
+
+def test_the_key_of_a_training_holds_the_precision_that_it_has_here():
+    key = Training().cache_key()
+    assert key == Training(precision=precision.default_precision()).cache_key()
+    assert key != Training(precision="tf32").cache_key()
 
 
 def test_a_checkpoint_in_half_precision_is_trained_in_float32(tiny, tmp_path):
@@ -524,30 +590,6 @@ def test_weights_that_cannot_be_trained_are_named(tiny):
     with pytest.raises(InputError, match="learning_rate names other, but the networks are ranker"):
         fitted(tiny(), learning_rate={"other": 1e-3})
     assert fitted(tiny(), learning_rate={"ranker": 1e-3}, max_steps=1).training_report.steps == 1
-
-
-TWO = """
-import os, sys, torch
-torch.set_num_threads(1)
-from pyterrier_debias import BiEncoder
-from pyterrier_debias.training.validation import Validation
-from tests.training.toy import candidates, no_dropout, qrels, training
-
-options = training(batch_size=4, max_steps=4, checkpoints=sys.argv[2] + "-run")
-ranker = no_dropout(BiEncoder(sys.argv[1], training=options))
-ranker.fit(candidates(), qrels(), candidates("v"), qrels("v"))
-state = {name: value.clone() for name, value in ranker.module.state_dict().items()}
-torch.save(state, sys.argv[2] + "-" + os.environ.get("RANK", "0"))
-ranker.save(sys.argv[2] + "-saved")
-
-# Without a folder, and with weights that are best before the end.
-measure, worse = Validation.measure, iter([0.9, 0.5])
-Validation.measure = lambda self, scores: (measure(self, scores)[0] * 0 + next(worse), None)
-ranker.training = training(batch_size=4, max_steps=4, evaluate_every=2)
-ranker.fit(candidates(), qrels(), candidates("v"), qrels("v"))
-assert ranker.training_report.best_step == 2
-torch.save(ranker.module.state_dict(), sys.argv[2] + "-best-" + os.environ.get("RANK", "0"))
-"""
 
 
 def test_two_processes_stay_in_step_and_equal_one_with_the_whole_batch(tiny, tmp_path):

@@ -38,3 +38,29 @@ def no_dropout(ranker):
         if isinstance(part, torch.nn.Dropout):
             part.p = 0.0
     return ranker
+
+
+#: A program that trains in each of two processes, with a folder and without. Its arguments: a model, and where weights go.
+TWO = """
+import os, sys, torch
+torch.set_num_threads(1)
+from pyterrier_debias import BiEncoder
+from pyterrier_debias.training.validation import Validation
+from tests.training.toy import candidates, no_dropout, qrels, training
+
+options = training(batch_size=4, max_steps=4, checkpoints=sys.argv[2] + "-run")
+ranker = no_dropout(BiEncoder(sys.argv[1], training=options))
+ranker.fit(candidates(), qrels(), candidates("v"), qrels("v"))
+state = {name: value.cpu().clone() for name, value in ranker.module.state_dict().items()}
+torch.save(state, sys.argv[2] + "-" + os.environ.get("RANK", "0"))
+ranker.save(sys.argv[2] + "-saved")
+
+# Without a folder, and with weights that are best before the end.
+measure, worse = Validation.measure, iter([0.9, 0.5])
+Validation.measure = lambda self, scores: (measure(self, scores)[0] * 0 + next(worse), None)
+ranker.training = training(batch_size=4, max_steps=4, evaluate_every=2)
+ranker.fit(candidates(), qrels(), candidates("v"), qrels("v"))
+assert ranker.training_report.best_step == 2
+best = {name: value.cpu() for name, value in ranker.module.state_dict().items()}
+torch.save(best, sys.argv[2] + "-best-" + os.environ.get("RANK", "0"))
+"""

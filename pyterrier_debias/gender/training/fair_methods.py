@@ -13,6 +13,7 @@ from pyterrier_debias.core.text import keyed_hash
 from pyterrier_debias.gender.formulas.losses import reversed_gradient
 from pyterrier_debias.training.examples import Example
 from pyterrier_debias.training.method import Method, Ranking
+from pyterrier_debias.training.seeds import drawn_from
 
 
 class Annotated(Method):
@@ -118,11 +119,15 @@ class Adversarial(Annotated):
         if head is None:
             raise InputError(f"{stage}: {type(ranking.network).__name__} has no classification head for the adversary")
         size = ranking.network.config.hidden_size
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with drawn_from(seed):
             self.adversary = torch.nn.Sequential(torch.nn.Linear(size, size), torch.nn.Tanh(), torch.nn.Linear(size, 1))
         device = next(ranking.network.parameters()).device
         self.adversary.to(device)
+
+    def collate(self, examples: Sequence[Example]) -> dict[str, torch.Tensor]:
+        """As for all, and ``attribute``: what is known of the documents that are there, one after the other."""
+        batch = super().collate(examples)
+        return {**batch, "attribute": batch["known"][batch["mask"]]}
 
     def networks(self) -> dict[str, torch.nn.Module]:
         """The ranker's networks, and the adversary."""
@@ -145,12 +150,12 @@ class Adversarial(Annotated):
         found: list[torch.Tensor] = []
         hook = self.ranking.network.classifier.register_forward_pre_hook(lambda _, args: found.append(args[0]))
         try:
-            scores = self.ranking.scores({name: value for name, value in batch.items() if name != "known"})
+            scores = self.ranking.scores({name: value for name, value in batch.items() if name not in ("known", "attribute")})
         finally:
             hook.remove()
         plain = self.ranking.loss(scores, **self.given(batch))
         read = found[0] if found[0].ndim == 2 else found[0][:, 0]
-        truth = batch["known"][batch["mask"]].to(read.dtype)
+        truth = batch["attribute"].to(read.dtype)
         logits = self.adversary(reversed_gradient(read, self.reversal))[:, 0]
         loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, truth)
         with torch.no_grad():

@@ -5,11 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+import numpy as np
 import torch
 
 from pyterrier_debias.core.text import keyed_hash
 from pyterrier_debias.training.examples import Example
 from pyterrier_debias.training.method import Method, Ranking
+
+#: How the places of a group's examples are called in a batch.
+_GROUP = "group "
+
+
+def places_of(groups: np.ndarray) -> dict[str, torch.Tensor]:
+    """Where the examples of each group stand in a batch: known before the batch is on a device, which need not be asked then.
+
+    Args:
+        groups: The group of each example, shape [B].
+
+    Returns:
+        ``group 0`` and so on for the groups that are there, in their order, with int64 places.
+
+    Example:
+        >>> places_of(np.array([2, 0, 2]))
+        {'group 0': tensor([1]), 'group 2': tensor([0, 2])}
+    """
+    return {f"{_GROUP}{code}": torch.from_numpy(np.flatnonzero(groups == code)) for code in np.unique(groups).tolist()}
 
 
 class GroupDRO(Method):
@@ -47,9 +67,9 @@ class GroupDRO(Method):
         return {**super().record(), "groups": f"{keyed_hash(0, *parts):016x}", "step": self.step}
 
     def collate(self, examples: Sequence[Example]) -> dict[str, torch.Tensor]:
-        """The ranker's batch, and ``group`` of shape [B]."""
-        groups = torch.tensor([self.group_of[example.qid] for example in examples])
-        return {**self.ranking.collate(examples), "group": groups}
+        """The ranker's batch, and of each group that is there its examples' places, ``group 0`` and so on."""
+        groups = np.array([self.group_of[example.qid] for example in examples])
+        return {**self.ranking.collate(examples), **places_of(groups)}
 
     def forward(self, **batch: torch.Tensor) -> dict[str, torch.Tensor]:
         """The groups' losses, weighed.
@@ -61,9 +81,10 @@ class GroupDRO(Method):
         scores = self.ranking.scores(batch)
         given = {"labels": batch["grades"], "mask": batch["mask"], "weights": batch["weights"]}
         losses = {}
-        for code in batch["group"].unique().tolist():
-            rows = batch["group"] == code
-            losses[code] = self.ranking.loss(scores[rows], **{name: value[rows] for name, value in given.items()})
+        for name, rows in batch.items():
+            if name.startswith(_GROUP):
+                own = {key: value[rows] for key, value in given.items()}
+                losses[int(name.removeprefix(_GROUP))] = self.ranking.loss(scores[rows], **own)
         if self.training:
             with torch.no_grad():
                 for code, one in losses.items():

@@ -184,7 +184,7 @@ class KernelWhitened(Method):
     def forward(self, **batch: torch.Tensor) -> dict[str, torch.Tensor]:
         """What the ranker's own method gives; in training the whitening is computed anew before, where that is due."""
         if self.training:
-            if self.batches % self.refresh == 0 and (self.in_use or self.batches > 0):
+            batches = self.counted("batches", more=1)
+            if batches % self.refresh == 0 and (self.in_use or batches > 0):
                 self.whiten()
-            self.batches += 1
         return self.ranking(**batch)

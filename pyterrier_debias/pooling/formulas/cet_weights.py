@@ -103,9 +103,11 @@ def pair_weights(
     valid = torch.ones_like(logs, dtype=torch.bool) if valid is None else valid
     if max_weight is not None:
         logs = logs.clamp(max=math.log(max_weight))
-    if normalise == "mean_one" and valid.any():
-        weights = (logs - logs[valid].max()).exp().where(valid, 0.0)
-        return weights / weights.sum() * valid.sum()
+    if normalise == "mean_one" and valid.numel():
+        largest = logs.masked_fill(~valid, -torch.inf).max()
+        weights = (logs - largest.nan_to_num(neginf=0.0)).exp().where(valid, 0.0)
+        # The largest weight is 1 where there is a pair, and the sum is 0 where there is none.
+        return weights / weights.sum().clamp(min=0.5) * valid.sum()
     return logs.clamp(max=LARGEST).exp().masked_fill(~valid, 0)
 
 
@@ -300,5 +302,9 @@ def _exact(values: torch.Tensor) -> torch.Tensor:
 
 
 def _ranks(values: torch.Tensor) -> torch.Tensor:
-    _, place, count = values.unique(return_inverse=True, return_counts=True)
-    return (count.cumsum(0) - (count - 1) / 2)[place].to(values.dtype)
+    import torch
+
+    # By searching: distinct values could only be counted by waiting for the device.
+    ordered = values.sort().values.contiguous()
+    below, not_above = (torch.searchsorted(ordered, values.contiguous(), right=right) for right in (False, True))
+    return ((below + not_above + 1) / 2).to(values.dtype)

@@ -144,6 +144,11 @@ class Coupled(Method):
         self.register_buffer("compared", torch.zeros(()))
         self.register_buffer("agreed", torch.zeros(()))
         self._said: set[str] = set()
+        self._window: float | None = None
+
+    def _load_from_state_dict(self, *args: Any, **options: Any) -> None:
+        super()._load_from_state_dict(*args, **options)
+        self._window = None
 
     def networks(self) -> dict[str, torch.nn.Module]:
         """The ranker's networks under their own names; ``selection``, or ``selection_`` and the names of a second ranker's."""
@@ -161,8 +166,10 @@ class Coupled(Method):
         return {**super().record(), "coupling": self.coupling.record(), **self.about}
 
     def collate(self, examples: Sequence[Example]) -> dict[str, torch.Tensor]:
-        """The relevance model's batch, and what the selection model reads beyond it."""
-        return {**self.relevance.collate(examples), **self.selection.collate(examples)}
+        """The relevance model's batch, what the selection model reads beyond it, and ``pairs``: where a pair is."""
+        batch = {**self.relevance.collate(examples), **self.selection.collate(examples)}
+        # Known before the batch is on a device, which need not be asked then.
+        return {**batch, "pairs": _places(batch["mask"])}
 
     def forward(self, **batch: torch.Tensor) -> dict[str, torch.Tensor]:
         """Both losses and their sum, the relevance model's scores, and what tells how the coupling goes.
@@ -182,11 +189,11 @@ class Coupled(Method):
         for_relevance = self.coupling.weights(s[:, :1], s[:, 1:], pairs)
         for_selection = self.coupling.weights(r[:, :1], r[:, 1:], learned)
         if self.training:
-            if not self.passes:
+            passes = self.counted("passes", more=1)
+            if not passes:
                 self._watch_start()
-            if self.passes < self.coupling.unweighted_steps * self.accumulation:
+            if passes < self.coupling.unweighted_steps * self.accumulation:
                 for_relevance, for_selection = torch.ones_like(for_relevance), torch.ones_like(for_selection)
-            self.passes += 1
         relevance_loss = self.coupling.loss_of(relevance, for_relevance, pairs, batch["weights"])
         selection_loss = self.coupling.loss_of(selection, for_selection, learned, batch["weights"])
         right = (relevance[:, :1] > relevance[:, 1:]) & pairs
@@ -197,8 +204,9 @@ class Coupled(Method):
             "selection_loss": selection_loss.detach(),
             "accuracy": (right.sum() / pairs.sum().clamp(min=1)).detach(),
         }
-        if pairs.any():
-            out |= self._look(for_relevance[pairs], (r[:, 1:] - r[:, :1])[pairs], (s[:, 1:] - s[:, :1])[pairs])
+        places = batch["pairs"] if "pairs" in batch else _places(mask)
+        if len(places):
+            out |= self._look(*(x.flatten()[places] for x in (for_relevance, r[:, 1:] - r[:, :1], s[:, 1:] - s[:, :1])))
         return out
 
     def _weighing(
@@ -225,16 +233,20 @@ class Coupled(Method):
         """The state of the coupling in this batch, with warnings if it fails."""
         with torch.no_grad():
             largest, effective = weights.max(), effective_share(weights)
-            found = {"weight_mean": weights.mean(), "weight_max": largest, "weight_effective_share": effective}
             agreement = rank_correlation(r, s)
-            if agreement.isfinite():
-                found["rank_correlation"] = agreement
             if self.training:
                 self._watch(weights, agreement, largest, effective)
-        return found
+        # Of scores that are all equal the correlation is not known, and left out of the log.
+        return {
+            "weight_mean": weights.mean(),
+            "weight_max": largest,
+            "weight_effective_share": effective,
+            "rank_correlation": agreement,
+        }
 
     def _watch(self, weights: torch.Tensor, agreement: torch.Tensor, largest: torch.Tensor, effective: torch.Tensor) -> None:
-        if self.coupling.max_weight is None and self.coupling.normalise_weights is None:
+        unbounded = self.coupling.max_weight is None and self.coupling.normalise_weights is None
+        if unbounded and "explode" not in self._said:
             if largest > EXPLODED or (len(weights) >= 20 and effective < EFFECTIVE):
                 self._say(
                     "explode",
@@ -243,10 +255,13 @@ class Coupled(Method):
                     float(largest),
                     float(effective),
                 )
-        if isinstance(self.selection, RankerScores) and agreement.isfinite():
-            self.compared += len(weights)
-            self.agreed += len(weights) * agreement
-            if self.compared >= WINDOW:
+        if isinstance(self.selection, RankerScores):
+            known = agreement.isfinite()
+            self.compared += len(weights) * known
+            self.agreed += (len(weights) * agreement).where(known, 0.0)
+            # So many pairs are in the window at most; the device is asked where that may be enough.
+            self._window = float(self.compared) if self._window is None else self._window + len(weights)
+            if self._window >= WINDOW and self.compared >= WINDOW:
                 if self.agreed > COLLAPSED * self.compared:
                     self._say(
                         "collapse",
@@ -258,6 +273,7 @@ class Coupled(Method):
                     )
                 self.compared.zero_()
                 self.agreed.zero_()
+                self._window = 0.0
 
     def _watch_start(self) -> None:
         """Warn if both models begin equal."""
@@ -281,6 +297,11 @@ class Coupled(Method):
         if what not in self._said and int(os.environ.get("RANK", "0")) == 0:
             self._said.add(what)
             logger.warning("CETReranker: " + message, *values)
+
+
+def _places(mask: torch.Tensor) -> torch.Tensor:
+    """Where the pairs of a batch stand among B times n - 1 places."""
+    return (mask[:, :1] & mask[:, 1:]).flatten().nonzero()[:, 0]
 
 
 def tokenise_alike(left: Any, right: Any) -> bool:

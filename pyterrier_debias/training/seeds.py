@@ -1,0 +1,31 @@
+"""Fresh weights from a seed, without changing the program's random numbers. torch is imported inside functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def drawn_from(seed: int) -> Iterator[None]:
+    """Draw weights on the processor from a seed while this context lasts; the program's random state is put back afterwards.
+
+    Args:
+        seed: The seed.
+
+    Example:
+        >>> import torch
+        >>> def weights():
+        ...     with drawn_from(1):
+        ...         return torch.nn.Linear(1, 1).weight
+        >>> bool(weights() == weights())
+        True
+
+    When not to use it: for weights that are made on a GPU, whose generator is its own and is left alone.
+    """
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        # Not torch.manual_seed, which would seed every GPU's generator, and nothing puts those back.
+        torch.default_generator.manual_seed(seed)
+        yield
