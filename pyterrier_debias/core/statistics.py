@@ -359,10 +359,10 @@ def inverted_interval(
     drawn = _flips(n, resamples, seed) if values.ndim == 1 else _choices(n, m, resamples, seed)
     exact = _all_flips(n, resamples) if values.ndim == 1 else _all_choices(n, m, resamples)
     units, parts = np.arange(n), []
+    sizes = np.column_stack([size_of, np.where(changed, size_of, 0.0)])  # whole numbers, whose sums are exact
     for choices in drawn:
         sums = table[:, 0].sum() - 2 * (choices @ table[:, 0]) if values.ndim == 1 else table[units, choices].sum(axis=1)
-        kept = choices == 0
-        parts.append(np.column_stack([sums, kept @ size_of, kept[:, changed] @ size_of[changed]]))
+        parts.append(np.column_stack([sums, (choices == 0) @ sizes]))
     sums, of_all, of_changed = np.concatenate(parts).T
     total, tolerance = table[:, 0].sum(), _tolerance(table)
     above, below = (np.where(np.abs(x) <= tolerance, 0.0, x) for x in (total - sums, total + sums))

@@ -248,9 +248,11 @@ def _cut_note(system: System, context: Context) -> str:
             texts = context.candidates(system)
         except (BrokenSystemError, InputError):  # the biases have said so
             return ""
-        if "text" not in texts.columns or not all(isinstance(text, str) for text in texts["text"]):
+        if "text" not in texts.columns:
             return ""
-        texts = texts[["docno", "text"]].drop_duplicates("docno").head(_LOOKED_AT)
+        texts = texts.loc[~texts["docno"].duplicated(), ["docno", "text"]].head(_LOOKED_AT)
+        if not all(isinstance(text, str) for text in texts["text"]):
+            return ""
         read, then = "that it reads", ""
     cut = int(cut_texts(texts, context.dataset).sum())
     told = f"{system.name}: {cut} of {len(texts)} texts {read} seem to be the beginnings of whole ones{then}; {STORE_WHOLE}."
