@@ -162,6 +162,25 @@ def test_a_text_goes_to_one_worker_and_memory_is_forwarded(cluster, tmp_path):
     assert not hasattr(Spread(OfLists(), 2), "remembering") and not hasattr(Spread(CrossEncoder("m") >> OfLists()), "remembering")
 
 
+def test_workers_let_go_of_rankers(cluster, tmp_path, monkeypatch):
+    gone = []
+    original = spread._Pool.forget
+    monkeypatch.setattr(spread._Pool, "forget", lambda pool, version: gone.append(version) or original(pool, version))
+    both = Spread(PlantedRanker(), 2)
+    expected = both(many(3))
+    both.ranker = PlantedRanker(strength=0.0)
+    assert not both(many(3))["score"].equals(expected["score"]) and len(gone) == 1
+    both.forget()
+    both.forget()
+    assert len(set(gone)) == len(gone) == 2
+    both.ranker = PlantedRanker()
+    pd.testing.assert_frame_equal(both(many(3)), expected)
+    # An audit's own workers are left without its rankers.
+    planted = PlantedCollection(topics=12, passages=240, position=1)
+    audit({"planted": PlantedRanker()}, planted, biases=["pooling"], depth=8, draws=1, workers=2)
+    assert len(set(gone)) == len(gone) == 3
+
+
 def test_lists_of_other_rankers_stay_whole(cluster):
     frame = many(30).sample(frac=1, random_state=1)
     found, alone = (ordered(ranker(frame)) for ranker in (Spread(OfLists(), 2), OfLists()))

@@ -122,6 +122,16 @@ def test_inverted_interval_holds_0_where_the_test_does_not_reject(d, seed, level
     assert (found.low <= 0 <= found.high) == (p > 1 - level + 1e-9)
 
 
+def test_tests_and_intervals_of_several_measures_share_their_draws(monkeypatch):
+    table = np.random.default_rng(4).random((30, 4)).round(1)
+    calls = [lambda: ours.exchange_test(table), lambda: ours.inverted_interval(table), lambda: ours.exchange_test(1 - table**2)]
+    ours._kept_draws.cache_clear()
+    shared = [call() for call in calls]
+    assert ours._kept_draws.cache_info().misses == 1 and ours._kept_draws.cache_info().hits == 2
+    monkeypatch.setattr(ours, "_KEPT", 0)  # too many to be kept
+    assert [call() for call in calls] == shared and ours._kept_draws.cache_info().hits == 2
+
+
 def test_inverted_interval_without_ties_is_near_students():
     d = np.random.default_rng(0).normal(0.2, 1, 400)
     found, t = ours.inverted_interval(d), ours.t_interval(d)

@@ -6,7 +6,7 @@ import pyterrier as pt
 import pytest
 
 from pyterrier_debias import InputError, PositionSensitivity, RotatePassages
-from pyterrier_debias.core.counterfactuals import Arm, never_moved, score_arms
+from pyterrier_debias.core.counterfactuals import Arm, Variants, never_moved, score_arms
 from pyterrier_debias.core.frames import ranked, variant_docno
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.report.interventions import intervene
@@ -176,3 +176,28 @@ def test_arms_of_variants_alone_need_no_original():
     arm = Arm("one", 0, rows, CANDIDATES["text"].tolist(), "one")
     scored = score_arms(CANDIDATES, [arm], EARLY, text_field="text", name="s")
     assert scored["arm"].unique().tolist() == ["one"] and len(scored) == len(CANDIDATES)
+
+
+def test_systems_share_rotated_texts_and_names(monkeypatch):
+    turned = []
+    original = RotatePassages.rotator
+
+    def counting(self, draw=None):
+        turn = original(self, draw)
+        return lambda *key: turned.append(key) or turn(*key)
+
+    monkeypatch.setattr(RotatePassages, "rotator", counting)
+    probes = [PositionSensitivity(Overlap(early=early, noise=0.3), **{**FAST, "draws": 2}) for early in (1.0, 0.5)]
+    alone = [probe.figures(CANDIDATES, QRELS) for probe in probes]
+    assert len(turned) == 4 * CANDIDATES["docno"].nunique()
+    turned.clear()
+    variants = Variants()
+    shared = [probe.figures(CANDIDATES, QRELS, variants=variants) for probe in probes]
+    assert len(turned) == 2 * CANDIDATES["docno"].nunique()
+    for one, other in zip(alone, shared):
+        pd.testing.assert_frame_equal(one.arms, other.arms)
+    # Another rotation has other texts, whatever it shares; and what finds no room is made again.
+    other = PositionSensitivity(EARLY, rotation=RotatePassages(seed=5), **FAST)
+    expected = other.figures(CANDIDATES, QRELS).arms
+    for some in (variants, Variants(limit=3)):
+        pd.testing.assert_frame_equal(other.figures(CANDIDATES, QRELS, variants=some).arms, expected)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from numbers import Number
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -16,7 +18,7 @@ from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.frames import OF_ANOTHER_INDEX, check_pairs, check_scores, ranked, stage_name, variant_docno
 from pyterrier_debias.core.naming import system_name
 from pyterrier_debias.core.systems import check_run
-from pyterrier_debias.core.text import keyed_hash
+from pyterrier_debias.core.text import keyed_mark
 
 #: Columns for the list that a row belongs to, and its position there.
 COLUMNS = ["qid", "docno", "arm", "draw", "score", "rank"]
@@ -53,8 +55,58 @@ class Arm:
     variant: str | None
 
 
+class Variants:
+    """Changed texts and their names, made once for all lists and systems that have the same documents.
+
+    Args:
+        limit: How many are kept at most (200,000 passages take some 100 MB); those beyond it are made again.
+
+    Example:
+        >>> variants, asked = Variants(), []
+        >>> def louder(docno, text):
+        ...     asked.append(docno)
+        ...     return text.upper()
+        >>> variants.made("louder", [("d1", "tea"), ("d2", "oolong"), ("d1", "tea")], louder)
+        ['TEA', 'OOLONG', 'TEA']
+        >>> variants.made("louder", [("d2", "oolong")], louder), asked
+        (['OOLONG'], ['d1', 'd2'])
+    """
+
+    def __init__(self, limit: int = 200_000):
+        self._room = limit
+        self._kept: dict[Any, dict[tuple[str, ...], str]] = {}
+
+    def made(self, what: Hashable, keys: Sequence[tuple[str, ...]], make: Callable[..., str]) -> list[str]:
+        """What is made of documents.
+
+        Args:
+            what: What decides it beside the keys.
+            keys: n times what it is made of: names and texts, which may be repeated.
+            make: Makes one of a key's parts; not called where that is known.
+
+        Returns:
+            n texts or names.
+        """
+        kept = self._kept.setdefault(what, {})
+        found = list(map(kept.get, keys))
+        lacking = dict.fromkeys(key for key, one in zip(keys, found) if one is None)
+        if lacking:
+            new = {key: make(*key) for key in lacking}
+            found = [new[key] if one is None else one for key, one in zip(keys, found)]
+            some = dict(islice(new.items(), self._room))
+            self._room -= len(some)
+            kept |= some
+        return cast(list[str], found)
+
+
 def score_arms(
-    candidates: pd.DataFrame, arms: Sequence[Arm], ranker: pt.Transformer, *, text_field: str, name: str
+    candidates: pd.DataFrame,
+    arms: Sequence[Arm],
+    ranker: pt.Transformer,
+    *,
+    text_field: str,
+    name: str,
+    variants: Variants | None = None,
 ) -> pd.DataFrame:
     """Score several variants of lists in one call of the ranker.
 
@@ -74,6 +126,7 @@ def score_arms(
         ranker: Scores frames with ``query`` and text.
         text_field: The column that holds the text.
         name: The system's name, for messages.
+        variants: Where names of earlier calls are kept; None where they are not.
 
     Returns:
         Frame ``qid, docno, arm, draw, score, rank`` under the original names. Rows that the ranker left out are missing.
@@ -84,19 +137,20 @@ def score_arms(
     """
     left_out = [column for column in candidates.columns if _leads_back(column, candidates[column])]
     candidates = candidates.drop(columns=left_out)
+    scored_as = partial(_scored, candidates, ranker, text_field, name, left_out, Variants() if variants is None else variants)
     original = next((arm for arm in arms if arm.variant is None), None)
     if original is None or len(arms) == 1:
-        return _scored(candidates, arms, ranker, text_field, name, left_out)
+        return scored_as(arms)
     qids = list(dict.fromkeys(candidates["qid"].iloc[original.rows]))[:_RENAMED_QUERIES]
     rows = original.rows[candidates["qid"].iloc[original.rows].isin(qids).to_numpy()]
     renamed = Arm(_RENAMED, 0, rows, candidates[text_field].iloc[rows].tolist(), "same")
-    scored = _scored(candidates, [*arms, renamed], ranker, text_field, name, left_out)
+    scored = scored_as([*arms, renamed])
     known = scored[(scored["arm"] == original.name) & scored["qid"].isin(qids)]
     other = scored[scored["arm"] == _RENAMED]
     if _is_another(known, other):
 
         def alone(variant: str | None) -> pd.DataFrame:
-            return _scored(candidates, [Arm("alone", 0, rows, renamed.texts, variant)], ranker, text_field, name, left_out)
+            return scored_as([Arm("alone", 0, rows, renamed.texts, variant)])
 
         # Other scores mean nothing for a ranker that never gives the same scores twice, nor for one whose scores depend on what
         # shares their batch: where these lists are all that it is given, their names make no difference to it.
@@ -131,16 +185,24 @@ def _leads_back(column: str, values: pd.Series) -> bool:
 
 
 def _scored(
-    candidates: pd.DataFrame, arms: Sequence[Arm], ranker: pt.Transformer, text_field: str, name: str, left_out: Sequence[str]
+    candidates: pd.DataFrame,
+    ranker: pt.Transformer,
+    text_field: str,
+    name: str,
+    left_out: Sequence[str],
+    variants: Variants,
+    arms: Sequence[Arm],
 ) -> pd.DataFrame:
     """The ranker's results for the arms, under the original names."""
     parts = []
     for number, arm in enumerate(arms):
         part = candidates.iloc[arm.rows]
         key = pd.DataFrame({"original_qid": part["qid"].array, "original_docno": part["docno"].array, "arm": number})
-        part = part.assign(**{text_field: list(arm.texts)})
+        # As objects: what lists have in common is not copied.
+        part = part.assign(**{text_field: pd.Series(list(arm.texts), index=part.index, dtype=object)})
         if arm.variant is not None:
-            part = part.assign(qid=_renamed(part["qid"].tolist(), arm.variant), docno=_names(part["docno"].tolist(), arm))
+            names = _names(part["docno"].tolist(), arm, variants)
+            part = part.assign(qid=_renamed(part["qid"].tolist(), arm.variant), docno=names)
             if VARIANT in part.columns:  # what was changed before has other names here, too
                 part = marked(part, text_field)
         parts.append((part, key))
@@ -191,13 +253,13 @@ def _renamed(qids: list[str], variant: str) -> list[str]:
     return [names[qid] for qid in qids]
 
 
-def _names(docnos: list[str], arm: Arm) -> list[str]:
+def _names(docnos: list[str], arm: Arm, variants: Variants) -> list[str]:
     """The names of documents in a variant, each made once however many lists have the document."""
-    pairs = list(zip(docnos, arm.texts))
-    names = {
-        (docno, text): variant_docno(docno, f"{arm.variant}-{_digest(text)}", longest=_LONGEST) for docno, text in set(pairs)
-    }
-    return [names[pair] for pair in pairs]
+
+    def named(docno: str, text: str) -> str:
+        return variant_docno(docno, f"{arm.variant}-{keyed_mark(0, text)}", longest=_LONGEST)
+
+    return variants.made(("name", arm.variant), list(zip(docnos, arm.texts)), named)
 
 
 def _is_about(error: Exception, column: str) -> bool:
@@ -205,10 +267,6 @@ def _is_about(error: Exception, column: str) -> bool:
     if isinstance(error, pt.validate.InputValidationError):
         return any(column in mode.missing_columns for mode in error.modes)
     return repr(column) in str(error)
-
-
-def _digest(text: str) -> str:
-    return f"{keyed_hash(0, text) >> 32:08x}"
 
 
 def score_changes(before: pd.DataFrame, after: pd.DataFrame) -> pd.DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import Any, TypeVar
 
 import numpy as np
@@ -112,13 +113,13 @@ class ScoreMemory(Memory):
         """
         with self._lock:
             kept = self.kept(of)
-            found = np.fromiter((kept.get(key, np.nan) for key in keys), dtype=np.float64, count=len(keys))
+            found = np.fromiter(map(kept.get, keys, repeat(np.nan)), dtype=np.float64, count=len(keys))
             # A score may be NaN itself.
             new = [i for i in np.flatnonzero(np.isnan(found)).tolist() if keys[i] not in kept]
         if new:
             found[new] = np.asarray(compute(new), dtype=np.float64)
             with self._lock:
                 # Of another state of the ranker, if that has changed meanwhile: then nobody looks there any more.
-                for i in new[: max(self.limit - len(kept), 0)]:
-                    kept[keys[i]] = float(found[i])
+                some = new[: max(self.limit - len(kept), 0)]
+                kept.update(zip([keys[i] for i in some], found[some].tolist()))
         return found

@@ -195,8 +195,7 @@ class Spread(Stage):
                         f"Spread: the ranker cannot be sent to other processes ({one_line(error)}); leave Spread and workers "
                         f"out, or put what cannot be pickled (an index, Terrier) before it"
                     ) from error
-                if before is not None:
-                    before[0].forget(before[2])  # nothing where that is a pool of an earlier connection
+                self.forget()
                 self._state.sent = pool, now, uuid.uuid4().hex, pool.ray.put(pickled)
             assert self._state.sent is not None
             return self._state.sent[2:]
@@ -220,6 +219,14 @@ class Spread(Stage):
             yield self
         finally:
             limits.pop()
+
+    def forget(self) -> None:
+        """Let the workers go of the ranker and of what it remembers; they stay for other stages, and the next frame sends it."""
+        with self._state.lock:
+            if self._state.sent is not None:
+                pool, _, version, _ = self._state.sent
+                pool.forget(version)
+                self._state.sent = None
 
     def close(self) -> None:
         """End the workers, those of stages that share them included; the next frame starts others."""
@@ -361,7 +368,7 @@ class _Worker:
     def forget(self, version: str) -> None:
         """Let go of a ranker."""
         self._rankers.pop(version, None)
-        self._memories.pop(version, None)
+        self._memories.pop(version, ExitStack()).close()
 
 
 class _Pool:
@@ -439,7 +446,7 @@ class _Pool:
             pieces[min(actors, key=lambda other: len(pieces[other]))].append(pieces[number].popleft())
 
     def forget(self, version: str) -> None:
-        """Let the workers go of a ranker."""
+        """Let the workers go of a ranker; nothing where the connection is another one by now."""
         for actor in self._actors:
             if actor is not None and _session(self.ray) == self.session:
                 actor.forget.remote(version)

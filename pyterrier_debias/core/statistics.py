@@ -7,8 +7,10 @@ all differences are zero there is no evidence, and p is 1. Both libraries are im
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +18,8 @@ from pyterrier_debias.core.errors import InputError, check_choice
 
 #: Numbers that resampling holds in memory at once: 32 MB in double precision.
 CELLS = 4_000_000
+#: Random numbers, of one byte each, that are kept for the next test of as many units; there may be two such tables.
+_KEPT = 32_000_000
 
 #: Below this corrected p a finding is called significant.
 ALPHA = 0.05
@@ -213,11 +217,8 @@ def _flips(n: int, resamples: int, seed: int, block: int = 1_000) -> Iterator[np
     if _all_flips(n, resamples):
         yield (np.arange(2**n)[:, None] >> np.arange(n)) & 1
         return
-    generator = np.random.default_rng(seed)
     # Numpy draws small numbers four at a time and leaves the rest of four behind.
-    block = min(block, max(4, CELLS // n // 4 * 4))
-    for start in range(0, resamples, block):
-        yield generator.integers(0, 2, size=(min(block, resamples - start), n), dtype=np.int8)
+    yield from _random(n, 2, resamples, seed, min(block, max(4, CELLS // n // 4 * 4)), np.int8)
 
 
 def exchange_test(values: np.ndarray, *, resamples: int = 10_000, seed: int = 0, block: int = 1_000) -> TestResult:
@@ -280,10 +281,27 @@ def _choices(n: int, m: int, resamples: int, seed: int, block: int = 1_000) -> I
     if _all_choices(n, m, resamples):
         yield np.arange(m**n)[:, None] // m ** np.arange(n) % m
         return
+    yield from _random(n, m, resamples, seed, min(block, max(1, CELLS // n)), np.int64)
+
+
+def _random(n: int, m: int, resamples: int, seed: int, block: int, drawn: type) -> Iterable[np.ndarray]:
+    """Numbers below m for n units, one row a resample. Tests and intervals of all measures of a system share them."""
+    draw = _kept_draws if n * resamples <= _KEPT and m <= np.iinfo(np.int8).max else _draws
+    return draw(n, m, resamples, seed, block, drawn)
+
+
+def _draws(n: int, m: int, resamples: int, seed: int, block: int, drawn: type) -> Iterator[np.ndarray]:
     generator = np.random.default_rng(seed)
-    block = min(block, max(1, CELLS // n))
     for start in range(0, resamples, block):
-        yield generator.integers(0, m, size=(min(block, resamples - start), n))
+        yield generator.integers(0, m, size=(min(block, resamples - start), n), dtype=drawn)
+
+
+@lru_cache(maxsize=2)
+def _kept_draws(*options: Any) -> tuple[np.ndarray, ...]:
+    blocks = tuple(block.astype(np.int8, copy=False) for block in _draws(*options))
+    for block in blocks:
+        block.flags.writeable = False
+    return blocks
 
 
 def inverted_interval(
@@ -359,10 +377,10 @@ def inverted_interval(
     drawn = _flips(n, resamples, seed) if values.ndim == 1 else _choices(n, m, resamples, seed)
     exact = _all_flips(n, resamples) if values.ndim == 1 else _all_choices(n, m, resamples)
     units, parts = np.arange(n), []
+    sizes = np.column_stack([size_of, np.where(changed, size_of, 0.0)])  # whole numbers, whose sums are exact
     for choices in drawn:
         sums = table[:, 0].sum() - 2 * (choices @ table[:, 0]) if values.ndim == 1 else table[units, choices].sum(axis=1)
-        kept = choices == 0
-        parts.append(np.column_stack([sums, kept @ size_of, kept[:, changed] @ size_of[changed]]))
+        parts.append(np.column_stack([sums, (choices == 0) @ sizes]))
     sums, of_all, of_changed = np.concatenate(parts).T
     total, tolerance = table[:, 0].sum(), _tolerance(table)
     above, below = (np.where(np.abs(x) <= tolerance, 0.0, x) for x in (total - sums, total + sums))

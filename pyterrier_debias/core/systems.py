@@ -498,6 +498,19 @@ class Context:
             return frame
         return frame[frame["rank"] < depth].reset_index(drop=True)
 
+    def first_alike(self, system: System) -> System:
+        """The first of the systems with the candidates of this one, so that what is made of candidates is made once for all.
+
+        Args:
+            system: One of the systems.
+
+        Returns:
+            It, or one before it that has the same retriever, and a ranker if this one has.
+        """
+        cut = system.ranker is None
+        alike = (one for one in self.systems if (one.ranker is None) == cut and same_pipeline(one.candidates, system.candidates))
+        return next(alike, system)
+
     def _known(self, system: System, depth: int | None) -> _Retrieved | None:
         return next(
             (

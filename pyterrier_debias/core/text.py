@@ -6,7 +6,7 @@ never on the order of rows, the batch or the machine, so that a frame that is sh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -81,12 +81,34 @@ def keyed_hash(seed: int, *ids: str) -> int:
     Returns:
         An integer in [0, 2**64), uniform over identifiers, equal on every platform.
     """
-    parts = [str(seed).encode()]
-    for part in ids:
-        encoded = part.encode("utf-8", "surrogatepass")
-        parts.append(b"\0%d\0" % len(encoded))
-        parts.append(encoded)
-    return int.from_bytes(blake2b(b"".join(parts), digest_size=8).digest(), "big")
+    return int.from_bytes(_keyed(seed, ids).digest(), "big")
+
+
+def keyed_mark(seed: int, *ids: str) -> str:
+    """The first half of :func:`keyed_hash`, for names.
+
+    Args:
+        seed: Any integer.
+        ids: Identifiers, as there.
+
+    Returns:
+        Eight hexadecimal digits.
+
+    Example:
+        >>> keyed_mark(0, "tea") == f"{keyed_hash(0, 'tea') >> 32:08x}"
+        True
+    """
+    return _keyed(seed, ids).hexdigest()[:8]
+
+
+def _keyed(seed: int, ids: Sequence[str]) -> blake2b:
+    return blake2b(str(seed).encode() + _framed(ids), digest_size=8)
+
+
+def _framed(ids: Sequence[str]) -> bytes:
+    """Identifiers with their lengths, so that their boundaries count."""
+    encoded = [part.encode("utf-8", "surrogatepass") for part in ids]
+    return b"".join([b"\0%d\0%b" % (len(part), part) for part in encoded])
 
 
 def keyed_integer(n: int, seed: int, *ids: str) -> int:
@@ -101,6 +123,29 @@ def keyed_integer(n: int, seed: int, *ids: str) -> int:
         The integer. Its distribution is uniform up to n / 2**64.
     """
     return (keyed_hash(seed, *ids) * n) >> 64
+
+
+def keyed_draws(seed: int, before: Sequence[str], after: Sequence[str]) -> Callable[..., int]:
+    """:func:`keyed_integer` for many draws that share their seed and most identifiers.
+
+    Args:
+        seed: Any integer.
+        before: The first identifiers.
+        after: The last ones.
+
+    Returns:
+        ``draw(n, *ids)``.
+
+    Example:
+        >>> keyed_draws(7, ["rotation"], ["draw", "1"])(100, "d1") == keyed_integer(100, 7, "rotation", "d1", "draw", "1")
+        True
+    """
+    head, tail = str(seed).encode() + _framed(before), _framed(after)
+
+    def draw(n: int, *ids: str) -> int:
+        return (int.from_bytes(blake2b(head + _framed(ids) + tail, digest_size=8).digest(), "big") * n) >> 64
+
+    return draw
 
 
 def keyed_generator(seed: int, *ids: str) -> np.random.Generator:

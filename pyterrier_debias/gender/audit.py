@@ -310,9 +310,12 @@ class _Examined:
         runs = {name: frame for name, frame in runs.items() if len(frame)}
         if not runs:
             return cls(bias, context, None, None, {}, {}, Texts({}), len(qids), len(judged))
-        first = {s.name: neutral(context.candidates(s)) for s in context.systems if s.ranker is not None and s.name in runs}
+        alike = {s.name: context.first_alike(s) for s in context.systems if s.ranker is not None and s.name in runs}
+        first = {s.name: neutral(context.candidates(s)) for s in {id(s): s for s in alike.values()}.values()}
         docnos = pd.concat([frame[["docno"]] for frame in (*runs.values(), *first.values())]).drop_duplicates("docno")
-        texts = dict(zip(docnos["docno"].tolist(), Texts(context.dataset).of(docnos.reset_index(drop=True), f"{bias.name} bias")))
+        loaded = Texts(context.dataset).of(docnos.reset_index(drop=True), f"{bias.name} bias")
+        # Loaded and counted once, whoever asks: all systems, their candidates, the background, what contributes.
+        texts = Texts(dict(zip(docnos["docno"].tolist(), loaded)))
         evaluator = ARaBEvaluator(
             _CUTOFFS, wordlist=bias.wordlist, contrast=bias.contrast, texts=texts, depth=10 * context.depth,
             background=union_background([frame[["qid", "docno", "score"]] for frame in runs.values()], context.depth),
@@ -321,8 +324,9 @@ class _Examined:
         if bias.clusters is not None:
             topics = topics.assign(cluster=topics["qid"].map(cluster_of(context.topics, bias.clusters, f"{bias.name} bias")))
         found = evaluator.evaluate(runs, topics, clusters=None if bias.clusters is None else "cluster", seed=context.seed)
-        candidates = {name: evaluator(frame) for name, frame in first.items() if len(frame)}
-        return cls(bias, context, evaluator, found, candidates, runs, Texts(texts), len(qids), len(judged))
+        asked = {name: evaluator(frame) for name, frame in first.items() if len(frame)}
+        candidates = {name: asked[one.name] for name, one in alike.items() if one.name in asked}
+        return cls(bias, context, evaluator, found, candidates, runs, texts, len(qids), len(judged))
 
     # ------------------------------------------------------------------------------------------- findings
 

@@ -247,8 +247,13 @@ class _Examined:
     ) -> tuple[Slope, pd.Index]:
         # Permutations depend on the order of the queries.
         topics = topics.dropna(subset=[COMPLEXITY]).sort_values("qid")
-        given = per_query(context.candidates(system), context.qrels, [_MAIN], list(topics["qid"]))[_MAIN]
-        own, given = values.loc[topics["qid"]].to_numpy(), given.to_numpy()
+        first, qids = context.first_alike(system), list(topics["qid"])
+
+        def quality() -> pd.DataFrame:
+            return per_query(context.candidates(first), context.qrels, [_MAIN], qids)
+
+        given = context.once("quality of candidates", first, quality)
+        own, given = values.loc[topics["qid"]].to_numpy(), given[_MAIN].to_numpy()
         found = ranker_slope(own, given, topics, controls, resamples=_RESAMPLES, seed=context.seed)
         return found, pd.Index(topics["qid"], name="qid")
 

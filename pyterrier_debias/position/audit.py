@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_debias.core.bias import Bias, Figure, Finding, Parts, Values, p_text
+from pyterrier_debias.core.counterfactuals import Variants
 from pyterrier_debias.core.evaluation import judged_qids, per_query
 from pyterrier_debias.core.statistics import Interval, bootstrap_interval
 from pyterrier_debias.core.systems import Context, System, named_where_it_raises
@@ -111,7 +112,8 @@ class _Examined:
             judged = sorted(judged_qids(context.topics, context.qrels))
             own = per_query(context.results(system), context.qrels, _MEASURES, judged)
         else:
-            result = probe.figures(context.candidates(system), context.qrels, topics=context.topics)
+            variants = context.once("rotated texts", None, Variants)
+            result = probe.figures(context.candidates(system), context.qrels, topics=context.topics, variants=variants)
             own = result.per_query.pivot(index="qid", columns="measure", values="original")
         thirds = context.once("answer thirds", None, partial(answer_thirds, context))
         return cls(bias, system, result, own, thirds, context.seed)

@@ -138,7 +138,7 @@ def audit(
             examined = default_systems(collection, folder, depth=depth, verbose=verbose)
         else:
             examined = named_systems(systems, collection)
-        examined = [_indexing_within(_own(system, workers, verbose), str(folder)) for system in examined]
+        examined = [_indexing_within(_own(system, workers, verbose, stack), str(folder)) for system in examined]
         baseline = None if baseline is None else visible(baseline)
         check_baseline(baseline, examined)
         context = Context(
@@ -195,13 +195,15 @@ def audit(
     )
 
 
-def _own(system: System, workers: int | None, verbose: bool) -> System:
+def _own(system: System, workers: int | None, verbose: bool, stack: ExitStack) -> System:
     """A system as this audit examines it: under a visible name, its ranker in workers, with a memory of its own."""
     system = replace(system, name=visible(system.name))
-    if system.ranker is None:
+    ranker = system.ranker
+    if ranker is None:
         return system
-    spread = workers is not None and not any(isinstance(stage, Spread) for stage in all_stages(system.ranker))
-    ranker = Spread(system.ranker, workers or 1, verbose=verbose) if spread else system.ranker
+    if workers is not None and not any(isinstance(stage, Spread) for stage in all_stages(ranker)):
+        ranker = Spread(ranker, workers, verbose=verbose)
+        stack.callback(ranker.forget)  # the workers stay for the next audit, without this one's rankers
     return replace(system, ranker=ranker, memory=PointwiseMemory())
 
 
@@ -248,9 +250,11 @@ def _cut_note(system: System, context: Context) -> str:
             texts = context.candidates(system)
         except (BrokenSystemError, InputError):  # the biases have said so
             return ""
-        if "text" not in texts.columns or not all(isinstance(text, str) for text in texts["text"]):
+        if "text" not in texts.columns:
             return ""
-        texts = texts[["docno", "text"]].drop_duplicates("docno").head(_LOOKED_AT)
+        texts = texts.loc[~texts["docno"].duplicated(), ["docno", "text"]].head(_LOOKED_AT)
+        if not all(isinstance(text, str) for text in texts["text"]):
+            return ""
         read, then = "that it reads", ""
     cut = int(cut_texts(texts, context.dataset).sum())
     told = f"{system.name}: {cut} of {len(texts)} texts {read} seem to be the beginnings of whole ones{then}; {STORE_WHOLE}."

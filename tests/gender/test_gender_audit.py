@@ -1,6 +1,7 @@
 """The gender bias: what it says, over which values, for which queries."""
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,7 @@ from pyterrier_debias.core.bias import PER_QUERY_COLUMNS
 from pyterrier_debias.core.statistics import randomisation_test
 from pyterrier_debias.core.systems import Context
 from pyterrier_debias.gender.audit import GenderBias, WordListBias, folded_mean, neutral_qids
+from pyterrier_debias.gender.data import documents
 from pyterrier_debias.gender.data.query_gender import GenderClassifier
 from pyterrier_debias.gender.formulas.arab import arab
 from pyterrier_debias.gender.formulas.counting import count_words
@@ -200,6 +202,18 @@ def test_in_an_audit():
     found = audit(SYSTEMS[:1], PLANTED, biases=[BIAS], topics=12, depth=20)
     assert found.findings["primary"].sum() == 1
     assert not len(found.failed) and not len(found.skipped)
+
+
+def test_each_text_is_counted_once_for_all_systems(context, monkeypatch):
+    counted = []
+    original = documents.word_counts
+    monkeypatch.setattr(documents, "word_counts", lambda texts, *more: counted.extend(texts) or original(texts, *more))
+    fresh = replace(context, _made={})
+    findings = list(BIAS.examine(fresh))
+    neutral = {q for q in BIAS.neutral_qids(TOPICS) if q in set(QRELS["qid"])}
+    given = pd.concat([context.results(system) for system in SYSTEMS])
+    given = given[given["qid"].isin(neutral) & (given["rank"] < context.depth)]
+    assert len(counted) == given["docno"].nunique() < len(given) and len(findings) > 10
 
 
 def test_mean_of_absolute_normal_values():

@@ -53,6 +53,38 @@ class Texts:
         self.field = field
         self.unknown = unknown
         self._known: dict[str, str] = {}
+        self._counted: dict[tuple[WordList, str | Tokeniser], tuple[dict[str, int], WordCounts]] = {}
+
+    @classmethod
+    def given(cls, source: Any, field: str = "text", unknown: str = "raise") -> Texts:
+        """Texts of a source; one that is such an object already is taken as it is, with what it has loaded and counted.
+
+        Args:
+            source: See the class, as for the next.
+            field: The same.
+            unknown: The same.
+        """
+        return source if isinstance(source, cls) else cls(source, field, unknown)
+
+    def counted(
+        self, frame: pd.DataFrame, wordlist: WordList, tokeniser: str | Tokeniser, stage: Any
+    ) -> tuple[WordCounts, np.ndarray]:
+        """See :func:`counted`. Where a docno tells the text, no text is counted again."""
+        texts = self.of(frame, stage)
+        if self.source is None:
+            first, own = document_numbers(frame["docno"].tolist(), texts)
+            return word_counts([texts[i] for i in first], wordlist, tokeniser), own
+        row, names = pd.factorize(frame["docno"].astype(str))
+        first = np.empty(len(names), dtype=np.int64)
+        first[row[::-1]] = np.arange(len(row))[::-1]
+        numbers, known = self._counted.get((wordlist, tokeniser), ({}, None))
+        new = [(name, texts[i]) for name, i in zip(names.tolist(), first.tolist()) if name not in numbers]
+        if new or known is None:
+            counts = word_counts([text for _, text in new], wordlist, tokeniser)
+            known = counts if known is None else WordCounts.joined([known, counts])
+            numbers |= {name: number for number, (name, _) in enumerate(new, len(numbers))}
+            self._counted[wordlist, tokeniser] = numbers, known
+        return known, np.array([numbers[name] for name in names.tolist()], dtype=np.int64)[row]
 
     def of(self, frame: pd.DataFrame, stage: Any) -> list[str]:
         """The text of each row.
@@ -145,21 +177,19 @@ def _loader_of(source: Any, field: str) -> pt.Transformer:
 def counted(
     frame: pd.DataFrame, texts: Texts, wordlist: WordList, tokeniser: str | Tokeniser, stage: Any
 ) -> tuple[WordCounts, np.ndarray]:
-    """Count the words of each document of a frame once.
+    """Count the words of each document of a frame once, and not those that were counted for another frame.
 
     Args:
         frame: Frame with ``docno``.
-        texts: Where their texts come from.
+        texts: Where their texts come from. Counts are kept with it, unless texts are a column of the frame.
         wordlist: The words.
         tokeniser: See :func:`~pyterrier_debias.gender.formulas.counting.get_gender_tokeniser`.
         stage: The calling stage, named in messages.
 
     Returns:
-        The counts of each document, and the number of each row's document, shape [n].
+        The counts of documents, those of the frame among them, and the number of each row's document, shape [n].
     """
-    own_texts = texts.of(frame, stage)
-    first, own = document_numbers(frame["docno"].tolist(), own_texts)
-    return word_counts([own_texts[i] for i in first], wordlist, tokeniser), own
+    return texts.counted(frame, wordlist, tokeniser, stage)
 
 
 def wanted_qids(query_filter: Any, stage: Any) -> frozenset[str] | None:

@@ -251,7 +251,7 @@ class ARaBEvaluator(_OfWords):
         run = self._counting(inp)
         check_pairs(run, self)
         run = in_order(run, self)
-        texts = Texts(self.texts, self.text_field, self.unknown)
+        texts = Texts.given(self.texts, self.text_field, self.unknown)
         counts, own = counted(run, texts, words, self.tokeniser, self)
         lean, neutral = self._lean(counts)[own], self._neutral(counts)[own]
         slices = query_slices(run["qid"])
@@ -413,7 +413,7 @@ class ARaBEvaluator(_OfWords):
         words, cutoffs = self._ready(), self._cutoffs()
         cutoff = cutoffs[-1] if cutoff is None else cutoff
         run = in_order(self._counting(results), self)
-        texts = Texts(self.texts, self.text_field, self.unknown)
+        texts = Texts.given(self.texts, self.text_field, self.unknown)
         counts, own = counted(run, texts, words, self.tokeniser, self)
         lean, slices = self._lean(counts)[own], query_slices(run["qid"])
         part = np.zeros(len(run))

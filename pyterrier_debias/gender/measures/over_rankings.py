@@ -133,7 +133,7 @@ class _OfTexts(Measure, metaclass=_Cut):
         if "cutoff" in self.params:
             arab.rank_weights(self.params["cutoff"])
         self.text_field = text_field
-        self.texts = texts if isinstance(texts, Texts) else Texts(texts, text_field, self.option("unknown"))
+        self.texts = Texts.given(texts, text_field, self.option("unknown"))
         # What was worked out of long options, for this measure and for those that differ in the cut-off alone.
         self._worked_out: dict[str, Any] = {}
 

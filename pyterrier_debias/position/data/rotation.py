@@ -23,7 +23,7 @@ from pyterrier_debias.core.frames import check_text
 from pyterrier_debias.core.scripts import Segmenter, joint, places_of, sentences, units
 from pyterrier_debias.core.stage import RowWise
 from pyterrier_debias.core.telling import warn_of
-from pyterrier_debias.core.text import Tokeniser, as_name, get_tokeniser, keyed_integer
+from pyterrier_debias.core.text import Tokeniser, as_name, get_tokeniser, keyed_draws
 
 #: ``turn(text, docno, qid)`` gives the rotated text and the offset.
 Rotator = Callable[..., tuple[str, int]]
@@ -461,8 +461,7 @@ class RotatePassages(RowWise):
                     f"RotatePassages: offset={fixed} leaves nothing to draw; leave out draw and allow_identity, or the offset"
                 )
         # Four lengths of key, so that no qid can be mistaken for the number of a draw.
-        further = () if draw == 0 else ("draw", str(draw))
-        seed = self.seed
+        drawn = keyed_draws(self.seed, ["rotation"], [] if draw == 0 else ["draw", str(draw)])
 
         def turn(text: str, docno: str, qid: str = "") -> tuple[str, int]:
             pieces = text.split() if by_blanks and text.isascii() else split(text)
@@ -470,7 +469,7 @@ class RotatePassages(RowWise):
             if n < 2:
                 return text, 0
             ids = (docno, qid) if pair else (docno,)
-            offset = first + keyed_integer(n - first, seed, "rotation", *ids, *further) if fixed is None else int(fixed) % n
+            offset = first + drawn(n - first, *ids) if fixed is None else int(fixed) % n
             if offset == 0 and keeps:
                 return text, 0
             if not keeps:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.counterfactuals import COLUMNS, TOLERANCE, Arm, never_moved, score_arms, score_changes
+from pyterrier_debias.core.counterfactuals import COLUMNS, TOLERANCE, Arm, Variants, never_moved, score_arms, score_changes
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.decomposition import out_of_reach
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
@@ -232,7 +232,12 @@ class PositionSensitivity(Stage):
     @reads_frames
     @gathered()
     def figures(
-        self, inp: pd.DataFrame, qrels: pd.DataFrame | None = None, *, topics: pd.DataFrame | None = None
+        self,
+        inp: pd.DataFrame,
+        qrels: pd.DataFrame | None = None,
+        *,
+        topics: pd.DataFrame | None = None,
+        variants: Variants | None = None,
     ) -> SensitivityResult:
         """What :meth:`evaluate` returns, without holding all rankings: for lists that do not fit into memory in all variants.
 
@@ -240,15 +245,21 @@ class PositionSensitivity(Stage):
             inp: See there, as for the next.
             qrels: The same.
             topics: The same.
+            variants: Where rotated texts are kept for other systems with the same documents; None where they are not.
 
         Returns:
             The result; of its ``arms`` only what the figures are made of, where all measures have a cut-off: the first documents
             of each list up to there, its last one, and relevant ones.
         """
-        return self._evaluated(inp, qrels, topics, deepest(self.measures))
+        return self._evaluated(inp, qrels, topics, deepest(self.measures), variants)
 
     def _evaluated(
-        self, inp: pd.DataFrame, qrels: pd.DataFrame | None, topics: pd.DataFrame | None, kept: int | None
+        self,
+        inp: pd.DataFrame,
+        qrels: pd.DataFrame | None,
+        topics: pd.DataFrame | None,
+        kept: int | None,
+        variants: Variants | None = None,
     ) -> SensitivityResult:
         given = self._mode(inp)
         self._check_options()
@@ -256,7 +267,7 @@ class PositionSensitivity(Stage):
         # Only judged queries have a value, so only these are ranked.
         inp, qrels, _, judged = judged_input(self, inp, qrels, topics)
         relevant = qrels.loc[(qrels["label"] >= 1) & qrels["qid"].isin(set(judged)), ["qid", "docno", "label"]]
-        return self._result(self._lists(inp, given, relevant, kept), judged, qrels)
+        return self._result(self._lists(inp, given, relevant, kept, variants), judged, qrels)
 
     # ------------------------------------------------------------------------------------------------ options
 
@@ -300,7 +311,12 @@ class PositionSensitivity(Stage):
     # ------------------------------------------------------------------------------------------------ rankings
 
     def _lists(
-        self, inp: pd.DataFrame, given: str, relevant: pd.DataFrame | None = None, kept: int | None = None
+        self,
+        inp: pd.DataFrame,
+        given: str,
+        relevant: pd.DataFrame | None = None,
+        kept: int | None = None,
+        variants: Variants | None = None,
     ) -> _Lists:
         """Rankings of all arms; how relevant passages move; and of each list only the first ``kept``, where that is not None."""
         system = probed_system(self.pipeline, self.dataset, self)
@@ -324,8 +340,9 @@ class PositionSensitivity(Stage):
         check_text(candidates, text, self)
         check_pairs(candidates, self)
         answers = self._positions(candidates)
+        variants = variants or Variants()
         frames, moves, still, change = [], [], True, 0.0
-        for part, arms in self._ranked(candidates, ranker, answers, system.name):
+        for part, arms in self._ranked(candidates, ranker, answers, system.name, variants):
             change = max(change, _context_change(part, arms))
             arms = arms[arms["arm"] != "control"].reset_index(drop=True)
             still = still and ((arms["arm"] == "original").all() or _never_moved(arms))
@@ -336,11 +353,11 @@ class PositionSensitivity(Stage):
         if not (arms["arm"] == "rotated").any():
             raise InputError(f"PositionSensitivity: ranker of {system.name!r} returned nothing for any rotated list")
         fixed = self._fixed(candidates.drop_duplicates("docno")[text])
-        untested = "" if not still else _UNSEEN if self._changes(candidates) else self._nothing_changed(fixed)
+        untested = "" if not still else _UNSEEN if self._changes(candidates, variants) else self._nothing_changed(fixed)
         if untested:
             logger.warning("PositionSensitivity: system %r: %s", system.name, untested)
         moved = pd.concat(moves, ignore_index=True) if moves else None
-        return _Lists(arms, answers, system.name, candidates, ranker, moved, change, untested, tuple(told), fixed)
+        return _Lists(arms, answers, system.name, candidates, ranker, moved, change, untested, tuple(told), fixed, variants)
 
     def _fixed(self, texts: Iterable[str]) -> tuple[int, int]:
         """How many texts no rotation changes, of how many."""
@@ -350,17 +367,16 @@ class PositionSensitivity(Stage):
     def _nothing_changed(self, fixed: tuple[int, int]) -> str:
         return _FIXED.format(*fixed, self._turning.unit)
 
-    def _changes(self, candidates: pd.DataFrame) -> bool:
+    def _changes(self, candidates: pd.DataFrame, variants: Variants) -> bool:
         """Whether any draw changes any text."""
         texts = candidates[self._turning.text_field].tolist()
-        return any(self._turned(candidates, draw) != texts for draw in range(self.draws))
+        return any(self._turned(candidates, draw, variants) != texts for draw in range(self.draws))
 
-    def _turned(self, part: pd.DataFrame, draw: int) -> list[str]:
+    def _turned(self, part: pd.DataFrame, draw: int, variants: Variants) -> list[str]:
         """The texts of a frame in one draw; each that is drawn for by itself is rotated once."""
         turn, ids = self._turning.rotator(draw), ["docno", "qid"][: 2 if self._turning.scope == "pair" else 1]
         keys = list(zip(*(part[column].tolist() for column in (self._turning.text_field, *ids))))
-        made = {key: turn(*key)[0] for key in dict.fromkeys(keys)}
-        return [made[key] for key in keys]
+        return variants.made(("rotated", self._turning, draw), keys, lambda *key: turn(*key)[0])
 
     def _positions(self, texts: pd.DataFrame) -> pd.DataFrame | None:
         """The first answer of each (qid, docno) that has a text here: ``start``, ``end``, ``position``, ``relative``."""
@@ -377,7 +393,7 @@ class PositionSensitivity(Stage):
         return found.drop_duplicates(["qid", "docno"]).reset_index(drop=True)
 
     def _ranked(
-        self, candidates: pd.DataFrame, ranker: pt.Transformer, answers: pd.DataFrame | None, name: str
+        self, candidates: pd.DataFrame, ranker: pt.Transformer, answers: pd.DataFrame | None, name: str, variants: Variants
     ) -> Iterator[tuple[pd.DataFrame, pd.DataFrame]]:
         """Score all arms, some queries at a time: their candidates, and the rankings."""
         text = self._turning.text_field
@@ -390,15 +406,15 @@ class PositionSensitivity(Stage):
         queries = max(1, min(self.queries_per_call, self.queries_per_call * _LONG * len(qids) // max(len(candidates), 1)))
         parts, calls = in_parts(candidates, queries), -(-len(qids) // queries)
         for part in pt.tqdm(parts, total=calls, desc="PositionSensitivity", unit="call", disable=not self.verbose):
-            arms = [*self._rotated_arms(part), *self._placed_arms(part, spans), *_control_arm(part, control, text)]
-            yield part, score_arms(part, arms, ranker, text_field=text, name=name)
+            arms = [*self._rotated_arms(part, variants), *self._placed_arms(part, spans), *_control_arm(part, control, text)]
+            yield part, score_arms(part, arms, ranker, text_field=text, name=name, variants=variants)
 
-    def _rotated_arms(self, part: pd.DataFrame) -> list[Arm]:
+    def _rotated_arms(self, part: pd.DataFrame, variants: Variants) -> list[Arm]:
         texts = part[self._turning.text_field].tolist()
         rows = np.arange(len(part))
         arms = [Arm("original", 0, rows, texts, None)]
         for draw in range(self.draws):
-            arms.append(Arm("rotated", draw, rows, self._turned(part, draw), str(draw)))
+            arms.append(Arm("rotated", draw, rows, self._turned(part, draw, variants), str(draw)))
         return arms
 
     def _placed_arms(self, part: pd.DataFrame, spans: dict[tuple[str, str], tuple[int, int]]) -> list[Arm]:
@@ -537,9 +553,10 @@ class PositionSensitivity(Stage):
             rows = np.arange(len(part))
             arms = []
             for draw in range(self.draws):
-                texts = np.where(own, np.array(self._turned(part, draw), object), part[text].to_numpy(dtype=object)).tolist()
+                turned = np.array(self._turned(part, draw, lists.variants), object)
+                texts = np.where(own, turned, part[text].to_numpy(dtype=object)).tolist()
                 arms.append(Arm("one rotated", draw, rows, texts, f"{draw}one"))
-            parts.append(score_arms(part, arms, ranker, text_field=text, name=lists.name))
+            parts.append(score_arms(part, arms, ranker, text_field=text, name=lists.name, variants=lists.variants))
         if not parts:
             return displacements(lists.arms.iloc[:0], qrels, qids)
         # A passage that the ranker cut off comes after all that it returned.
@@ -592,6 +609,7 @@ class _Lists:
     untested: str = ""
     told: tuple[str, ...] = ()
     fixed: tuple[int, int] = (0, 0)
+    variants: Variants = field(default_factory=Variants)
 
 
 def _never_moved(arms: pd.DataFrame) -> bool:
