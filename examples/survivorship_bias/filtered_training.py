@@ -9,6 +9,16 @@ seconds) learn from each set for the same number of steps and rank the BM25 resu
 complete judgements, unanswered questions included. What a ranker loses against the one with as many questions is due to *which*
 questions survived.
 
+    python examples/survivorship_bias/filtered_training.py --train squad_train_v1.1_44articles.json \
+        --test squad_dev_v1.1_rebuilt.json --config examples/survivorship_bias/filtered_squad.json --out filtered
+
+does it on real questions, those of two SQuAD files. What labellers see are lists of BM25 and of the lowest layer of the encoder;
+rankers learn with the other questions' paragraphs of a batch as negatives, from equally many questions in each arm: any, those
+answered within the first k documents, and, as a control, those answered later. They rank all paragraphs of the other file for its
+questions, answered by the lists or not. `--ranker dense`: bi-encoders that read the text, the encoder's lowest layers; `adapter`:
+linear layers over the vectors of its lowest one, which take seconds. Intervals and tests are over seeds and articles: questions
+on one article share what is ranked.
+
 A run that was stopped continues with the same command. `--estimate` says how long it takes, `--config` names a JSON file with
 further settings, for example `{"strength": 0.5}`.
 """
@@ -19,15 +29,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pandas as pd
+import pyterrier as pt
 
 from pyterrier_debias import BiEncoder, CrossEncoder, InputError, PlantedCollection, Training
 from pyterrier_debias.core.evaluation import per_query
+from pyterrier_debias.core.statistics import Interval, detectable_effect, randomisation_test, two_level_interval
 from pyterrier_debias.survivorship.data.subset import SurvivorshipSubset
 from pyterrier_debias.survivorship.training.rank_filtered import DRAWN, FILTERED, TrainingSubset, training_subsets
 
 # What programs share lies one folder up.
 sys.path.append(str(Path(__file__).resolve().parent.parent))
+from questions import Questions, bi_encoder, dense, lists, over_layer
 from workshop import (
     Arm,
     Shared,
@@ -48,8 +62,14 @@ from workshop import (
 #: A document answers from this label on.
 ANSWERS = 2
 #: Peak rates by kind of ranker.
-LEARNING_RATES = {"cross": 5e-5, "adapter": 1e-3}
+LEARNING_RATES = {"cross": 5e-5, "adapter": 1e-3, "dense": 1e-4}
 MEASURES = ("nDCG@10", "RR(rel=2)@10")
+#: Of questions that have one paragraph each.
+REAL_MEASURES = ("nDCG@10", "RR@10")
+#: Cosines are divided by this.
+TEMPERATURE = 0.05
+#: Columns that name an arm.
+ARM = ["shown", "k", "trained_on"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,13 +80,22 @@ class Settings(Shared):
         thresholds: Within how many documents shown a training question was answered; all answered ones are added.
         strength: Of the planted survivorship.
         max_length: Tokens of a pair.
-        ranker: ``'cross'``, or ``'adapter'``: a linear layer over the vectors of all layers.
+        ranker: ``'cross'``, or ``'adapter'``: a linear layer over the vectors of all layers. On real questions ``'adapter'``:
+            over those of the lowest layer, or ``'dense'``: a bi-encoder of the lowest ``layers``.
+        train: SQuAD file of the questions to learn from; None for a planted collection.
+        test: SQuAD file of the questions to test on.
+        size: Real questions of an arm.
+        shown: Documents that a labeller sees of a real question.
     """
 
     thresholds: tuple[int, ...] = (2, 5)
     strength: float = 1.0
     max_length: int = 160
     ranker: str = "cross"
+    train: str | None = None
+    test: str | None = None
+    size: int = 900
+    shown: int = 10
     layers: int | None = 3
     dropout: float | None = 0.0
     head_std: float | None = 0.2
@@ -74,7 +103,13 @@ class Settings(Shared):
     queries: int = 120
     seeds: int = 1
 
+    POSITIVE: ClassVar[tuple[str, ...]] = (*Shared.POSITIVE, "size", "shown")
     CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {"ranker": tuple(LEARNING_RATES)}
+
+    def record(self) -> dict[str, Any]:
+        """Files by their names: they may lie elsewhere the next time."""
+        files = {name: value and Path(value).name for name, value in (("train", self.train), ("test", self.test))}
+        return {**super().record(), **files}
 
 
 @dataclass(frozen=True)
@@ -104,17 +139,99 @@ class Setup:
         subset = SurvivorshipSubset(collection, qrels, min_label=ANSWERS)
         return cls(collection.name, halves[0], qrels, halves[1], full, subset)
 
+    #: The measures, the arm that others are compared with, and how many texts are read in evaluation.
+    MEASURES: ClassVar[tuple[str, ...]] = MEASURES
+
     def measured(self, run: pd.DataFrame) -> pd.DataFrame:
         """Measures of each test question in a ranking of the test's candidates."""
         return per_query(run, self.test_qrels, list(MEASURES), self.test["qid"].drop_duplicates().tolist())
 
-    def parts(self, settings: Settings, seed: int) -> Iterator[TrainingSubset]:
-        """What each arm trains on."""
-        return training_subsets(self.train, self.subset, [*settings.thresholds, None], seed=seed)
+    def ranking(self, ranker: Any) -> pd.DataFrame:
+        """What a ranker makes of the test."""
+        return ranker(self.test)
+
+    @property
+    def reads(self) -> int:
+        """Texts that are read in evaluation."""
+        return len(self.test)
+
+    def parts(self, settings: Settings, seed: int) -> Iterator[tuple[str, TrainingSubset]]:
+        """What each arm trains on, and whose list labellers saw."""
+        for part in training_subsets(self.train, self.subset, [*settings.thresholds, None], seed=seed):
+            yield "planted", part
 
 
-def untrained(settings: Settings, out: Path, seed: int, **options: Any) -> BiEncoder | CrossEncoder:
+@dataclass(frozen=True)
+class RealSetup:
+    """Two files of questions: ``name``, what to train on with its paragraphs, its judgements, what was shown, and the test."""
+
+    name: str
+    train: pd.DataFrame
+    train_qrels: pd.DataFrame
+    subsets: dict[str, SurvivorshipSubset]
+    source: Questions
+    test: Questions
+
+    MEASURES: ClassVar[tuple[str, ...]] = REAL_MEASURES
+
+    @classmethod
+    def of(cls, settings: Settings, out: Path) -> "RealSetup":
+        if settings.test is None or settings.train is None:
+            raise InputError("real questions need both --train and --test, two SQuAD files")
+        train, test = Questions.of(settings.train), Questions.of(settings.test, settings.queries)
+        if set(train.topics["article"]) & set(test.topics["article"]):
+            raise InputError("--train and --test have articles in common; their questions share paragraphs")
+        positives = train.topics.merge(train.qrels[["qid", "docno"]], on="qid").assign(score=0.0, rank=0)
+        frame = train.collection.text_loader()(positives)
+        seen = lists(train, settings.model, out, depth=settings.shown)
+        subsets = {}
+        for name, run in seen.items():
+            # A thorough search, of which labellers saw the first documents only, ends with the answer.
+            missed = train.qrels.merge(run[["qid", "docno"]], how="left", indicator=True).query("_merge == 'left_only'")
+            last = missed[["qid", "docno"]].assign(rank=settings.shown)
+            subsets[name] = SurvivorshipSubset(pd.concat([run[["qid", "docno", "rank"]], last]), train.qrels)
+        return cls(f"{train.name}, {test.name}", frame, train.qrels, subsets, train, test)
+
+    def measured(self, run: pd.DataFrame) -> pd.DataFrame:
+        """Measures of each test question, and its article."""
+        found = per_query(run, self.test.qrels, list(REAL_MEASURES), self.test.topics["qid"].tolist())
+        return found.assign(article=self.test.topics.set_index("qid")["article"].reindex(found.index))
+
+    def ranking(self, ranker: Any) -> pd.DataFrame:
+        """A ranker's first documents among all paragraphs."""
+        return dense(self.test, ranker, 10)
+
+    @property
+    def reads(self) -> int:
+        """Texts that are read in evaluation."""
+        return len(self.test.collection.get_corpus()) + len(self.test.topics)
+
+    def parts(self, settings: Settings, seed: int) -> Iterator[tuple[str, TrainingSubset]]:
+        """What each arm trains on, equally many questions, and whose list labellers saw."""
+        any_list = next(iter(self.subsets.values()))
+        yield "any", next(training_subsets(self.train, any_list, [None], seed=seed, size=settings.size))
+        for name, subset in self.subsets.items():
+            given = {"seed": seed, "drawn": False, "later": True, "size": settings.size}
+            for part in training_subsets(self.train, subset, settings.thresholds, **given):
+                # Fewer would be another experiment.
+                if part.queries == settings.size:
+                    yield name, part
+
+
+def untrained(setup: "Setup | RealSetup", settings: Settings, out: Path, seed: int, **options: Any) -> BiEncoder | CrossEncoder:
     """A ranker that is about to learn; options are those of its training."""
+    if isinstance(setup, RealSetup):
+        read = settings.ranker == "dense"
+        training = Training(
+            # An adapter's scores are cosines times a constant already.
+            loss="infonce", loss_options={"temperature": TEMPERATURE if read else 1.0}, in_batch_negatives=True,
+            negatives_per_positive=0, batch_size=settings.batch_size, learning_rate=LEARNING_RATES[settings.ranker],
+            precision=settings.precision, seed=seed, **options,
+        )  # fmt: skip
+        if read:
+            return bi_encoder(settings.model, settings.layers, out, max_length=settings.max_length, training=training)
+        over_layer(setup.source, settings.model, out)  # reads the vectors of the texts to learn from
+        return over_layer(setup.test, settings.model, out, training=training)
     training = Training(
         batch_size=settings.batch_size, min_label=ANSWERS, learning_rate=LEARNING_RATES[settings.ranker],
         precision=settings.precision, seed=seed, **options,
@@ -125,76 +242,125 @@ def untrained(settings: Settings, out: Path, seed: int, **options: Any) -> BiEnc
     return CrossEncoder(encoder, head="mean", max_length=settings.max_length, seed=seed, training=training)
 
 
-def arm_of(setup: Setup, part: TrainingSubset, out: Path, settings: Settings, seed: int) -> Arm:
-    """One ranker and its values by query."""
+def arm_of(setup: Setup | RealSetup, shown: str, part: TrainingSubset, out: Path, settings: Settings, seed: int) -> Arm:
+    """One ranker and its values by query; its ranking of real questions is kept beside them."""
 
     def make(folder: Path, checkpoints: Path) -> pd.DataFrame:
-        ranker = untrained(settings, out, seed, max_steps=settings.optimiser_steps())
+        ranker = untrained(setup, settings, out, seed, max_steps=settings.optimiser_steps())
         ranker.fit(part.frame, setup.train_qrels)
-        return setup.measured(ranker(setup.test)).reset_index().assign(training_queries=part.queries)
+        run = setup.ranking(ranker)
+        if isinstance(setup, RealSetup):
+            pt.io.write_results(run, str(folder / "run.trec.gz"))
+        return setup.measured(run).reset_index().assign(training_queries=part.queries)
 
     k = "all" if part.k == float("inf") else str(int(part.k))
-    labels = {"k": k, "trained_on": part.kind, "seed": seed}
-    return Arm(labels, make, "cross", settings.optimiser_steps(), len(setup.test))
+    labels = {"shown": shown, "k": k, "trained_on": part.kind, "seed": seed}
+    return Arm(labels, make, "cross", settings.optimiser_steps(), setup.reads)
 
 
-def without_training(setup: Setup, settings: Settings, out: Path) -> pd.DataFrame:
-    """Means of the candidates' own order, and of a linear layer that has learned nothing."""
-    runs = {"nothing: BM25's order": setup.test}
-    if settings.ranker == "adapter":
-        runs["nothing: untrained"] = untrained(settings, out, 0)(setup.test)
-    rows = [{"k": "", "trained_on": name, "training_queries": 0, **setup.measured(run).mean()} for name, run in runs.items()]
+def without_training(setup: Setup | RealSetup, settings: Settings, out: Path) -> pd.DataFrame:
+    """Means of the candidates' own order, where there are any, and of a bi-encoder that has learned nothing."""
+    runs = {} if isinstance(setup, RealSetup) else {"nothing: BM25's order": setup.test}
+    if settings.ranker != "cross":
+        runs["nothing: untrained"] = setup.ranking(untrained(setup, settings, out, 0))
+    rows = [
+        {"shown": "", "k": "", "trained_on": name, "training_queries": 0, **setup.measured(run)[list(setup.MEASURES)].mean()}
+        for name, run in runs.items()
+    ]
     return pd.DataFrame(rows)
 
 
+def over_articles(before: np.ndarray, after: np.ndarray, articles: np.ndarray, resamples: int) -> dict[str, Any]:
+    """As :func:`workshop.compare`, but over seeds and articles, of which each draw takes all questions or none.
+
+    Args:
+        before: Shape [seeds, questions].
+        after: Shape [seeds, questions].
+        articles: Shape [questions].
+        resamples: Bootstrap resamples.
+
+    Returns:
+        ``difference``, ``low``, ``high``, ``p`` (randomisation, an article's questions change sides together), ``detectable``
+        (the smallest effect that one test finds with a power of 80 %), ``seeds``, ``articles``, ``queries``.
+    """
+    names, place = np.unique(articles, return_inverse=True)
+    member = np.eye(len(names))[place]
+    sums = np.stack([before @ member, after @ member, np.broadcast_to(member.sum(axis=0), (len(before), len(names)))], axis=-1)
+    found = two_level_interval(sums, lambda m: (m[..., 1] - m[..., 0]) / m[..., 2], resamples=resamples)
+    interval = Interval(found.estimate, found.low, found.high, found.level, len(names))
+    p = randomisation_test(before.mean(axis=0), after.mean(axis=0), clusters=articles.tolist()).p
+    return {
+        "difference": found.estimate, "low": found.low, "high": found.high, "p": p, "detectable": detectable_effect(interval),
+        "seeds": len(before), "articles": len(names), "queries": before.shape[1],
+    }  # fmt: skip
+
+
 def tables(rows: pd.DataFrame, settings: Settings) -> dict[str, pd.DataFrame]:
-    """Means by arm, and the filtered against the drawn set of equal size and against all answered questions."""
+    """Means by arm, and each set of questions against the drawn set of equal size and against all answered questions."""
     rows = rows.assign(k=rows["k"].astype(str))
-    means = rows.groupby(["k", "trained_on"], sort=False)[["training_queries", *MEASURES]].mean().reset_index()
+    real = settings.train is not None
+    measures = REAL_MEASURES if real else MEASURES
+    means = rows.groupby(ARM, sort=False)[["training_queries", *measures]].mean().reset_index()
     means["training_queries"] = means["training_queries"].astype(int)
+    articles = rows.drop_duplicates("qid").sort_values("qid")["article"].to_numpy() if real else None
     less: dict[str, list[dict[str, Any]]] = {"drawn": [], "all": []}
-    for measure in MEASURES:
-        names, values = matrix(rows, measure, ["k", "trained_on"])
+    for measure in measures:
+        names, values = matrix(rows, measure, ARM)
         at = {name: i for i, name in enumerate(names)}
-        for k in map(str, settings.thresholds):
-            for name, other in (("drawn", (k, DRAWN)), ("all", ("all", FILTERED))):
-                if {(k, FILTERED), other} <= at.keys():
-                    found = compare(values[..., at[other]], values[..., at[k, FILTERED]], settings.resamples)
-                    less[name].append({"measure": measure, "k": k, **found})
+        for shown, k, kind in names:
+            if kind == DRAWN or k == "all":
+                continue
+            others = {"drawn": ("any", "all", FILTERED) if real else (shown, k, DRAWN), "all": (shown, "all", FILTERED)}
+            for name, other in others.items():
+                if other not in at:
+                    continue
+                pair = values[..., at[other]], values[..., at[shown, k, kind]]
+                extra = () if articles is None else (articles,)
+                found = (over_articles if extra else compare)(*pair, *extra, settings.resamples)
+                less[name].append({"measure": measure, "shown": shown, "k": k, "trained_on": kind, **found})
     differences = {f"filtered_less_{name}": corrected(pd.DataFrame(found)) for name, found in less.items() if found}
     return {"effectiveness": means, **differences}
 
 
 NOTES = [
-    "k: training questions answered within the first k documents shown; all: every answered one.",
-    "filtered_less_drawn: first k less as many drawn, filtered_less_all: less all answered ones; interval: bootstrap over seeds "
-    "and queries.",
+    "k: training questions answered within the first k documents shown, or later; all: every answered one, or as many of them "
+    "as the other sets have.",
+    "filtered_less_drawn: a set less as many drawn, filtered_less_all: less all answered ones; interval: bootstrap over seeds "
+    "and queries, or articles.",
     "With one seed the interval holds for these rankers, not for others trained the same way.",
 ]
 
 
 def main() -> None:
     options = base_parser(__doc__, Settings())
+    options.add_argument("--train", help="SQuAD file of the questions to learn from, in place of a planted collection")
+    options.add_argument("--test", help="SQuAD file of the questions to test on")
     options.add_argument("--thresholds", nargs="+", type=int, metavar="K", help="first documents shown (default 2 5)")
     options.add_argument(
-        "--ranker", choices=Settings.CHOICES["ranker"], help="cross-encoders (default), or linear layers over fixed vectors"
+        "--ranker", choices=Settings.CHOICES["ranker"],
+        help="cross-encoders (default), linear layers over fixed vectors, or, for real questions, bi-encoders",
     )
     options = options.parse_args()
     settings = read_settings(options, Settings())
     if any(k < 1 for k in settings.thresholds):
         raise InputError(f"setting thresholds={settings.thresholds} must be numbers of documents from 1")
-    setup = Setup.of(settings)
+    if settings.train is not None or settings.test is not None:
+        if settings.ranker == "cross":
+            raise InputError("real questions need --ranker adapter or dense")
+        setup: Setup | RealSetup = RealSetup.of(settings, options.out)
+    else:
+        setup = Setup.of(settings)
     workshop = Workshop(options.out, "filtered_training", settings, [setup])
     arms = [
-        arm_of(setup, part, options.out, settings, seed)
+        arm_of(setup, shown, part, options.out, settings, seed)
         for seed in range(settings.seeds)
-        for part in setup.parts(settings, seed)
+        for shown, part in setup.parts(settings, seed)
     ]
     left = workshop.open(arms)
     step, before = (0.0, 0.0)
     if left:
-        part = next(setup.parts(settings, 0))
-        trial = untrained(settings, options.out, 0, max_steps=1)
+        _, part = next(setup.parts(settings, 0))
+        trial = untrained(setup, settings, options.out, 0, max_steps=1)
         step, before = pace(trial, part.frame, setup.train_qrels, trial.training)
     # A text is read in a sixth of the time that it takes to learn from one of a pair.
     seconds = {arm.name: before + step * (arm.steps + arm.reads / (12 * settings.batch_size)) for arm in left}

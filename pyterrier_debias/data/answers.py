@@ -19,12 +19,15 @@ _QUERY_NAMES = ("query", "query_en", "query_hi")
 _QNA_COLUMNS = '{"answers": {'
 
 
-def read_squad(path: str | Path, *, only_certain: bool = False, split: str | None = None) -> Collection:
+def read_squad(
+    path: str | Path, *, only_certain: bool = False, unanswerable: bool = False, split: str | None = None
+) -> Collection:
     """Read SQuAD JSON (v1.1 or v2.0) as a test collection: each paragraph a passage, each answerable question a topic.
 
     The relevant passage of a question is its own paragraph, with label 1; questions marked ``is_impossible`` and questions
-    without an answer are left out, as Hofstätter et al. (ECIR 2021) do it. A passage's docno is derived from its text, so that
-    it is the same in every file and version that holds the paragraph; the qid is the question's id.
+    without an answer are left out, as Hofstätter et al. (ECIR 2021) do it, unless they are asked for. A passage's docno is
+    derived from its text, so that it is the same in every file and version that holds the paragraph; the qid is the question's
+    id.
 
     Files with offsets that were reconstructed by searching mark each answer with ``offset``: ``unique`` (certain), ``overlap`` or
     ``first`` (the string occurs several times, and its first occurrence was taken). By default all answers are kept: wrong
@@ -35,6 +38,8 @@ def read_squad(path: str | Path, *, only_certain: bool = False, split: str | Non
     Args:
         path: The file, plain or gzipped.
         only_certain: Whether to drop the answers whose ``offset`` is not ``unique``; files without this field keep all.
+        unanswerable: Whether questions without an answer are topics too. Topics then have ``answered``, True or False, and
+            ``title``, that of the article; questions without an answer have no judgement.
         split: What to call the split; default the file's name without its ending.
 
     Returns:
@@ -57,18 +62,24 @@ def read_squad(path: str | Path, *, only_certain: bool = False, split: str | Non
     """
     split = split or stem(path)
     corpus: dict[str, dict[str, str]] = {}
-    topics: dict[str, dict[str, str]] = {}
+    topics: dict[str, dict[str, Any]] = {}
     qrels, answers = [], []
     try:
         for title, context, question in _squad_questions(read_json(path)):
             docno = f"p{blake2b(context.encode(), digest_size=6).hexdigest()}"
             corpus.setdefault(docno, {"docno": docno, "text": context, "title": title})
-            if question is None or question.get("is_impossible") or not question["answers"]:
+            if question is None:
+                continue
+            answered = not question.get("is_impossible") and bool(question["answers"])
+            if not answered and not unanswerable:
                 continue
             qid = str(question["id"])
             if qid in topics:
                 raise InputError(f"{path}: question id {qid!r} occurs twice; keep one of the two")
-            topics[qid] = {"qid": qid, "query": question["question"].strip()}
+            more: dict[str, Any] = {"answered": answered, "title": title} if unanswerable else {}
+            topics[qid] = {"qid": qid, "query": question["question"].strip(), **more}
+            if not answered:
+                continue
             qrels.append({"qid": qid, "docno": docno, "label": 1})
             for answer in question["answers"]:
                 text, start = answer["text"], answer["answer_start"]
@@ -87,8 +98,8 @@ def read_squad(path: str | Path, *, only_certain: bool = False, split: str | Non
     return Collection(
         stem(path),
         corpus=_frame(path, corpus.values(), "paragraphs"),
-        topics={split: _frame(path, topics.values(), "answerable questions")},
-        qrels={split: pd.DataFrame(qrels)},
+        topics={split: _frame(path, topics.values(), "questions" if unanswerable else "answerable questions")},
+        qrels={split: pd.DataFrame(qrels, columns=["qid", "docno", "label"])},
         answers=pd.DataFrame(answers, columns=["qid", "docno", "answer", "start", "end", "offset"]),
     )
 

@@ -253,6 +253,13 @@ def test_squad(tmp_path):
     assert one.get_qrels().values.tolist() == [["q1", docno, 1], ["q3", docno, 1]]
     certain = read_squad(tmp_path / "dev.json.gz", only_certain=True)
     assert certain.get_answers()["qid"].tolist() == ["q1"]
+    every = read_squad(tmp_path / "dev.json.gz", unanswerable=True)
+    assert every.get_topics().to_dict("list") == {
+        "qid": ["q1", "q2", "q3"], "query": ["Who?", "Why?", "Who?"], "answered": [True, False, True], "title": ["T"] * 3,
+    }  # fmt: skip
+    assert every.get_qrels().equals(one.get_qrels()) and every.get_answers().equals(one.get_answers())
+    nothing = read_squad(write(tmp_path, "none.json", squad(impossible)), unanswerable=True)
+    assert nothing.get_topics()["answered"].tolist() == [False] and nothing.get_qrels().empty
     other = read_squad(write(tmp_path, "train.json", squad(QUESTION)), split="train")
     assert other.split == "train"
     assert other.get_corpus()["docno"].item() == docno

@@ -10,6 +10,7 @@ from pyterrier_debias import InputError
 from pyterrier_debias.core.statistics import binomial_interval
 from pyterrier_debias.survivorship.formulas import nested
 from pyterrier_debias.survivorship.formulas.nested import (
+    difference_of_means,
     nested_means,
     rank_influence,
     strata_means,
@@ -121,6 +122,62 @@ def test_a_change_of_one_query_has_no_interval():
     found = nested_means([1.0, 0.5, 0.2, 0.1], [1, 2, 2, np.inf], [1, 2])
     assert found[0].change.estimate == pytest.approx(1.0 - 1.7 / 3) and np.isnan(found[0].change.low)
     assert (found[1].change.low, found[1].change.estimate, found[1].change.high) == (0.0, 0.0, 0.0)
+
+
+def test_clusters_of_one_query_give_students_interval():
+    rng = np.random.default_rng(11)
+    v, r = rng.random(50), rng.integers(1, 4, 50).astype(float)
+    alone, plain = nested_means(v, r, [1, 2], clusters=range(50)), nested_means(v, r, [1, 2])
+    for one, other in zip(alone, plain):
+        for figure in ("mean", "zero_filled"):
+            left, right = getattr(one, figure), getattr(other, figure)
+            assert (left.estimate, left.low, left.high) == pytest.approx((right.estimate, right.low, right.high), abs=1e-12)
+        assert one.change.estimate == pytest.approx(other.change.estimate, abs=1e-12)
+        assert (one.change.low, one.change.high) == pytest.approx((other.change.low, other.change.high), abs=0.02)
+    strata = zip(strata_means(v, r, 3, clusters=range(50)), strata_means(v, r, 3))
+    assert all((a.low, a.high) == pytest.approx((b.low, b.high)) for (_, a), (_, b) in strata)
+
+
+def test_the_interval_over_clusters_against_statsmodels():
+    """A mean is the constant of a regression on nothing else; its cluster-robust error by statsmodels' G / (G - 1)."""
+    import statsmodels.api as sm
+
+    rng = np.random.default_rng(12)
+    names = np.repeat(np.arange(12), rng.integers(2, 9, 12))
+    v = rng.normal(0, 1, 12)[names] + rng.normal(0, 1, len(names))
+    within = rng.random(len(names)) < 0.7
+    fit = sm.OLS(v[within], np.ones(within.sum()))
+    peer = fit.fit(cov_type="cluster", cov_kwds={"groups": names[within], "use_correction": False}, use_t=True)
+    present = len(set(names[within]))
+    half = stats.t.ppf(0.975, present - 1) * peer.bse[0] * np.sqrt(present / (present - 1))
+    found = difference_of_means(v, within, None, clusters=names.tolist())
+    mean = peer.params[0]
+    assert (found.estimate, found.low, found.high) == pytest.approx((mean, mean - half, mean + half))
+    plain = difference_of_means(v, within, None)
+    assert plain.high - plain.low < found.high - found.low
+
+
+def test_a_distortion_against_resampled_clusters():
+    """Mean over survivors less mean over all, the same queries in both, against articles that are drawn anew."""
+    rng = np.random.default_rng(13)
+    names = np.repeat(np.arange(60), 20)
+    easy = rng.normal(0, 1, 60)[names] + rng.normal(0, 1, len(names))
+    v, within = easy + rng.normal(0, 1, len(names)), easy + rng.normal(0, 1, len(names)) > 0
+    found = difference_of_means(v, within, np.ones(len(v), dtype=bool), clusters=names.tolist())
+    assert found.estimate == pytest.approx(v[within].mean() - v.mean())
+    sums = np.stack([np.bincount(names, a) for a in (v * within, within, v, np.ones(len(v)))])
+    drawn = sums[:, rng.integers(0, 60, (4000, 60))].sum(axis=-1)
+    low, high = np.quantile(drawn[0] / drawn[1] - drawn[2] / drawn[3], [0.025, 0.975])
+    assert (found.low, found.high) == pytest.approx((low, high), abs=0.02)
+
+
+def test_a_difference_of_nothing():
+    none, some = np.zeros(3, dtype=bool), np.ones(3, dtype=bool)
+    assert np.isnan(difference_of_means(np.ones(3), none, some).estimate)
+    one = difference_of_means(np.array([1.0, 0.0, 1.0]), some, None, clusters=["a", "a", "a"])
+    assert one.estimate == pytest.approx(2 / 3) and np.isnan(one.low)
+    same = difference_of_means(np.array([1.0, 0.0, 1.0]), some, some)
+    assert (same.estimate, same.low, same.high) == (0, 0, 0)
 
 
 def test_trend_against_scipy():

@@ -16,7 +16,7 @@ from pyterrier_debias.core.evaluation import per_query
 from pyterrier_debias.survivorship.data.subset import SurvivorshipSubset
 from pyterrier_debias.survivorship.formulas.nested import trend
 from pyterrier_debias.survivorship.measures.curve import SurvivorshipCurve, curve_of_values
-from pyterrier_debias.survivorship.training.rank_filtered import DRAWN, FILTERED, training_subsets
+from pyterrier_debias.survivorship.training.rank_filtered import DRAWN, FILTERED, LATER, training_subsets
 from tests.survivorship import published
 from tests.survivorship.toy import ASKED, LABELS, RESULTS, SHOWN
 
@@ -367,6 +367,66 @@ def test_every_number_of_the_differences_of_a_small_curve():
     assert small_curve()[1].differences.empty
 
 
+def test_survivors_against_all_queries():
+    values, found = small_curve("two")
+    wide = values.pivot(index="qid", columns=["measure", "name"], values="value")
+    ranks = values.drop_duplicates("qid").set_index("qid")["first_relevant_rank"]
+    for baseline, count in ((None, 2 * 2 * 4), ("two", 2 * 4)):
+        table = found.against_all(baseline=baseline)
+        assert len(table) == count
+        for row in table.itertuples():
+            v = wide[row.measure, row.name] - (wide[row.measure, baseline] if baseline else 0)
+            within = np.isfinite(ranks) if row.subset == "answered" else ranks <= int(row.subset)
+            assert (row.n, row.total, row.baseline) == (within.sum(), 11, baseline or "")
+            expected = (v[within].mean(), v.mean(), v[within].mean() - v.mean())
+            assert (row.survivors, row.all, row.distortion) == pytest.approx(expected)
+            assert row.low < row.distortion < row.high
+    with pytest.raises(InputError, match="baseline 'three' is not a system; there are one, two"):
+        found.against_all(baseline="three")
+
+
+def test_the_order_of_systems_among_survivors():
+    """Three queries of which one survives: there the worse system of all is the better one."""
+    parts = {"good": [0.0, 1.0, 1.0], "bad": [1.0, 0.0, 0.0], "middle": [0.5, 0.5, 0.5]}
+    frame = pd.concat([pd.DataFrame({"name": n, "qid": list("abc"), "value": v}) for n, v in parts.items()])
+    frame = frame.assign(measure="RR@10", first_relevant_rank=[1.0, 2.0, np.inf] * 3)
+    table = curve_of_values(frame, ranks=1, resamples=9).order().set_index("subset")
+    assert table.loc["1", "tau"] == -1 and table.loc["1", "n"] == 1
+    assert table.loc["1", "swapped"] == "good > bad; good > middle; middle > bad" and table.loc["1", "reversed"] == ""
+    assert table.loc["answered", "swapped"] == ""
+    rng = np.random.default_rng(1)
+    many = pd.concat([frame.assign(qid=frame["qid"] + str(i)) for i in range(40)])
+    found = curve_of_values(many.assign(value=many["value"] + rng.normal(0, 0.01, len(many))), ranks=1, resamples=9).order()
+    assert found["reversed"].iloc[0] == found["swapped"].iloc[0] == "good > bad; good > middle; middle > bad"
+
+
+def test_clusters_widen_the_intervals():
+    values = small_curve()[0]
+    wide = values.assign(cluster=values["qid"].map(lambda qid: f"article {int(qid[1:]) // 4}"))
+    twice = pd.concat([wide, wide.assign(qid=wide["qid"] + "'")])
+    found, blind = (
+        curve_of_values(one, ranks=3, resamples=9, baseline="two") for one in (twice, twice.drop(columns="cluster"))
+    )
+    once = curve_of_values(wide, ranks=3, resamples=9, baseline="two")
+    # A query that is there twice in the same article tells nothing new.
+    for table in ("table", "differences"):
+        one, two = getattr(found, table), getattr(once, table)
+        for column in (c for c in one.columns if c.endswith(("mean", "low", "high", "difference", "change", "p"))):
+            np.testing.assert_allclose(one[column], two[column], atol=1e-12)
+    last = found.table["subset"] == "all"
+    assert (blind.table.loc[last, "mean_high"] < found.table.loc[last, "mean_high"]).any()
+    rows = found.differences.query("subset == 'answered'")
+    assert (((rows["low"] > 0) | (rows["high"] < 0)) == (rows["p"] < 0.05)).all()
+
+
+def test_a_cluster_that_is_no_column_is_refused():
+    curve = SurvivorshipCurve({"bm25": RUN}, PLANTED, QRELS, cluster="article")
+    with pytest.raises(InputError, match="cluster='article' is no column of the topics; there are qid"):
+        curve(TOPICS)
+    found = SurvivorshipCurve({"bm25": RUN}, PLANTED, QRELS, cluster="type", resamples=9).evaluate(TOPICS)
+    assert "over clusters by type" in found.convention and set(found.per_query["cluster"]) == set(TOPICS["type"])
+
+
 def test_values_that_cannot_be_compared_are_refused():
     """A query given twice counted twice, systems over different queries had means over different ones, without a word."""
     values, _ = small_curve("two")
@@ -521,6 +581,18 @@ def test_training_sets_come_with_one_of_equal_size():
     two, two_drawn, six, six_drawn, every = (set(s.frame["qid"]) for s in found)
     assert two == set(FIRST[(FIRST > 0) & (FIRST <= 2)].index) and len(two_drawn) == len(two) == found[0].queries
     assert two <= six <= every and two_drawn <= six_drawn <= every and two_drawn != two
+    sized = {(s.k, s.kind): s for s in training_subsets(RUN, subset, [2, 6, None], seed=3, later=True, size=4)}
+    assert {s.queries for s in sized.values()} == {4}
+    assert list(sized) == [(k, kind) for k in (2.0, 6.0) for kind in (FILTERED, DRAWN, LATER)] + [(np.inf, FILTERED)]
+    for (k, kind), one in sized.items():
+        ranks = one.frame.drop_duplicates("qid")["first_relevant_rank"]
+        assert one.queries == len(ranks) and (kind != FILTERED or (ranks <= k).all()) and (kind != LATER or (ranks > k).all())
+    # What is drawn of all is the same at every threshold, and is what all are cut down to.
+    assert set(sized[2.0, DRAWN].frame["qid"]) == set(sized[6.0, DRAWN].frame["qid"]) == set(sized[np.inf, FILTERED].frame["qid"])
+    whole = {(s.k, s.kind): s for s in training_subsets(RUN, subset, [2], later=True)}
+    assert whole[2.0, FILTERED].queries + whole[2.0, LATER].queries == found[-1].queries
+    with pytest.raises(InputError, match="size=0"):
+        list(training_subsets(RUN, subset, [2], size=0))
     again = list(training_subsets(RUN.sample(frac=1, random_state=0), subset, [2], seed=3))
     assert set(again[1].frame["qid"]) == two_drawn
     with pytest.raises(InputError, match="no query of the frame was answered"):

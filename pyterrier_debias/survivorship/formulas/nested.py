@@ -44,7 +44,12 @@ class Nested:
 
 
 def nested_means(
-    values: np.ndarray, ranks: np.ndarray, thresholds: Sequence[float], *, level: float = 0.95
+    values: np.ndarray,
+    ranks: np.ndarray,
+    thresholds: Sequence[float],
+    *,
+    clusters: Sequence[object] | None = None,
+    level: float = 0.95,
 ) -> list[Nested]:
     """Conditional and zero-filled means for each threshold.
 
@@ -57,6 +62,8 @@ def nested_means(
         values: Shape [N], no NaN.
         ranks: Shape [N], first relevant ranks, infinite for never.
         thresholds: Each k.
+        clusters: N names of what queries have in common, such as the article that they are about; None where they have nothing.
+            Intervals are then those of :func:`influence_interval`.
         level: Coverage of intervals.
 
     Returns:
@@ -77,9 +84,14 @@ def nested_means(
     for k in thresholds:
         within = found & (r <= k)
         n = int(within.sum())
-        mean = t_interval(v[within], level=level)
-        zero = t_interval(np.where(within, v, 0.0), level=level)
-        change = _change(v[within], v[found & ~within], level)
+        if clusters is None:
+            mean = t_interval(v[within], level=level)
+            zero = t_interval(np.where(within, v, 0.0), level=level)
+            change = _change(v[within], v[found & ~within], level)
+        else:
+            mean = difference_of_means(v, within, None, clusters=clusters, level=level)
+            zero = difference_of_means(np.where(within, v, 0.0), np.ones(total, dtype=bool), None, clusters=clusters, level=level)
+            change = difference_of_means(v, within, found, clusters=clusters, level=level)
         items.append(Nested(float(k), n, total, n / total if total else float("nan"), mean, zero, change))
     return items
 
@@ -101,23 +113,104 @@ def _change(early: np.ndarray, later: np.ndarray, level: float) -> Interval:
     return Interval(change, change - half, change + half, level, n)
 
 
-def strata_means(values: np.ndarray, ranks: np.ndarray, last: int, *, level: float = 0.95) -> list[tuple[int, Interval]]:
+def difference_of_means(
+    values: np.ndarray,
+    within: np.ndarray,
+    among: np.ndarray | None,
+    *,
+    clusters: Sequence[object] | None = None,
+    level: float = 0.95,
+) -> Interval:
+    """The mean over some queries less the mean over others, which may be the same ones, or that mean alone.
+
+    With ``among`` all queries and judgements that say what was relevant where labellers never looked, it is how far a figure of
+    survivors is from the truth.
+
+    Args:
+        values: Shape [N]; only those of the two sets are read.
+        within: Shape [N], which queries the first mean is over.
+        among: Shape [N], which the second is over; None for no second mean.
+        clusters: See :func:`nested_means`.
+        level: Coverage of the interval.
+
+    Returns:
+        The difference, with the interval of :func:`influence_interval`; ``n`` is the number of queries of the first mean. NaN
+        where a mean is over nothing.
+
+    Example:
+        >>> values, early = np.array([1.0, 0.8, 0.4, 0.2]), np.array([True, True, False, False])
+        >>> round(difference_of_means(values, early, np.ones(4, dtype=bool)).estimate, 3)
+        0.3
+    """
+    v = np.asarray(values, dtype=float)
+    sets = [np.asarray(one, dtype=bool) for one in (within, among) if one is not None]
+    n = int(sets[0].sum())
+    if not all(one.any() for one in sets):
+        return Interval(float("nan"), float("nan"), float("nan"), level, n)
+    means = [float(v[one].mean()) for one in sets]
+    influence = np.zeros(len(v))
+    for sign, one, mean in zip((1, -1), sets, means):
+        influence[one] += sign * (v[one] - mean) / one.sum()
+    estimate = means[0] - (means[1] if len(means) > 1 else 0.0)
+    read = np.logical_or.reduce(sets)
+    names = np.arange(len(v))[read] if clusters is None else np.asarray(clusters, dtype=object)[read]
+    return influence_interval(estimate, influence[read], names.tolist(), n=n, level=level)
+
+
+def influence_interval(
+    estimate: float, influence: np.ndarray, clusters: Sequence[object], *, n: int, level: float = 0.95
+) -> Interval:
+    """An interval from what each query adds to an estimate's error, for queries that come in clusters.
+
+    Queries on one article or paragraph share what is ranked, so that they are not n independent ones. With e_q the influence of
+    query q, C clusters, and e_c the sum over those of cluster c, the variance is C / (C - 1) sum of e_c^2 (Liang and Zeger 1986),
+    and Student's quantile has C - 1 degrees of freedom. With each query a cluster of its own the interval of a mean is Student's.
+
+    Args:
+        estimate: The estimate.
+        influence: Shape [n], whose sum is 0.
+        clusters: n names.
+        n: What the interval gives as its number of queries.
+        level: Coverage of the interval.
+
+    Returns:
+        The interval; NaN ends for fewer than two clusters.
+
+    When not to use it: with fewer than some thirty clusters it is too narrow.
+    """
+    from scipy import stats
+
+    names = {name: number for number, name in enumerate(dict.fromkeys(clusters))}
+    if len(names) < 2:
+        return Interval(estimate, float("nan"), float("nan"), level, n)
+    sums = np.bincount([names[name] for name in clusters], weights=influence)
+    error = np.sqrt(len(sums) / (len(sums) - 1) * (sums**2).sum())
+    half = float(stats.t.ppf((1 + level) / 2, len(sums) - 1) * error)
+    return Interval(estimate, estimate - half, estimate + half, level, n)
+
+
+def strata_means(
+    values: np.ndarray, ranks: np.ndarray, last: int, *, clusters: Sequence[object] | None = None, level: float = 0.95
+) -> list[tuple[int, Interval]]:
     """The mean at each first relevant rank: strata that share no query, other than nested subsets.
 
     Args:
         values: Shape [N].
         ranks: Shape [N].
         last: The last rank with a stratum of its own.
+        clusters: See :func:`nested_means`.
         level: Coverage of intervals.
 
     Returns:
-        Ranks 1 to ``last`` with Student's intervals; NaN if a stratum is empty.
+        Ranks 1 to ``last`` with intervals; NaN if a stratum is empty.
 
     Raises:
         InputError: For unequal lengths or NaN.
     """
     v, r = _checked(values, ranks)
-    return [(rank, t_interval(v[r == rank], level=level)) for rank in range(1, last + 1)]
+    if clusters is None:
+        return [(rank, t_interval(v[r == rank], level=level)) for rank in range(1, last + 1)]
+    return [(rank, difference_of_means(v, r == rank, None, clusters=clusters, level=level)) for rank in range(1, last + 1)]
 
 
 def strata_of_nested(sizes: Sequence[int], means: Sequence[float]) -> np.ndarray:

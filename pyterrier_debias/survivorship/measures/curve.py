@@ -20,10 +20,10 @@ from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.evaluation import parse_measures, per_query
 from pyterrier_debias.core.frames import check_names, check_pairs, check_scores, highest_grades, reads_frames, with_string_ids
 from pyterrier_debias.core.stage import Stage
-from pyterrier_debias.core.statistics import correct, paired_t, t_interval
+from pyterrier_debias.core.statistics import Interval, correct, paired_t
 from pyterrier_debias.survivorship.data.ranks import NEVER, list_strata, types_of, with_ranks
 from pyterrier_debias.survivorship.data.subset import SurvivorshipSubset
-from pyterrier_debias.survivorship.formulas.nested import nested_means, strata_means, trend
+from pyterrier_debias.survivorship.formulas.nested import difference_of_means, nested_means, strata_means, trend
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,10 +38,12 @@ ANSWERED, ALL = "answered", "all"
 UNANSWERED = ("drop", "zero_fill")
 
 _ENDS = [f"{what}{end}" for what in ("mean", "zero_filled", "change") for end in ("", "_low", "_high")]
-VALUE_COLUMNS = ["name", "measure", "qid", "type", "first_relevant_rank", "list", "value"]
+VALUE_COLUMNS = ["name", "measure", "qid", "type", "first_relevant_rank", "list", "cluster", "value"]
 TABLE_COLUMNS = ["name", "measure", "type", "subset", "k", "n", "total", "share", *_ENDS]
 STRATA_COLUMNS = ["name", "measure", "type", "first_relevant_rank", "n", "mean", "mean_low", "mean_high"]
 TREND_COLUMNS = ["name", "measure", "type", "rho", "low", "high", "p", "p_corrected", "noise_floor", "slope", "n"]
+DISTORTION_COLUMNS = ["name", "baseline", "measure", "subset", "n", "total", "survivors", "all", "distortion", "low", "high"]
+ORDER_COLUMNS = ["measure", "subset", "n", "tau", "swapped", "reversed"]
 DIFFERENCE_COLUMNS = ["name", "baseline", "measure", "subset", "n", "difference", "low", "high", "p", "p_corrected"]
 
 
@@ -63,10 +65,12 @@ class SurvivorshipResult:
         differences: System less baseline, paired by query, in each subset (conditional means), with p of the paired t-test,
             corrected over the table; empty without a baseline.
         per_query: ``name``, ``measure``, ``qid``, ``type``, ``first_relevant_rank`` (infinite for never), ``list`` (its
-            stratum, such as ``'2 of 10'``: answers and length; empty where they were not given), ``value``.
+            stratum, such as ``'2 of 10'``: answers and length; empty where they were not given), ``cluster`` (empty without
+            clusters), ``value``.
         notes: What a reader should know.
         convention: The choices under which all this was computed.
         options: The options of the :class:`SurvivorshipCurve`.
+        level: Coverage of intervals.
     """
 
     table: pd.DataFrame
@@ -77,6 +81,7 @@ class SurvivorshipResult:
     notes: tuple[str, ...]
     convention: str
     options: Mapping[str, Any]
+    level: float = 0.95
 
     def __repr__(self) -> str:
         """The trends in one line."""
@@ -100,6 +105,93 @@ class SurvivorshipResult:
                 "product": rows["mean"] * rows["share"],
             }
         ).reset_index(drop=True)  # fmt: skip
+
+    def against_all(self, *, baseline: str | None = None) -> pd.DataFrame:
+        """How far what is measured on survivors is from the mean over all queries.
+
+        It takes judgements that say what is relevant for queries that labellers did not answer, as in a simulation on a
+        collection that is judged already; where an unanswered query has no relevant document, its 0 is counted, as in
+        :meth:`identity`.
+
+        Args:
+            baseline: A system: what is measured is each other system's lead over it. None: each system's mean.
+
+        Returns:
+            One row a system, measure and subset: ``survivors`` (mean over them), ``all`` (over all queries, as they are judged),
+            ``distortion`` (the one less the other) with its interval, which allows for their being the same queries; ``n`` of
+            ``total`` queries. ``baseline`` is empty where there is none.
+
+        Raises:
+            InputError: If the baseline is no system.
+
+        Example:
+            >>> frame = pd.DataFrame({"qid": list("abc"), "value": [1.0, 0.5, 0.0], "first_relevant_rank": [1, 2, np.inf]})
+            >>> found = curve_of_values(frame.assign(name="mine", measure="RR"), ranks=1, resamples=9).against_all()
+            >>> found[["subset", "n", "survivors", "all", "distortion"]].values.tolist()
+            [['1', 1, 1.0, 0.5, 0.5], ['answered', 2, 0.75, 0.5, 0.25]]
+        """
+        rows: list[dict[str, Any]] = []
+        subsets = [(s, k) for s, k in dict.fromkeys(zip(self.table["subset"], self.table["k"])) if s != ALL]
+        for measure, own in self.per_query.groupby("measure", sort=False):
+            wide, r, clusters = _wide(own)
+            names = list(wide.columns)
+            if baseline is not None and baseline not in names:
+                there = ", ".join(map(str, names))
+                raise InputError(f"SurvivorshipResult: baseline {baseline!r} is not a system; there are {there}")
+            every = np.ones(len(wide), dtype=bool)
+            for name in names:
+                if name == baseline:
+                    continue
+                v = wide[name].to_numpy() - (wide[baseline].to_numpy() if baseline is not None else 0.0)
+                for subset, k in subsets:
+                    within = np.isfinite(r) & (r <= k)
+                    found = difference_of_means(v, within, every, clusters=clusters, level=self.level)
+                    survivors = float(v[within].mean()) if within.any() else float("nan")
+                    rows.append(
+                        {
+                            "name": name, "baseline": baseline or "", "measure": measure, "subset": subset, "n": found.n,
+                            "total": len(v), "survivors": survivors, "all": float(v.mean()), "distortion": found.estimate,
+                            "low": found.low, "high": found.high,
+                        }
+                    )  # fmt: skip
+        return _frame(rows, DISTORTION_COLUMNS)
+
+    def order(self) -> pd.DataFrame:
+        """Whether the systems stand in the same order among survivors as over all queries; judgements as in :meth:`against_all`.
+
+        Returns:
+            One row a measure and subset: Kendall's ``tau`` (b) of the systems' means among ``n`` survivors with those over all
+            queries; ``swapped``, the pairs that change places, the better one of all queries first (``'BM25 > mine'``); and
+            ``reversed``, those of them of which both differences have intervals without 0. Pairs are separated by ``'; '``.
+        """
+        from scipy import stats
+
+        rows: list[dict[str, Any]] = []
+        subsets = [(s, k) for s, k in dict.fromkeys(zip(self.table["subset"], self.table["k"])) if s != ALL]
+        for measure, own in self.per_query.groupby("measure", sort=False):
+            wide, r, clusters = _wide(own)
+            names, every = list(wide.columns), np.ones(len(wide), dtype=bool)
+            means = wide.mean()
+            for subset, k in subsets:
+                within = np.isfinite(r) & (r <= k)
+                there = wide[within].mean()
+                swapped, surely = [], []
+                for better in names:
+                    for worse in names:
+                        if not (means[better] > means[worse] and there[better] < there[worse]):
+                            continue
+                        swapped.append(f"{better} > {worse}")
+                        d = wide[better].to_numpy() - wide[worse].to_numpy()
+                        before, after = (
+                            difference_of_means(d, chosen, None, clusters=clusters, level=self.level)
+                            for chosen in (every, within)
+                        )
+                        if before.low > 0 and after.high < 0:
+                            surely.append(swapped[-1])
+                tau = float(stats.kendalltau(means, there).statistic) if within.any() and len(names) > 1 else float("nan")
+                pairs = {"swapped": "; ".join(swapped), "reversed": "; ".join(surely)}
+                rows.append({"measure": measure, "subset": subset, "n": int(within.sum()), "tau": tau, **pairs})
+        return _frame(rows, ORDER_COLUMNS)
 
     def appendix(self, measure: str | None = None, *, unanswered: str = "drop", kind: str = EVERY_TYPE) -> pd.DataFrame:
         """The layout of Appendix A: a row for all queries and for each threshold, from the last to the first; a column per
@@ -259,6 +351,7 @@ class SurvivorshipCurve(Stage):
         ranks: int = 10,
         baseline: str | None = None,
         by: str = "type",
+        cluster: str | None = None,
         min_label: int = 1,
         exact: bool = False,
         docno: str = "qna",
@@ -281,6 +374,10 @@ class SurvivorshipCurve(Stage):
             ranks: The last k with a subset of its own.
             baseline: The system that others are compared with.
             by: The topics' column of query types; where there is none, there is one type.
+            cluster: The topics' column that says which queries have something in common, such as the article that they are about:
+                intervals of means and differences allow for it, and are wider (see
+                :func:`~pyterrier_debias.survivorship.formulas.nested.influence_interval`). The trend's test does not. None for
+                queries that have nothing in common.
             min_label: See above.
             exact: See above.
             docno: See above.
@@ -299,6 +396,7 @@ class SurvivorshipCurve(Stage):
         self.ranks = ranks
         self.baseline = baseline
         self.by = by
+        self.cluster = cluster
         self.min_label = min_label
         self.exact = exact
         self.docno = docno
@@ -358,9 +456,10 @@ class SurvivorshipCurve(Stage):
 
     def _convention(self, subset: SurvivorshipSubset) -> str:
         relevant = f"a label of {self.min_label}" if self.exact else f"a label of at least {self.min_label}"
+        over = f" over clusters by {self.cluster}" if self.cluster else ""
         return (
             f"answered: {relevant} among the documents ({subset.source}), by {self.answered_by}; docno {self.docno}; "
-            f"Student's intervals; p of trends by permutation among queries with as many answers in as long lists"
+            f"Student's intervals{over}; p of trends by permutation among queries with as many answers in as long lists"
         )
 
     def _check(self) -> None:
@@ -405,6 +504,11 @@ class SurvivorshipCurve(Stage):
             logger.warning("SurvivorshipCurve: %s", notes[-1])
         # As for the ranks, the highest of several labels counts.
         qrels = highest_grades(subset._judgements(), self)
+        if self.cluster is not None and self.cluster not in topics.columns:
+            raise InputError(
+                f"SurvivorshipCurve: cluster={self.cluster!r} is no column of the topics; there are {', '.join(topics.columns)}"
+            )
+        topics["cluster"] = "" if self.cluster is None else topics[self.cluster].astype(str)
         kinds = types_of(topics[self.by]).to_numpy() if self.by in topics.columns else np.full(len(topics), "")
         frames = []
         named = self._named()
@@ -421,7 +525,7 @@ class SurvivorshipCurve(Stage):
             found = per_query(results, qrels, self.measures, topics["qid"].tolist())
             for measure in found.columns:
                 frames.append(
-                    topics[["qid", "first_relevant_rank", "list"]].assign(
+                    topics[["qid", "first_relevant_rank", "list", "cluster"]].assign(
                         name=name, measure=measure, type=kinds, value=found[measure].to_numpy()
                     )
                 )
@@ -469,8 +573,8 @@ def curve_of_values(
     """The curve of given values, as an audit or ``pt.Experiment(perquery=True)`` has them.
 
     Args:
-        values: ``name``, ``measure``, ``qid``, ``value`` and ``first_relevant_rank`` (infinite for never); ``type`` and
-            ``list`` where known. All queries, the unanswered ones too.
+        values: ``name``, ``measure``, ``qid``, ``value`` and ``first_relevant_rank`` (infinite for never); ``type``, ``list``
+            and ``cluster`` where known. All queries, the unanswered ones too.
         ranks: See :class:`SurvivorshipCurve`, as for the rest.
         baseline: See there.
         level: See there.
@@ -489,10 +593,10 @@ def curve_of_values(
     """
     stage: Any = "curve_of_values"
     pt.validate.columns(values, includes=["name", "measure", "qid", "value", "first_relevant_rank"], context=stage)
-    check_names(values, ("name", "measure", "list"), stage)
+    check_names(values, ("name", "measure", "list", "cluster"), stage)
     if "type" in values.columns:
         values = values.assign(type=types_of(values["type"]))
-    unknown = {"type": "", "list": ""}
+    unknown = {"type": "", "list": "", "cluster": ""}
     values = values.assign(**{name: none for name, none in unknown.items() if name not in values.columns})[VALUE_COLUMNS]
     _check_comparable(values, baseline)
     order = {c: {v: i for i, v in enumerate(dict.fromkeys(values[c]))} for c in ("name", "measure")}
@@ -505,7 +609,7 @@ def curve_of_values(
         _frame(_strata_rows(values, ranks, level), STRATA_COLUMNS),
         trends.assign(p_corrected=correct(trends["p"].to_numpy(dtype=float))),
         differences.assign(p_corrected=correct(differences["p"].to_numpy(dtype=float))),
-        values, tuple(notes), convention, dict(options or {}),
+        values, tuple(notes), convention, dict(options or {}), level,
     )  # fmt: skip
 
 
@@ -528,6 +632,19 @@ def _check_comparable(values: pd.DataFrame, baseline: str | None) -> None:
             )
 
 
+def _clusters(own: pd.DataFrame) -> list[str] | None:
+    """The clusters of one system's rows; None where there are none."""
+    return own["cluster"].tolist() if (own["cluster"] != "").any() else None
+
+
+def _wide(own: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray, list[str] | None]:
+    """Values of one measure, a column per system in their order, with first relevant ranks and clusters."""
+    names = list(dict.fromkeys(own["name"]))
+    wide = own.pivot(index="qid", columns="name", values="value")[names]
+    first = own[own["name"] == names[0]].set_index("qid").reindex(wide.index)
+    return wide, first["first_relevant_rank"].to_numpy(dtype=float), _clusters(first)
+
+
 def _groups(values: pd.DataFrame) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
     """Every system and measure, over all types and over each."""
     for (name, measure), own in values.groupby(["name", "measure"], sort=False):
@@ -543,13 +660,15 @@ def table_rows(values: pd.DataFrame, ranks: int, level: float) -> list[dict[str,
     thresholds = [*range(1, ranks + 1), NEVER]
     for about, own in _groups(values):
         v, r = own["value"].to_numpy(dtype=float), own["first_relevant_rank"].to_numpy(dtype=float)
-        found = nested_means(v, r, thresholds, level=level)
+        clusters = _clusters(own)
+        found = nested_means(v, r, thresholds, clusters=clusters, level=level)
         for item in found:
             subset = ANSWERED if item.k == NEVER else str(int(item.k))
             parts = (("mean", item.mean), ("zero_filled", item.zero_filled), ("change", item.change))
             ends = {f"{w}{e}": getattr(i, a) for w, i in parts for e, a in (("", "estimate"), ("_low", "low"), ("_high", "high"))}
             rows.append({**about, "subset": subset, "k": item.k, "n": item.n, "total": item.total, "share": item.share, **ends})
-        every, last = t_interval(v, level=level), rows[-1]
+        everybody = np.ones(len(v), dtype=bool)
+        every, last = difference_of_means(v, everybody, None, clusters=clusters, level=level), rows[-1]
         ends = {"mean": every.estimate, "mean_low": every.low, "mean_high": every.high}
         zero = {f"zero_filled{e}": last[f"zero_filled{e}"] for e in ("", "_low", "_high")}
         change = dict.fromkeys((f"change{e}" for e in ("", "_low", "_high")), float("nan"))
@@ -563,7 +682,7 @@ def _strata_rows(values: pd.DataFrame, ranks: int, level: float) -> list[dict[st
         v, r = own["value"].to_numpy(dtype=float), own["first_relevant_rank"].to_numpy(dtype=float)
         finite = r[np.isfinite(r)]
         last = int(max(ranks, finite.max())) if len(finite) else ranks
-        for rank, found in strata_means(v, r, last, level=level):
+        for rank, found in strata_means(v, r, last, clusters=_clusters(own), level=level):
             ends = {"mean": found.estimate, "mean_low": found.low, "mean_high": found.high}
             rows.append({**about, "first_relevant_rank": rank, "n": found.n, **ends})
     return rows
@@ -586,27 +705,42 @@ def _difference_rows(values: pd.DataFrame, ranks: int, baseline: str | None, lev
     if baseline is None:
         return rows
     for measure, own in values.groupby("measure", sort=False):
-        wide = own.pivot(index="qid", columns="name", values="value")
-        r = own[own["name"] == baseline].set_index("qid")["first_relevant_rank"].reindex(wide.index).to_numpy(dtype=float)
+        wide, r, clusters = _wide(own)
         for name in dict.fromkeys(own["name"]):
             if name == baseline:
                 continue
-            for k in [*range(1, ranks + 1), NEVER]:
+            before, after = (wide[column].to_numpy(dtype=float) for column in (baseline, name))
+            for subset, k in [*((str(k), float(k)) for k in range(1, ranks + 1)), (ANSWERED, NEVER)]:
                 within = np.isfinite(r) & (r <= k)
-                before, after = (wide.loc[within, column].to_numpy(dtype=float) for column in (baseline, name))
-                change = t_interval(after - before, level=level)
+                change = difference_of_means(after - before, within, None, clusters=clusters, level=level)
                 rows.append(
                     {
                         "name": name, "baseline": baseline, "measure": measure, "n": change.n,
-                        "subset": ANSWERED if k == NEVER else str(k), "difference": change.estimate, "low": change.low,
-                        "high": change.high, "p": paired_t(before, after).p, "p_corrected": float("nan"),
+                        "subset": subset, "difference": change.estimate, "low": change.low, "high": change.high,
+                        "p": _p(before[within], after[within], change, clusters and set(np.array(clusters)[within])),
+                        "p_corrected": float("nan"),
                     }
                 )  # fmt: skip
     return rows
 
 
+def _p(before: np.ndarray, after: np.ndarray, change: Interval, clusters: set[str] | None) -> float:
+    """p of the paired t-test; over clusters, with the error and the degrees of freedom of the interval."""
+    from scipy import stats
+
+    if clusters is None:
+        return paired_t(before, after).p
+    if len(clusters) < 2:
+        return float("nan")
+    freedom, half = len(clusters) - 1, (change.high - change.low) / 2
+    if half <= 1e-12:
+        return 1.0 if abs(change.estimate) <= 1e-12 else 0.0
+    return float(2 * stats.t.sf(abs(change.estimate) / half * stats.t.ppf((1 + change.level) / 2, freedom), freedom))
+
+
 def _frame(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
     """Rows as a frame whose columns have one type, whether there are rows or not."""
-    words, whole = {"name", "measure", "type", "subset", "baseline"}, {"n", "total", "first_relevant_rank"}
+    words = {"name", "measure", "type", "subset", "baseline", "swapped", "reversed"}
+    whole = {"n", "total", "first_relevant_rank"}
     frame = pd.DataFrame(list(rows), columns=list(columns))
     return frame.astype({c: "str" if c in words else "int64" if c in whole else "float64" for c in columns})

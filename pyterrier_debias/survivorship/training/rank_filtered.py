@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_number
 from pyterrier_debias.core.frames import reads_frames
 from pyterrier_debias.core.text import keyed_hash
 from pyterrier_debias.survivorship.data.ranks import NEVER
 from pyterrier_debias.survivorship.data.subset import SurvivorshipSubset
 
 #: Which queries an arm trains on.
-FILTERED, DRAWN = "first k", "as many, drawn"
+FILTERED, DRAWN, LATER = "first k", "as many, drawn", "later than k"
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,8 @@ class TrainingSubset:
 
     Attributes:
         k: Queries answered within so many documents; infinite for all answered ones.
-        kind: ``'first k'``: those queries; ``'as many, drawn'``: as many of all answered ones, by a seed.
+        kind: ``'first k'``: those queries; ``'as many, drawn'``: as many of all answered ones, by a seed; ``'later than k'``: the
+            answered ones that are left out.
         queries: How many there are.
         frame: Their rows.
     """
@@ -41,7 +42,14 @@ class TrainingSubset:
 
 @reads_frames
 def training_subsets(
-    frame: pd.DataFrame, subset: SurvivorshipSubset, ranks: Sequence[int | None], *, seed: int = 0, drawn: bool = True
+    frame: pd.DataFrame,
+    subset: SurvivorshipSubset,
+    ranks: Sequence[int | None],
+    *,
+    seed: int = 0,
+    drawn: bool = True,
+    later: bool = False,
+    size: int | None = None,
 ) -> Iterator[TrainingSubset]:
     """Training frames for several thresholds, each with one of equal size that was not filtered by rank.
 
@@ -51,12 +59,17 @@ def training_subsets(
         ranks: Thresholds; None for all answered queries.
         seed: Seed of the draws, which go by qid and are nested: a smaller set is part of a larger one.
         drawn: Whether to give sets of equal size too.
+        later: Whether to give the queries too that a threshold leaves out. They are the opposite selection: where training on
+            them makes no difference either, that on survivors could hardly make one.
+        size: How many queries a set has at most, drawn by the seed, so that sets of several thresholds are equally large; None
+            for all.
 
     Yields:
-        One :class:`TrainingSubset` a threshold and kind; all answered queries have one kind only.
+        One :class:`TrainingSubset` a threshold and kind; all answered queries have one kind only, and so has a set that is drawn
+        from all of them already.
 
     Raises:
-        InputError: If there are no thresholds, or no query of the frame was answered.
+        InputError: If there are no thresholds, no query of the frame was answered, or the size is below 1.
 
     Example:
         >>> shown = pd.DataFrame({"qid": list("aabbcc"), "docno": ["1", "2"] * 3, "rank": [0, 1] * 3})
@@ -67,18 +80,25 @@ def training_subsets(
     """
     if not ranks:
         raise InputError("training_subsets: ranks is empty; name thresholds, such as [1, 3, 10]")
+    if size is not None:
+        check_number("training_subsets", "size", size, least=1, whole=True)
     subset.ranks()  # once: its copies with other thresholds share them
     known = subset.apply_attributes(rank=None)(frame)
     if not len(known):
         raise InputError("training_subsets: no query of the frame was answered; check that qids and candidates belong together")
     by_qid = known.drop_duplicates("qid").set_index("qid")["first_relevant_rank"]
     order = sorted(by_qid.index, key=lambda qid: (keyed_hash(seed, "training subset", qid), qid))
+    def limited(qids: Sequence[str]) -> tuple[int, pd.DataFrame]:
+        taken = set(qids[:size])
+        return len(taken), known[known["qid"].isin(taken)].reset_index(drop=True)
+
     for rank in ranks:
         # The stage itself filters, so that options are checked in one place.
-        chosen = subset.apply_attributes(rank=rank)(known)
-        n = chosen["qid"].nunique()
+        within = set(subset.apply_attributes(rank=rank)(known)["qid"])
+        n, chosen = limited([qid for qid in order if qid in within])
         k = NEVER if rank is None else float(rank)
         yield TrainingSubset(k, FILTERED, n, chosen)
-        if drawn and 0 < n < len(by_qid):
-            again = known[known["qid"].isin(set(order[:n]))].reset_index(drop=True)
-            yield TrainingSubset(k, DRAWN, n, again)
+        if drawn and 0 < n < len(by_qid) and len(within) < len(by_qid):
+            yield TrainingSubset(k, DRAWN, *limited(order[:n]))
+        if later and len(within) < len(by_qid):
+            yield TrainingSubset(k, LATER, *limited([qid for qid in order if qid not in within]))

@@ -1,0 +1,150 @@
+"""Questions whose answer paragraph is known, and what labellers could have been shown. Programs import it; it is no program.
+
+The lists are those of BM25, of the lowest layer of a bi-encoder, and of both together (reciprocal rank fusion), so that no ranker
+that is measured need be the one that chose the questions.
+"""
+
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias import BiEncoder, InputError
+from pyterrier_debias.core.files import write_whole
+from pyterrier_debias.core.frames import ranked
+from pyterrier_debias.data.answers import read_squad
+from pyterrier_debias.data.base import Collection
+from pyterrier_debias.report.first_stage import PisaIndexer, pisa_installed
+from pyterrier_debias.report.models import find_model
+
+# What programs share lies one folder up.
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from workshop import keep_layers
+
+#: Retrievers of the lists that labellers see.
+BM25, ONE_LAYER, BOTH = "BM25", "one layer", "both"
+#: The constant of reciprocal rank fusion (Cormack, Clarke and Buettcher, SIGIR 2009).
+FUSION = 60
+
+
+@dataclass(frozen=True)
+class Questions:
+    """A SQuAD file as a collection.
+
+    Attributes:
+        name: Of the file.
+        collection: Its paragraphs, each a passage.
+        topics: ``qid``, ``query`` and ``article``.
+        qrels: The paragraph that each question was asked about.
+    """
+
+    name: str
+    collection: Collection
+    topics: pd.DataFrame
+    qrels: pd.DataFrame
+
+    @classmethod
+    def of(cls, path: str | Path, most: int | None = None) -> "Questions":
+        """Read a file; ``most`` keeps every n-th question, so that about so many are left."""
+        collection = read_squad(path)
+        qrels = collection.get_qrels()
+        titles = collection.get_corpus().set_index("docno")["title"]
+        about = qrels.set_index("qid")["docno"].map(titles)
+        topics = collection.get_topics().assign(article=lambda frame: frame["qid"].map(about))
+        if most is not None:
+            topics = topics.iloc[:: max(1, len(topics) // most)].head(most).reset_index(drop=True)
+        return cls(collection.name, collection, topics, qrels[qrels["qid"].isin(topics["qid"])].reset_index(drop=True))
+
+
+def lowest_layers(model: str, layers: int | None, folder: Path) -> str:
+    """The lowest layers of an encoder, kept in a folder, without dropout; the encoder itself where all are taken."""
+    source = find_model(model, "bi").source
+    if layers is None:
+        return source
+    cut = folder / f"encoder-{layers}"
+    if not cut.is_dir():
+        keep_layers(source, layers, cut, dropout=0.0)
+    return str(cut)
+
+
+def bi_encoder(model: str, layers: int | None, folder: Path, *, max_length: int | None = None, **options: Any) -> BiEncoder:
+    """The lowest layers of a bi-encoder under mean pooling; all of them as they are published where none are cut off."""
+    given = {} if layers is None else {"pooling": "mean", "similarity": "cosine"}
+    return BiEncoder(lowest_layers(model, layers, folder), max_length=max_length, **given, **options)
+
+
+def over_layer(questions: Questions, model: str, folder: Path, **options: Any) -> BiEncoder:
+    """A linear layer over the vectors of an encoder's lowest layer; until it is trained, that layer's own order.
+
+    Vectors are those of a plain encoder's mean; each text is encoded once, and kept in the folder.
+    """
+    from fixed_vectors import adapter, read_once
+
+    encoder = lowest_layers(model, 1, folder)
+    texts = {"query": questions.topics["query"].tolist(), "document": questions.collection.get_corpus()["text"].tolist()}
+    for task, own in texts.items():
+        read_once(encoder, task, list(dict.fromkeys(own)), folder / "vectors")
+    return adapter(encoder, dropout=0.0, **options)
+
+
+def bm25(questions: Questions, depth: int) -> pd.DataFrame:
+    """BM25 by PISA over all paragraphs.
+
+    Raises:
+        InputError: Where PISA is not installed.
+    """
+    if not pisa_installed():
+        raise InputError("BM25 needs PISA: pip install 'pyterrier-debias[pisa]' (Linux on x86-64)")
+    with tempfile.TemporaryDirectory() as folder:
+        return PisaIndexer(Path(folder), depth)(questions.collection.get_corpus_iter())(questions.topics)
+
+
+def dense(questions: Questions, ranker: BiEncoder, depth: int) -> pd.DataFrame:
+    """A bi-encoder over all paragraphs."""
+    return ranker.retriever(questions.collection, num_results=depth)(questions.topics)
+
+
+def fused(runs: Sequence[pd.DataFrame], depth: int) -> pd.DataFrame:
+    """Reciprocal rank fusion: a document's score is the sum over runs of 1 / (60 + its rank from 1)."""
+    parts = [run.assign(score=1 / (FUSION + 1 + run["rank"]))[["qid", "docno", "score"]] for run in runs]
+    both = pd.concat(parts, ignore_index=True).groupby(["qid", "docno"], as_index=False)["score"].sum()
+    out = ranked(both)
+    return out[out["rank"] < depth].reset_index(drop=True)
+
+
+def kept(path: Path, make: Any) -> pd.DataFrame:
+    """A run that an earlier call has left in a file, or a new one, which is left there."""
+    if path.is_file():
+        return pt.io.read_results(str(path))
+    run = make()[["qid", "docno", "score", "rank"]]
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / path.name
+        pt.io.write_results(run, str(made))
+        write_whole(path, made.read_bytes())
+    # As it will be read again: scores in files have fewer digits.
+    return pt.io.read_results(str(path))
+
+
+def lists(questions: Questions, model: str, folder: Path, *, depth: int) -> Mapping[str, pd.DataFrame]:
+    """What labellers could have been shown, each ``depth`` long, the first document first.
+
+    Args:
+        questions: The questions.
+        model: Whose lowest layer makes one of the lists.
+        folder: Where runs are kept.
+        depth: Documents of each question.
+
+    Returns:
+        Name to run.
+    """
+    at = folder / "lists" / questions.name
+    deep = 5 * depth
+    lexical = kept(at / "bm25.trec.gz", lambda: bm25(questions, deep))
+    layer = kept(at / "one_layer.trec.gz", lambda: dense(questions, over_layer(questions, model, folder), deep))
+    runs = {BM25: lexical, ONE_LAYER: layer, BOTH: fused([lexical, layer], depth)}
+    return {name: run[run["rank"] < depth].reset_index(drop=True) for name, run in runs.items()}
