@@ -327,7 +327,7 @@ class _Examined:
         found = trend(values, self.ranks, strata=strata, resamples=_RESAMPLES, seed=seed)
         how = (
             "Spearman's rank correlation over answered queries, ranks centred and permuted among queries with as many answers "
-            "in as long lists; Bonett and Wright's interval"
+            "in as long lists; Bonett and Wright's interval, from the permutation test where the two disagree"
         )
         if np.isnan(found.rho):
             what = (

@@ -275,6 +275,44 @@ def test_the_interval_of_a_trend_is_that_of_bonett_and_wright(strata):
     assert (found.low, found.high) == pytest.approx(tuple(ends), abs=1e-6)
 
 
+@pytest.mark.parametrize("level", [0.8, 0.95])
+def test_the_interval_of_a_trend_never_contradicts_its_p(level):
+    rng, parted = np.random.default_rng(3), 0
+    for seed in range(400):
+        n = int(rng.integers(4, 40))
+        ranks = rng.integers(1, 8, n).astype(float)
+        values = np.round(rng.normal(size=n) ** 2 - 0.2 * ranks * (seed % 2), 1)
+        strata = rng.integers(0, 3, n).tolist()
+        found = trend(values, ranks, strata=strata, resamples=499, level=level, seed=seed)
+        if np.isnan(found.rho):
+            continue
+        assert np.isnan(found.low) or (found.low > 0 or found.high < 0) == (found.p <= 1 - level), seed
+        assert not found.low > found.rho and not found.high < found.rho
+        # As it would be if the test could reject nothing: Bonett and Wright's.
+        plain = trend(values, ranks, strata=strata, resamples=1, level=level)
+        contradicts = np.isfinite(plain.low) and (plain.low > 0 or plain.high < 0) != (found.p <= 1 - level)
+        parted += contradicts
+        assert contradicts != np.array_equal([found.low, found.high], [plain.low, plain.high], equal_nan=True)
+    assert parted > 3
+
+
+def test_an_interval_from_a_permutation_test_is_that_of_bonett_and_wright_for_many_units():
+    """The null distribution of a rank correlation is nearly normal then, with a variance of 1 / (n - 1)."""
+    rng, n = np.random.default_rng(0), 400
+    sizes = np.abs(np.array([stats.pearsonr(rng.permutation(n), np.arange(n))[0] for _ in range(4_999)]))
+    half = 1.959964 * np.sqrt((1 + 0.3**2 / 2) / (n - 3))
+    expected = np.tanh(np.arctanh(0.3) + np.array([-half, half]))
+    # What is given holds 0, which makes it contradict a test that rejects.
+    assert nested.agreeing(0.3, -0.1, 0.7, sizes, 0.95) == pytest.approx(tuple(expected), abs=0.005)
+
+
+def test_no_interval_where_every_order_is_the_same_and_the_test_cannot_reject():
+    found = trend([1.0, 2.0, 3.0, 0.0], [1, 2, 3, 4], resamples=199)
+    perfect = trend([1.0, 2.0, 3.0], [1, 2, 3], resamples=199)
+    assert perfect.rho == pytest.approx(1.0) and perfect.p > 0.05 and np.isnan([perfect.low, perfect.high]).all()
+    assert found.p > 0.05 and not (found.low > 0 or found.high < 0)
+
+
 def test_tables_are_drawn_as_permutations_make_them():
     from itertools import permutations
 

@@ -267,7 +267,7 @@ class Trend:
 
     Attributes:
         rho: Spearman's rank correlation, ties in the middle; NaN if quality or rank does not vary.
-        low: Lower end of its interval (Bonett and Wright, 2000).
+        low: Lower end of its interval (Bonett and Wright, 2000), which agrees with p; see :func:`agreeing`.
         high: Upper end.
         p: Two-sided, by permutation.
         noise_floor: Mean of the absolute correlation of permuted queries: what chance alone gives.
@@ -342,28 +342,72 @@ def trend(
     summed = sum((_of_tables(x[place], y[place], resamples, generator) for place in tables), np.zeros(resamples))
     shuffled = [place for place in places if not any(place is one for one in tables)]
     rows = max(1, block // n)
-    extreme, total = 0, 0.0
+    sizes = []
     for start in range(0, resamples, rows):
         drawn = np.repeat(y[None], min(rows, resamples - start), axis=0)
         if tables:
             drawn[:, np.concatenate(tables)] = 0.0
         for place in shuffled:
             drawn[:, place] = generator.permuted(drawn[:, place], axis=1)
-        drawn = np.abs(drawn @ x + summed[start : start + rows])
-        extreme += int((drawn >= abs(rho) - 1e-12).sum())
-        total += float(drawn.sum())
+        sizes.append(np.abs(drawn @ x + summed[start : start + rows]))
+    size = np.concatenate(sizes)
+    extreme = int((size >= abs(rho) - _SAME).sum())
     low = high = nan
     freedom = n - len(places) - 2
-    if abs(rho) > 1 - 1e-12:
+    if abs(rho) > 1 - _SAME:
         low = high = rho
     elif freedom >= 2:
         half = stats.norm.ppf((1 + level) / 2) * np.sqrt((1 + rho**2 / 2) / freedom)
         low, high = (float(np.tanh(np.arctanh(rho) + side * half)) for side in (-1, 1))
+    low, high = agreeing(rho, low, high, size, level)
     later = _centred(r, names)
     slope = float(later @ v / (later @ later))
-    return Trend(rho, low, high, (1 + extreme) / (1 + resamples), total / resamples, n, slope)
+    return Trend(rho, low, high, (1 + extreme) / (1 + resamples), float(size.mean()), n, slope)
 
 
+def agreeing(rho: float, low: float, high: float, permuted: np.ndarray, level: float) -> tuple[float, float]:
+    """The interval of a correlation, which holds 0 exactly where a permutation test does not reject.
+
+    Bonett and Wright's interval takes a normal distribution for granted, and the test does not, so that in about one sample of a
+    hundred one excludes 0 and the other does not reject. There its width is taken from the test: with q, the size of a
+    correlation beyond which the test rejects, it is atanh(rho) -/+ atanh(q) sqrt((1 + rho^2 / 2) / (1 + q^2 / 2)) on Fisher's
+    scale.
+    atanh(x) / sqrt(1 + x^2 / 2) rises with x, hence it holds 0 exactly where the size of rho is at most q.
+
+    Args:
+        rho: The correlation.
+        low: Lower end of its interval.
+        high: Upper end.
+        permuted: Sizes of the correlation in permuted samples; too few to reject anything say nothing of the interval.
+        level: Coverage of the interval, 1 less the level of the test.
+
+    Returns:
+        Both ends; as they are where they agree with the test, and NaN where no interval does.
+
+    Example:
+        >>> sizes = np.linspace(0, 0.5, 99)  # beyond .4796 the test rejects
+        >>> [round(end, 3) for end in agreeing(0.475, 0.01, 0.76, sizes, 0.95)]
+        [-0.005, 0.777]
+        >>> agreeing(0.49, 0.01, 0.76, sizes, 0.95)
+        (0.01, 0.76)
+    """
+    # The test rejects where at most so many permuted samples are as extreme.
+    most = int(np.floor(round(1 - level, 12) * (len(permuted) + 1) + 1e-9)) - 1
+    if most < 0 or not np.isfinite([low, high]).all():
+        return low, high
+    beyond = float(np.partition(permuted, len(permuted) - 1 - most)[len(permuted) - 1 - most])
+    rejects = beyond < abs(rho) - _SAME
+    if rejects == (low > 0 or high < 0):
+        return low, high
+    if abs(rho) > 1 - _SAME or not 0 < beyond < 1:
+        return float("nan"), float("nan")
+    half = np.arctanh(beyond) * np.sqrt((1 + rho**2 / 2) / (1 + beyond**2 / 2))
+    low, high = (float(np.tanh(np.arctanh(rho) + side * half)) for side in (-1, 1))
+    return (low, high) if rejects else (min(low, 0.0), max(high, 0.0))
+
+
+#: Correlations that differ by less are one.
+_SAME = 1e-12
 #: Of more queries than these, permutations of values of few kinds are drawn as tables.
 _LARGE = 20_000
 #: A cell of a table takes as long to draw as so many values to shuffle.
