@@ -11,6 +11,7 @@ and monoT5 ranked; no judgements). It audits, an arm at a time:
 - moved: position, where passages can be rotated: BM25 (PISA, over the passages at hand) and all-MiniLM-L6-v2; and what rotations
   win back without training: scores averaged over rotations, and an index of passages that were rotated once;
 - reworded: BM25 (PISA) asked in other words;
+- parsed, with `--parser stanford` alone: wording once more, with the syntactic indices in complexity;
 - pairs: the same 5,000 pairs in the orders of four rankers: gender, length, and how far the orders agree.
 
 `--ranker NAME=FOLDER` adds a ranker that you have trained (what its `save()` wrote) to each arm in which all-MiniLM-L6-v2 is. A
@@ -34,7 +35,7 @@ import pandas as pd
 import pyterrier as pt
 from scipy import stats
 
-from pyterrier_debias import ARaBEvaluator, AuditResult, Collection, InputError, System, audit
+from pyterrier_debias import ARaBEvaluator, AuditResult, Collection, InputError, LinguisticComplexity, System, audit
 from pyterrier_debias.core import plots
 from pyterrier_debias.core.files import write_whole
 from pyterrier_debias.core.locks import scratch_folder
@@ -44,6 +45,7 @@ from pyterrier_debias.data.readers import read_corpus, read_run, read_topics
 from pyterrier_debias.further.length import length_percentiles
 from pyterrier_debias.further.shared import mean_test
 from pyterrier_debias.gender.audit import neutral_qids
+from pyterrier_debias.linguistic.audit import INDEX_SET
 from pyterrier_debias.position.data.averaging import AverageRotations
 from pyterrier_debias.report.first_stage import PisaIndexer
 from pyterrier_debias.report.models import find_model
@@ -93,6 +95,7 @@ class Settings:
         draws: Rotations of each relevant passage.
         rotations: Over how many scores are averaged.
         seed: Of everything random.
+        parser: Of the arm ``parsed``; empty for none.
     """
 
     model: str
@@ -103,6 +106,7 @@ class Settings:
     draws: int
     rotations: tuple[int, ...]
     seed: int
+    parser: str = ""
 
 
 def trec_dl(folder: Path, queries: int | None) -> Collection:
@@ -142,6 +146,18 @@ def treated(name: str, system: System, settings: Settings) -> dict[str, System]:
     return {told: replace(one, name=told) for told, one in systems.items()}
 
 
+def parsed(trec: Collection, parser: str) -> Collection:
+    """The collection with the complexity of its topics by all indices, which an audit takes in place of its own."""
+    complexity = LinguisticComplexity(INDEX_SET, parser=parser)
+    topics = complexity(trec.get_topics())
+    told = complexity.summary()
+    shown = f"{told['live']} live indices, {told['no_t_unit']:.0%} of the queries without a T-unit"
+    print(f"{shown}; rank correlation of complexity with the number of words {told['rho_words']:.2f}", flush=True)
+    return Collection(
+        trec.name, corpus=trec.corpus, topics={trec.split: topics}, qrels={trec.split: trec.get_qrels()}, runs=trec.get_runs()
+    )
+
+
 def audits(trec: Collection, rankers: Mapping[str, Any], settings: Settings, out: Path) -> dict[str, AuditResult]:
     """The audits of TREC DL by their names."""
     options: dict[str, Any] = {"depth": settings.depth, "seed": settings.seed}
@@ -154,11 +170,15 @@ def audits(trec: Collection, rankers: Mapping[str, Any], settings: Settings, out
         live = System(LIVE, indexer(trec.get_corpus_iter()), None, indexer)
         both = [treated(name, system, settings) for name, system in rerankers.items()]
         moved = {LIVE: live, **{name: one for several in both for name, one in several.items()}}
-        return {
+        found = {
             "published": kept(out, "published", {**runs, **rerankers}, trec, biases=list(BIASES), baseline=FIRST, **options),
             "moved": kept(out, "moved", moved, trec, biases="position", draws=settings.draws, **moving),
             "reworded": kept(out, "reworded", {LIVE: live}, trec, biases="linguistic", **options),
         }
+        if settings.parser:
+            of_wording = {"biases": "linguistic", "baseline": FIRST, **options}
+            found["parsed"] = kept(out, "parsed", {**runs, **rerankers}, parsed(trec, settings.parser), **of_wording)
+        return found
 
 
 def effectiveness(result: AuditResult, system: str) -> pd.Series:
@@ -435,8 +455,10 @@ def tables_of(found: Mapping[str, AuditResult], trec: Collection, settings: Sett
     published, moved = found["published"], found["moved"]
     years = trec.get_topics().set_index("qid")["type"].to_dict()
     untreated = moved.settings["untreated"]
+    parsed = {"wording_parsed": bias_table(found["parsed"], "linguistic")} if "parsed" in found else {}
     return {
         **{told: bias_table(published, bias) for bias, told in BIASES.items()},
+        **parsed,
         "position": position_table(moved, untreated, settings),
         "reworded": reworded_table([found["reworded"], published]),
         "unjudged": unjudged_table(published),
@@ -465,9 +487,11 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=1, help="rotations of each relevant passage (default: %(default)s)")
     parser.add_argument("--rotations", nargs="+", type=int, default=[2], help="averaged over (default: 2)")
     parser.add_argument("--seed", type=int, default=0, help="of everything random (default: %(default)s)")
+    parser.add_argument("--parser", choices=["", "stanford"], default="", help="trees for the arm parsed (default: no such arm)")
     parser.add_argument("--out", type=Path, required=True, help="folder for results; a run that was stopped continues from it")
     o = parser.parse_args()
-    settings = Settings(o.model, folders(o.ranker), o.depth, o.moved_depth, o.queries, o.draws, tuple(o.rotations), o.seed)
+    given = folders(o.ranker)
+    settings = Settings(o.model, given, o.depth, o.moved_depth, o.queries, o.draws, tuple(o.rotations), o.seed, o.parser)
     trec = trec_dl(o.data / "msmarco_trec_dl", o.queries)
     models = [find_model(o.model, "bi"), *(find_model(folder) for folder in settings.rankers.values())]
     rankers = {name: model.ranker() for name, model in zip([models[0].name, *settings.rankers], models)}

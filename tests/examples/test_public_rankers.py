@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pyterrier_debias import BiEncoder
+from pyterrier_debias import BiEncoder, LinguisticComplexity
 from pyterrier_debias.position.data.averaging import AverageRotations
 from pyterrier_debias.position.data.rotation import RotatePassages
 from pyterrier_debias.report.first_stage import pisa_installed
@@ -94,6 +94,27 @@ def test_all_arms(run, data, tmp_path):
     assert not code and before == {path: path.stat().st_mtime_ns for path in out.glob("*/audit.json")}
     code, printed = run("audits.py", "--data", data, "--ranker", "again", "--out", out)
     assert code == 2 and "give a name and a folder" in printed.err
+
+
+def test_wording_with_trees_is_of_all_indices(program, data, tmp_path, capsys):
+    """An audit takes the complexity that the arm has put into the topics, and the table is of the same form."""
+    audits, _ = program
+
+    clause, phrase = "(ROOT (S (NP (PRP it)) (VP (VBZ is) (NP (DT a) (NN king)))))", "(ROOT (NP (NN boat)))"
+
+    def parser(texts):
+        return [[clause] if "king" in text or "tea" in text else [phrase] for text in texts]
+
+    trec = audits.trec_dl(data / "msmarco_trec_dl", None)
+    found = audits.parsed(trec, parser)
+    expected = LinguisticComplexity("lu", parser=parser)(trec.get_topics())
+    assert found.get_topics()["complexity"].tolist() == expected["complexity"].tolist()
+    plain = LinguisticComplexity("lu")(trec.get_topics())
+    assert found.get_topics()["complexity"].tolist() != plain["complexity"].tolist()
+    assert "live indices, 50% of the queries without a T-unit" in capsys.readouterr().out
+    result = audits.kept(tmp_path, "parsed", found.get_runs(), found, biases="linguistic", baseline=audits.FIRST, depth=14)
+    table = audits.bias_table(result, "linguistic").set_index("system")
+    assert np.isfinite(table.loc["TAS-B", "against_BM25"]) and list(table.index) == ["BM25", "TAS-B"]
 
 
 def test_a_figure_of_the_pairs_is_that_of_its_definition(program):
