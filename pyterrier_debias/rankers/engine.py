@@ -45,8 +45,9 @@ TOKENIZER_LOCK = threading.Lock()
 #: How many texts are handed to the tokenizer at a time.
 _TOKENISE_CHUNK = 2048
 
-#: How many texts or pairs are tokenised before their first batch is computed: enough for batches of like length.
-CHUNK = 16384
+#: How many texts or pairs are tokenised before their first batch is computed: enough for batches of like length, and few enough
+#: for a GPU, which has nothing to do until the first of them are.
+CHUNK = 4096
 
 #: So many batches are made ahead of the one that is computed.
 _AHEAD = 2
