@@ -333,7 +333,7 @@ class CrossEncoder(Ranker):
             Template.pair(tokenizer),
             self.window,
             token_ids(tokenizer, queries),
-            token_ids(tokenizer, docs, verbose=self.verbose),
+            token_ids(tokenizer, docs),
             side=tokenizer.truncation_side,
         )
 
@@ -360,7 +360,6 @@ class CrossEncoder(Ranker):
             size=self.passage_length,
             stride=self.passage_stride,
             most=self.max_passages,
-            verbose=self.verbose,
         )
 
     def _score_together(self, queries: Sequence[str], docs: Sequence[str]) -> np.ndarray:

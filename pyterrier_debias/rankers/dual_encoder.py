@@ -352,7 +352,7 @@ class TwoTowers(Ranker):
     def _sequences(self, texts: Sequence[str], task: str) -> engine.Sequences:
         module = self.module
         prompt = prompt_of(module, task)
-        ids = engine.token_ids(module.tokenizer, [prompt + text for text in texts], verbose=self.verbose)
+        ids = engine.token_ids(module.tokenizer, [prompt + text for text in texts])
         side = module.tokenizer.truncation_side
         return engine.Sequences(engine.Template.single(module.tokenizer), self.task_window(task), ids, side=side)
 
