@@ -216,7 +216,7 @@ class BiEncoder(CorpusEncoder):
         row = self._row
         if row is None:
             return super()._sequences(texts, task)
-        return row.sequences(self.module.tokenizer, texts, task, self.task_window(task), verbose=self.verbose)
+        return row.sequences(self.module.tokenizer, texts, task, self.task_window(task))
 
     def read(self, model: str) -> tuple[Any, Any]:
         """Load a sentence-transformers model, or a plain encoder with ``pooling`` behind it."""

@@ -333,7 +333,7 @@ class CrossEncoder(Ranker):
             Template.pair(tokenizer),
             self.window,
             token_ids(tokenizer, queries),
-            token_ids(tokenizer, docs, verbose=self.verbose),
+            token_ids(tokenizer, docs),
             side=tokenizer.truncation_side,
         )
 
@@ -360,7 +360,6 @@ class CrossEncoder(Ranker):
             size=self.passage_length,
             stride=self.passage_stride,
             most=self.max_passages,
-            verbose=self.verbose,
         )
 
     def _score_together(self, queries: Sequence[str], docs: Sequence[str]) -> np.ndarray:
@@ -438,6 +437,30 @@ class CrossEncoder(Ranker):
     def forward(self, **tensors: torch.Tensor) -> torch.Tensor:
         """Scores of shape [n] for the tensors of :meth:`tokenise`, under autograd where the caller asks for it."""
         return _relevance(self.module(**tensors).logits)
+
+    def forward_packed(self, **tensors: torch.Tensor) -> torch.Tensor:
+        """The scores of :meth:`forward` without gradients, for a module in eval mode: on the processor without padding.
+
+        Args:
+            tensors: What :meth:`tokenise` returned, on the model's device.
+
+        Returns:
+            Scores, shape [n]; those of :meth:`forward` up to rounding.
+        """
+        import torch
+
+        ids, mask = tensors["input_ids"], tensors["attention_mask"].bool()
+        packed_logits = None
+        # Elsewhere one would wait for the device to tell lengths; and mixed precision is not for the packed path.
+        if ids.device.type == "cpu" and not self._together and not torch.is_autocast_enabled("cpu"):
+            packed_logits = _packed_logits(self.module)
+        if packed_logits is None:
+            return self.forward(**tensors)
+        types, lengths = tensors.get("token_type_ids", torch.zeros_like(ids)), mask.sum(dim=1)
+        order = lengths.argsort(descending=True, stable=True)
+        flat = (values[order][mask[order]].numpy() for values in (ids, types))
+        scores = _relevance(packed_logits(*flat, lengths[order].numpy()))
+        return torch.empty_like(scores).index_copy_(0, order, scores)
 
     def _padded(self, sequences: Sequences, indices: np.ndarray) -> dict[str, torch.Tensor]:
         """A padded batch of pairs."""

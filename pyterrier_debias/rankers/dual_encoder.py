@@ -30,7 +30,7 @@ _PROMPTS = {"query": ("query",), "document": ("document", "passage", "corpus")}
 _PLURAL = {"query": "queries", "document": "documents"}
 
 #: Documents that are encoded at a time when a corpus is kept.
-CORPUS_ROWS = 4096
+CORPUS_ROWS = 16384
 #: Pairs that are compared at a time.
 COMPARED = 4096
 #: The fixed text by which two models are told apart.
@@ -352,7 +352,7 @@ class TwoTowers(Ranker):
     def _sequences(self, texts: Sequence[str], task: str) -> engine.Sequences:
         module = self.module
         prompt = prompt_of(module, task)
-        ids = engine.token_ids(module.tokenizer, [prompt + text for text in texts], verbose=self.verbose)
+        ids = engine.token_ids(module.tokenizer, [prompt + text for text in texts])
         side = module.tokenizer.truncation_side
         return engine.Sequences(engine.Template.single(module.tokenizer), self.task_window(task), ids, side=side)
 
@@ -419,8 +419,8 @@ class CorpusEncoder(TwoTowers):
         known = memory.kept(self.identity())
         there = np.array([text in known for text in texts], dtype=bool)
         remembered, new = np.flatnonzero(there), np.flatnonzero(~there)
-        for start in range(0, len(remembered), CORPUS_ROWS):
-            rows = remembered[start : start + CORPUS_ROWS]
+        for start in range(0, len(remembered), COMPARED):
+            rows = remembered[start : start + COMPARED]
             yield rows, self.of_rows([known[texts[i]] for i in rows])
         if not len(new):
             return

@@ -45,8 +45,9 @@ TOKENIZER_LOCK = threading.Lock()
 #: How many texts are handed to the tokenizer at a time.
 _TOKENISE_CHUNK = 2048
 
-#: How many texts or pairs are tokenised before their first batch is computed: enough for batches of like length.
-CHUNK = 16384
+#: How many texts or pairs are tokenised before their first batch is computed: enough for batches of like length, and few enough
+#: for a GPU, which has nothing to do until the first of them are.
+CHUNK = 4096
 
 #: So many batches are made ahead of the one that is computed.
 _AHEAD = 2
@@ -61,34 +62,31 @@ _HELD = 64_000_000
 TRUNCATIONS = ("longest_first", "only_second")
 
 
-def token_ids(tokenizer: Any, texts: Sequence[str], *, verbose: bool = False) -> list[np.ndarray]:
+def token_ids(tokenizer: Any, texts: Sequence[str]) -> list[np.ndarray]:
     """Token ids of texts, without special tokens and uncut; a text that occurs often is tokenised once.
 
     Args:
         tokenizer: A Hugging Face tokenizer.
         texts: n texts.
-        verbose: Whether to show progress.
 
     Returns:
         n int32 arrays; equal texts share one array.
     """
     distinct = list(dict.fromkeys(texts))
     ids: dict[str, np.ndarray] = {}
-    with pt.tqdm(total=len(distinct), desc="tokenising", unit="text", disable=not verbose) as bar:
-        for start in range(0, len(distinct), _TOKENISE_CHUNK):
-            chunk = distinct[start : start + _TOKENISE_CHUNK]
-            with TOKENIZER_LOCK:
-                encoded = tokenizer(
-                    chunk,
-                    add_special_tokens=False,
-                    truncation=False,
-                    padding=False,
-                    return_attention_mask=False,
-                    return_token_type_ids=False,
-                    verbose=False,
-                )["input_ids"]
-            ids.update(zip(chunk, (np.asarray(one, dtype=np.int32) for one in encoded)))
-            bar.update(len(chunk))
+    for start in range(0, len(distinct), _TOKENISE_CHUNK):
+        chunk = distinct[start : start + _TOKENISE_CHUNK]
+        with TOKENIZER_LOCK:
+            encoded = tokenizer(
+                chunk,
+                add_special_tokens=False,
+                truncation=False,
+                padding=False,
+                return_attention_mask=False,
+                return_token_type_ids=False,
+                verbose=False,
+            )["input_ids"]
+        ids.update(zip(chunk, (np.asarray(one, dtype=np.int32) for one in encoded)))
     return [ids[text] for text in texts]
 
 

@@ -168,7 +168,6 @@ class PassageSequences:
         size: Tokens of a window.
         stride: Tokens from one window's start to the next one's.
         most: Passages of a document that are read, see :func:`spread`.
-        verbose: Whether to show progress.
 
     Attributes:
         sequences: The sequences of all passages, document by document.
@@ -188,11 +187,10 @@ class PassageSequences:
         size: int,
         stride: int,
         most: int,
-        verbose: bool = False,
     ):
         distinct = list(dict.fromkeys(docs))
         texts = [sentences_of(doc) if long == SENTENCES else [doc] for doc in distinct]
-        ids = iter(token_ids(tokenizer, [text for parts in texts for text in parts], verbose=verbose))
+        ids = iter(token_ids(tokenizer, [text for parts in texts for text in parts]))
         found: dict[str, tuple[list[np.ndarray], list[tuple[int, int]], int]] = {}
         for doc, parts in zip(distinct, texts):
             tokens = [next(ids) for _ in parts]

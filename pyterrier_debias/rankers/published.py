@@ -87,7 +87,7 @@ class Published:
             frame = Template(frame.prefix, (), frame.suffix, types)
         return frame
 
-    def sequences(self, tokenizer: Any, texts: Sequence[str], task: str, window: int, *, verbose: bool = False) -> Sequences:
+    def sequences(self, tokenizer: Any, texts: Sequence[str], task: str, window: int) -> Sequences:
         """Queries or documents as the token sequences that the model reads.
 
         Args:
@@ -95,13 +95,12 @@ class Published:
             texts: n texts.
             task: As of ``prompt_of``.
             window: The longest sequence.
-            verbose: Whether to show progress.
 
         Returns:
             The sequences.
         """
         template = self.template(tokenizer, task)
-        ids = token_ids(tokenizer, [self.written(text) for text in texts], verbose=verbose)
+        ids = token_ids(tokenizer, [self.written(text) for text in texts])
         if self.expanded and task == "query":
             fill = np.full(max(window - template.special, 0), tokenizer.mask_token_id, dtype=np.int32)
             ids = [np.concatenate([one, fill[len(one) :]]) for one in ids]

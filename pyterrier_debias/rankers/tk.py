@@ -276,7 +276,7 @@ class TK(Ranker):
         engine.report_cuts(f"TK, {side}", self.window, *cuts.all())
 
     def _sequences(self, texts: Sequence[str]) -> engine.Sequences:
-        ids = engine.token_ids(self.tokenizer, texts, verbose=self.verbose)
+        ids = engine.token_ids(self.tokenizer, texts)
         return engine.Sequences(_BARE, self.window, ids, side=self.tokenizer.truncation_side)
 
     # Training

@@ -198,12 +198,18 @@ class Ranking(Method):
             texts = self.ranker.tokenise(*found.pairs())
         return {**batch, **{f"text_{name}": tensor for name, tensor in texts.items()}}
 
-    def scores(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Scores of shape [B, n]; 0 where there is no document."""
+    def scores(self, batch: Mapping[str, torch.Tensor], *, fixed: bool = False) -> torch.Tensor:
+        """Scores of shape [B, n]; 0 where there is no document.
+
+        Args:
+            batch: What :meth:`collate` returned.
+            fixed: Whether the network is in eval mode and no gradient is wanted, so that a faster way may be taken.
+        """
         texts = {name.removeprefix("text_"): tensor for name, tensor in batch.items() if name.startswith("text_")}
         if "columns" in batch:
             return self.scored(texts, matrix=True).gather(1, batch["columns"])
-        flat = self.scored(texts, matrix=False)
+        packed = getattr(self.ranker, "forward_packed", None) if fixed else None
+        flat = self.scored(texts, matrix=False) if packed is None else packed(**texts)
         return flat.new_zeros(batch["mask"].shape).masked_scatter(batch["mask"], flat)
 
     def scored(self, texts: Mapping[str, torch.Tensor], *, matrix: bool) -> torch.Tensor:

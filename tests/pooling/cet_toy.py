@@ -50,7 +50,7 @@ class Toy(torch.nn.Module):
     def networks(self):
         return {"ranker": self.network}
 
-    def scores(self, batch):
+    def scores(self, batch, *, fixed=False):
         return self.network(batch["input"])[..., 0]
 
 

@@ -586,3 +586,18 @@ def test_contract(tiny):
     folder = tiny()
     case = Case("CrossEncoder", lambda: CrossEncoder(folder), lambda: frame(8), lambda: CrossEncoder(folder, max_length=16))
     assert_contract(case)
+
+
+@pytest.mark.parametrize("architecture", ["bert", "roberta", "electra", "distilbert"])
+def test_scores_without_padding_and_gradients_are_those_of_forward(architecture, tiny):
+    ranker = CrossEncoder(tiny(architecture=architecture))
+    docs = [" ".join(["harbour bridge river king"] * n) for n in (3, 1, 9, 0, 9, 5)]
+    tensors = ranker.tokenise(["who built it"] * len(docs), docs)
+    ranker.module.eval()
+    with torch.no_grad():
+        expected = ranker.forward(**tensors)
+        found = ranker.forward_packed(**tensors)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            torch.testing.assert_close(ranker.forward_packed(**tensors), ranker.forward(**tensors), rtol=0, atol=0)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+    assert found.std() > 0.05

@@ -77,7 +77,7 @@ class CETReranker(TrainedRanker):
         max_weight: The largest weight; None for no bound, as in the paper.
         normalise_weights: ``'mean_one'`` divides the weights of a batch by their mean; None does not.
         weight_pass: ``'train'``: weights come from the scores that are trained on. ``'eval'``: from a second pass without
-            dropout, as in the released code; 25 % slower with a second ranker.
+            dropout, as in the released code; 20 % slower with a second ranker.
         reduction: ``'pairs'``: the mean over pairs. ``'queries'``: the sum over pairs by the number of examples (Equation 20).
         unweighted_steps: So many steps begin with weights of 1.
         loss: ``'pairs'``, or ``'listwise'`` (ours: a softmax over the positive and all its negatives, in which each negative

@@ -95,12 +95,12 @@ class RankerScores(torch.nn.Module):
         own = self.ranking.collate(examples)
         return {f"selection_{name}": tensor for name, tensor in own.items() if name.startswith("text_")}
 
-    def scores(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Scores of shape [B, n]; 0 where there is no document."""
+    def scores(self, batch: Mapping[str, torch.Tensor], *, fixed: bool = False) -> torch.Tensor:
+        """Scores of shape [B, n]; 0 where there is no document. ``fixed`` as in :meth:`Ranking.scores`."""
         if not self.shared:
             own = {n.removeprefix("selection_"): t for n, t in batch.items() if n.startswith("selection_text_")}
             batch = {"mask": batch["mask"], **own}
-        return self.ranking.scores(batch)
+        return self.ranking.scores(batch, fixed=fixed)
 
 
 class Coupled(Method):
@@ -216,8 +216,10 @@ class Coupled(Method):
         if self.coupling.weight_pass == "train" or not self.training:
             return relevance.detach(), selection.detach()
         with self._evaluating(), torch.no_grad():
-            second = self.selection.scores(batch) if isinstance(self.selection, RankerScores) else selection.detach()
-            return self.relevance.scores(batch), second
+            second = selection.detach()
+            if isinstance(self.selection, RankerScores):
+                second = self.selection.scores(batch, fixed=True)
+            return self.relevance.scores(batch, fixed=True), second
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
