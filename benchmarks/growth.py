@@ -5,7 +5,7 @@ process of its own. "rows" are those that the rankers scored, "peak" is the proc
 audit, "us a row" the processor's time beside the ranker's. Exponents are those of a line through the logarithms. At the end the
 trend of SurvivorshipCurve over 100,000 queries, and SurvivorshipSubset over a million rows beside a merge of pandas. Example::
 
-    OMP_NUM_THREADS=1 python benchmarks/growth.py --queries 50 150 450 --depth 100 --survivorship --include
+    OMP_NUM_THREADS=1 python benchmarks/growth.py --queries 40 120 360 --depth 100 --each --survivorship --include
 """
 
 from __future__ import annotations
@@ -150,21 +150,24 @@ def survivorship() -> list[str]:
     return told
 
 
-def included(tables: dict[str, list[dict[str, float]]], options: argparse.Namespace, told: list[str]) -> str:
+def included(tables: dict[tuple[str, int], list[dict[str, float]]], options: argparse.Namespace, told: list[str]) -> str:
     """The table for the documentation."""
     lines = [
-        f"An audit of {options.systems} systems over the same {options.depth} candidates of each query, {options.draws} draws; "
-        f"rankers are hashes, whose time is not counted (``python benchmarks/growth.py``; CPU time on a shared virtual machine).",
+        f"An audit of {options.systems} systems over the same candidates of each query, {options.draws} draws; rankers are "
+        f"hashes, whose time is not counted (``python benchmarks/growth.py``; CPU time on a shared virtual machine).",
         "", ".. list-table::", "   :header-rows: 1", "",
     ]  # fmt: skip
-    cells = [["biases", "queries", "rows scored", "peak, MB", "CPU seconds", "microseconds a row"]]
-    for name, rows in tables.items():
+    cells = [["biases", "candidates", "queries", "rows scored", "peak, MB", "CPU seconds", "microseconds a row"]]
+    for (name, depth), rows in tables.items():
         for row in rows:
-            each = 1e6 * row["seconds"] / row["rows"] if row["rows"] else float("nan")
-            figures = (f"{row['queries']:,}", f"{row['rows']:,}", f"{row['peak']:,.0f}", f"{row['seconds']:.1f}", f"{each:.1f}")
-            cells.append([name, *figures])
+            each = f"{1e6 * row['seconds'] / row['rows']:.1f}" if row["rows"] else ""
+            numbers = [f"{number:,}" for number in (depth, row["queries"], row["rows"])]
+            cells.append([name, *numbers, f"{row['peak']:,.0f}", f"{row['seconds']:.1f}", each])
     lines += [f"   {'* -' if not column else '  -'} {cell}" for row in cells for column, cell in enumerate(row)]
-    exponents = (f"{name}: {exponent(rows, 'peak'):.2f} and {exponent(rows, 'seconds'):.2f}" for name, rows in tables.items())
+    exponents = [
+        f"{depth:,} candidates: {exponent(rows, 'peak'):.2f} and {exponent(rows, 'seconds'):.2f}"
+        for (_, depth), rows in tables.items() if len(rows) > 1
+    ]  # fmt: skip
     grows = f"Exponents of peak and CPU time in the number of queries: {'; '.join(exponents)}."
     return "\n".join([*lines, "", grows, "", *told]) + "\n"
 
@@ -173,32 +176,36 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--queries", type=int, nargs="+", default=[100, 300, 1000])
-    parser.add_argument("--depth", type=int, default=100)
+    parser.add_argument("--depth", type=int, nargs="+", default=[100])
     parser.add_argument("--systems", type=int, default=5)
     parser.add_argument("--draws", type=int, default=3)
     parser.add_argument("--biases", nargs="+", default=BIASES, choices=BIASES)
-    parser.add_argument("--each", action="store_true", help="each bias by itself, too")
+    parser.add_argument("--each", action="store_true", help="each bias by itself, too, with the most queries")
     parser.add_argument("--survivorship", action="store_true", help="the curve's trend and the subset, too")
     parser.add_argument("--include", action="store_true", help=f"write {INCLUDE.name} of the documentation")
     parser.add_argument("--one", type=int, help="audit one size in this process, and print its figures")
     options = parser.parse_args()
     if options.one is not None:
-        print(json.dumps(measured(options.one, options.depth, options.systems, options.biases, options.draws)))
+        print(json.dumps(measured(options.one, options.depth[0], options.systems, options.biases, options.draws)))
         return
-    tables: dict[str, list[dict[str, float]]] = {}
-    print(f"{'biases':14} {'queries':>8} {'rows':>10} {'peak MB':>8} {'CPU s':>8} {'us a row':>8}")
-    for biases in [options.biases, *([[bias] for bias in options.biases] if options.each else [])]:
-        rows = tables.setdefault("all" if len(biases) > 1 else biases[0], [])
-        for queries in options.queries:
-            arguments = ["--one", queries, "--depth", options.depth, "--systems", options.systems, "--draws", options.draws]
-            command = [sys.executable, __file__, *map(str, arguments), "--biases", *biases]
-            told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-            rows.append(row := json.loads(told.splitlines()[-1]))
-            print(
-                f"{list(tables)[-1]:14} {queries:8,} {row['rows']:10,} {row['peak']:8,.0f} {row['seconds']:8.1f} "
-                f"{1e6 * row['seconds'] / max(row['rows'], 1):8.1f}", flush=True,
-            )  # fmt: skip
-        print(f"{'':14} exponents: peak {exponent(rows, 'peak'):.2f}, CPU {exponent(rows, 'seconds'):.2f}", flush=True)
+    tables: dict[tuple[str, int], list[dict[str, float]]] = {}
+    print(f"{'biases':14} {'depth':>6} {'queries':>8} {'rows':>10} {'peak MB':>8} {'CPU s':>8} {'us a row':>8}")
+    alone = [[bias] for bias in options.biases] if options.each and len(options.biases) > 1 else []
+    for depth in options.depth:
+        for biases in [options.biases, *alone]:
+            name = "all" if biases == BIASES else " ".join(biases)
+            rows = tables.setdefault((name, depth), [])
+            for queries in options.queries if biases == options.biases else options.queries[-1:]:
+                arguments = ["--one", queries, "--depth", depth, "--systems", options.systems, "--draws", options.draws]
+                command = [sys.executable, __file__, *map(str, arguments), "--biases", *biases]
+                told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+                rows.append(row := json.loads(told.splitlines()[-1]))
+                print(
+                    f"{name:14} {depth:6,} {queries:8,} {row['rows']:10,} {row['peak']:8,.0f} {row['seconds']:8.1f} "
+                    f"{1e6 * row['seconds'] / max(row['rows'], 1):8.1f}", flush=True,
+                )  # fmt: skip
+            if len(rows) > 1:
+                print(f"{'':14} exponents: peak {exponent(rows, 'peak'):.2f}, CPU {exponent(rows, 'seconds'):.2f}", flush=True)
     told = survivorship() if options.survivorship else []
     print("\n".join(told))
     if options.include:

@@ -132,6 +132,8 @@ class System:
             empty where they can.
         untreated: The name of the same system without a treatment, if it is audited beside this one: reports then tell what the
             treatment cost.
+        indexed: Whether the candidates are what the indexer makes of the dataset's documents, which are then not indexed again
+            beside changed ones.
         memory: What is remembered of the ranker's scores while it is audited; None where it is asked each time.
         kept: Where its scores are kept until the audit ends; None where they are not.
     """
@@ -143,6 +145,7 @@ class System:
     note: str = ""
     out_of_reach: str = ""
     untreated: str = ""
+    indexed: bool = False
     memory: PointwiseMemory | None = None
     kept: KeptScores | None = None
 

@@ -121,7 +121,7 @@ def first_stage(dataset: Any, folder: Path, *, depth: int = 100, complete: bool 
     name = next((n for n in runs if n.lower() == "bm25"), next(iter(runs), None))
     if indexer is not None and (complete or name is None):
         note = "BM25 is PISA's (k1 = 0.9, b = 0.4, Porter's stemmer) over the collection's documents."
-        return System("BM25", indexer(dataset.get_corpus_iter(verbose=False)), None, indexer, note)
+        return System("BM25", indexer(dataset.get_corpus_iter(verbose=False)), None, indexer, note, indexed=True)
     if name is None:
         raise InputError(
             f"the collection brings no run and PISA is not installed, so there are no candidates; {_INSTALL_PISA}, "

@@ -1,10 +1,11 @@
 import math
+from dataclasses import replace
 
 import pandas as pd
 import pyterrier as pt
 import pytest
 
-from pyterrier_debias import AverageRotations, BiEncoder, Collection, InputError, PlantedCollection
+from pyterrier_debias import AverageRotations, BiEncoder, Collection, InputError, PlantedCollection, audit
 from pyterrier_debias.report import first_stage as module
 from pyterrier_debias.report.first_stage import PisaIndexer, default_systems, first_stage
 from pyterrier_debias.report.models import Model
@@ -92,6 +93,29 @@ def test_the_embedded_collection_is_indexed_where_pisa_is(tmp_path):
     assert "PISA's" in systems[0].note
     results = systems[0].candidates(PlantedCollection().get_topics())
     assert results["qid"].nunique() == len(PlantedCollection().get_topics())
+
+
+@needs_pisa
+def test_a_collection_is_indexed_once_for_each_variant_of_its_texts(tmp_path, monkeypatch):
+    indexed = []
+    original = module.PisaIndexer.__call__
+
+    def counting(self, documents):
+        documents = list(documents)
+        indexed.append("".join(document["text"] for document in documents))
+        return original(self, documents)
+
+    monkeypatch.setattr(module.PisaIndexer, "__call__", counting)
+    planted = PlantedCollection(topics=12, passages=240)
+    system = module.first_stage(planted, tmp_path, complete=True)
+    options = {"biases": "position", "draws": 2, "depth": 10}
+    found = audit(system, planted, **options).findings
+    assert len(indexed) == len(set(indexed)) == 3
+    pd.testing.assert_frame_equal(audit(replace(system, indexed=False), planted, **options).findings, found)
+    assert len(indexed) == 6 and len(set(indexed)) == 3
+    # Where a run is given, nothing is indexed.
+    audit(planted.get_runs()["bm25"], planted, **{**options, "biases": "pooling"})
+    assert len(indexed) == 6
 
 
 def test_the_embedded_collections_frozen_run_serves_where_pisa_is_not(tmp_path, monkeypatch):

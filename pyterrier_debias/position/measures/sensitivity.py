@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -455,7 +456,11 @@ class PositionSensitivity(Stage):
         frames, failed = [], {}
         for draw in pt.tqdm([None, *range(self.draws)], desc="PositionSensitivity", unit="index", disable=not self.verbose):
             with handed_over(self._corpus(draw, wanted, kept, still)) as documents:
-                retriever = indexer(documents)
+                if draw is None and system.indexed:
+                    deque(documents, maxlen=0)  # what is asked of the texts is asked still
+                    retriever = system.candidates
+                else:
+                    retriever = indexer(documents)
             found, failing = answered(retriever, topics)
             failed.update(failing)
             run = ranked(check_run(found, system.name), system.name)
