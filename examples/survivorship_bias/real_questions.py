@@ -243,7 +243,8 @@ def complexity(questions: Questions, found: Mapping[str, SurvivorshipResult]) ->
                 row[f"at {group}" if group != "never" else group] = v[own].mean() if own.any() else float("nan")
             clusters = questions.topics["article"].tolist()
             gap = difference_of_means(np.where(there, v, 0.0), member["never"], member["1"], clusters=clusters)
-            scaled = [x / v[there].std() for x in (gap.estimate, gap.low, gap.high)]
+            spread = v[there].std() or float("nan")
+            scaled = [x / spread for x in (gap.estimate, gap.low, gap.high)]
             rows.append({**row, **dict(zip(("never less first, in sd", "gap_low", "gap_high"), scaled)),
                          "detectable": detectable_effect(Interval(*scaled, 0.95, len(set(clusters))))})  # fmt: skip
     return pd.DataFrame(rows)
