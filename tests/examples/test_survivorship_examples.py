@@ -182,7 +182,10 @@ def test_real_questions(tmp_path, run):
     shares = found["shares"].set_index(["shown", "k"])["share"]
     # What is worded like another paragraph does not survive where BM25's first one is all that is seen.
     assert shares["BM25", 1] == pytest.approx(28 / 48) and shares.groupby("shown").is_monotonic_increasing.all()
+    found = {name: table[table["measure"] == "RR@10"] if "measure" in table else table for name, table in found.items()}
     table = found["distortion"].set_index(["shown", "system", "k"])
+    wide = pd.read_csv(tmp_path / "out" / "distortion_by_k.csv").set_index(["shown", "system"])
+    assert wide.loc[("BM25", "BM25"), "k = 1_low"] == table.loc[("BM25", "BM25", 1), "low"]
     own = table.loc[("BM25", "BM25", 1)]
     assert (own["n"], own["survivors"]) == (28, 1) and own["distortion"] == pytest.approx(1 - own["all"])
     assert own["low"] < own["distortion"] < own["high"]
@@ -199,7 +202,7 @@ def test_real_questions(tmp_path, run):
     extra = tmp_path / "out" / "runs" / "bm25.trec.gz"
     assert run(*command, "--run", f"again={extra}")[0] == 0
     assert (tmp_path / "out" / "runs" / "minilm.trec.gz").stat().st_mtime_ns == before
-    again = pd.read_csv(tmp_path / "out" / "distortion.csv").set_index(["shown", "system", "k"])
+    again = pd.read_csv(tmp_path / "out" / "distortion.csv").query("measure == 'RR@10'").set_index(["shown", "system", "k"])
     pd.testing.assert_series_equal(again.loc[("BM25", "again", 1)], own, check_names=False)
     code, printed = run(*command, "--run", extra)
     assert code == 2 and "--run must be NAME=FILE" in printed.err
