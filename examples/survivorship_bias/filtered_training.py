@@ -41,7 +41,7 @@ from pyterrier_debias.survivorship.training.rank_filtered import DRAWN, FILTERED
 
 # What programs share lies one folder up.
 sys.path.append(str(Path(__file__).resolve().parent.parent))
-from questions import Questions, bi_encoder, dense, lists, over_layer
+from questions import BM25, BOTH, ONE_LAYER, Questions, bi_encoder, dense, lists, over_layer
 from workshop import (
     Arm,
     Shared,
@@ -86,6 +86,7 @@ class Settings(Shared):
         test: SQuAD file of the questions to test on.
         size: Real questions of an arm.
         shown: Documents that a labeller sees of a real question.
+        lists: Whose lists labellers see of real questions.
     """
 
     thresholds: tuple[int, ...] = (2, 5)
@@ -96,6 +97,7 @@ class Settings(Shared):
     test: str | None = None
     size: int = 900
     shown: int = 10
+    lists: tuple[str, ...] = (BM25, ONE_LAYER, BOTH)
     layers: int | None = 3
     dropout: float | None = 0.0
     head_std: float | None = 0.2
@@ -185,7 +187,11 @@ class RealSetup:
         frame = train.collection.text_loader()(positives)
         seen = lists(train, settings.model, out, depth=settings.shown)
         subsets = {}
-        for name, run in seen.items():
+        unknown = sorted(set(settings.lists) - set(seen))
+        if unknown or not settings.lists:
+            raise InputError(f"setting lists={list(settings.lists)} must be some of {', '.join(seen)}")
+        for name in settings.lists:
+            run = seen[name]
             # A thorough search, of which labellers saw the first documents only, ends with the answer.
             missed = train.qrels.merge(run[["qid", "docno"]], how="left", indicator=True).query("_merge == 'left_only'")
             last = missed[["qid", "docno"]].assign(rank=settings.shown)

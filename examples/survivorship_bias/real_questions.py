@@ -243,7 +243,8 @@ def complexity(questions: Questions, found: Mapping[str, SurvivorshipResult]) ->
                 row[f"at {group}" if group != "never" else group] = v[own].mean() if own.any() else float("nan")
             clusters = questions.topics["article"].tolist()
             gap = difference_of_means(np.where(there, v, 0.0), member["never"], member["1"], clusters=clusters)
-            scaled = [x / v[there].std() for x in (gap.estimate, gap.low, gap.high)]
+            spread = v[there].std() or float("nan")
+            scaled = [x / spread for x in (gap.estimate, gap.low, gap.high)]
             rows.append({**row, **dict(zip(("never less first, in sd", "gap_low", "gap_high"), scaled)),
                          "detectable": detectable_effect(Interval(*scaled, 0.95, len(set(clusters))))})  # fmt: skip
     return pd.DataFrame(rows)
@@ -276,9 +277,22 @@ def draw(found: Mapping[str, SurvivorshipResult], path: Path) -> None:
         plots.save(figure, path)
 
 
-def chosen(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the first measure, for the documentation."""
-    return table[table["measure"] == MEASURES[0]].drop(columns="measure")
+def by_k(table: pd.DataFrame) -> pd.DataFrame:
+    """Distortions of the first measure, a column for each threshold."""
+    own = table[table["measure"] == MEASURES[0]]
+    rows = []
+    for (shown, system), part in own.groupby(["shown", "system"], sort=False):
+        row: dict[str, Any] = {"shown": shown, "system": system, "all": part["all"].iloc[0]}
+        for k, one in part.set_index("k").iterrows():
+            row |= {f"k = {k}": one["distortion"], f"k = {k}_low": one["low"], f"k = {k}_high": one["high"]}
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def changes(table: pd.DataFrame) -> pd.DataFrame:
+    """Where systems change places by the first measure."""
+    own = table[(table["measure"] == MEASURES[0]) & (table["swapped"] != "")]
+    return own.drop(columns="measure")
 
 
 def results(questions: Questions, settings: Settings, out: Path) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -286,9 +300,12 @@ def results(questions: Questions, settings: Settings, out: Path) -> Iterator[tup
     found = curves(questions, systems_of(questions, settings, out), settings, out)
     draw(found, out / "curves.png")
     yield "shares", shares(found)
-    for name, table in (("distortion", against_all(found, None)), ("lead", against_all(found, BM25)), ("order", orders(found))):
-        yield f"{name}_both_measures", table
-        yield name, chosen(table)
+    for name, table in (("distortion", against_all(found, None)), ("lead", against_all(found, BM25))):
+        yield name, table
+        yield f"{name}_by_k", by_k(table)
+    order = orders(found)
+    yield "order", order
+    yield "order_changes", changes(order)
     yield "clusters", widths(found)
     yield "complexity", complexity(questions, found)
     yield "answerability", answerability(questions, found, settings)

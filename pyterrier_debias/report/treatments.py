@@ -70,7 +70,7 @@ _FIT = (
 )
 
 #: Bias to what helps, the cheapest first. No table shows that anything lessens the other biases: filtering training queries
-#: (``survivorship_training*.inc``) and EqualizeReranker (``equalize_*.inc``) did not.
+#: (``survivorship_filtered.inc``) and EqualizeReranker (``equalize_*.inc``) did not.
 TREATMENTS: Mapping[str, tuple[Treatment, ...]] = {
     "position": (
         Treatment(

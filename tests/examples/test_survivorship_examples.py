@@ -144,3 +144,94 @@ def test_filtered_training(ranker, tmp_path, run):
     of_all = pd.read_csv(tmp_path / "out" / "filtered_less_all.csv").set_index("measure")["difference"]
     expected = table["nDCG@10"].iloc[0] - table["nDCG@10"].iloc[2]
     assert of_all["nDCG@10"] == pytest.approx(expected)
+
+
+def squad_file(path, articles, *, first=0, impossible=False):
+    """Articles of three paragraphs with two questions each; three of seven questions are worded like another paragraph."""
+    words = "river stone cloud bread music forest silver winter garden letter market shadow candle bridge island".split()
+    content, number = [], 0
+    for a in range(first, first + articles):
+        paragraphs = []
+        for p in range(3):
+            text = " ".join(f"{words[(a + i) % 15]}{a}{p}" for i in range(6)) + f" answer{a}{p} end."
+            questions = []
+            for q in range(2):
+                own = a if number % 7 in range(2, 6) else a + 1 if a + 1 < first + articles else first
+                asked = "please " * (number % 5) + f"what is {words[(own + q) % 15]}{own}{p} {words[(own + q + 1) % 15]}{own}{p}?"
+                answer = {"text": f"answer{a}{p}", "answer_start": text.index(f"answer{a}{p}")}
+                none = impossible and number % 4 == 0
+                answers = [] if none else [answer]
+                questions.append({"id": f"q{a}-{p}-{q}", "question": asked, "answers": answers, "is_impossible": none})
+                number += 1
+            paragraphs.append({"context": text, "qas": questions})
+        content.append({"title": f"article {a}", "paragraphs": paragraphs})
+    path.write_text(json.dumps({"version": "1.1", "data": content}))
+    return path
+
+
+def test_real_questions(tmp_path, run):
+    pytest.importorskip("pyterrier_pisa")
+    model = tiny_models.build_sentence_transformer(tmp_path / "model")
+    questions = squad_file(tmp_path / "dev.json", 8)
+    unanswerable = squad_file(tmp_path / "two.json", 8, impossible=True)
+    command = ["real_questions.py", "--questions", questions, "--unanswerable", unanswerable, "--model", model, "--resamples", 19,
+               "--out", tmp_path / "out"]  # fmt: skip
+    code, printed = run(*command)
+    assert code == 0, printed.err
+    found = {name: pd.read_csv(tmp_path / "out" / f"{name}.csv") for name in ("shares", "distortion", "lead", "order")}
+    shares = found["shares"].set_index(["shown", "k"])["share"]
+    # What is worded like another paragraph does not survive where BM25's first one is all that is seen.
+    assert shares["BM25", 1] == pytest.approx(28 / 48) and shares.groupby("shown").is_monotonic_increasing.all()
+    found = {name: table[table["measure"] == "RR@10"] if "measure" in table else table for name, table in found.items()}
+    table = found["distortion"].set_index(["shown", "system", "k"])
+    wide = pd.read_csv(tmp_path / "out" / "distortion_by_k.csv").set_index(["shown", "system"])
+    assert wide.loc[("BM25", "BM25"), "k = 1_low"] == table.loc[("BM25", "BM25", 1), "low"]
+    own = table.loc[("BM25", "BM25", 1)]
+    assert (own["n"], own["survivors"]) == (28, 1) and own["distortion"] == pytest.approx(1 - own["all"])
+    assert own["low"] < own["distortion"] < own["high"]
+    leads = found["lead"].set_index(["shown", "system", "k"])["distortion"]
+    minilm = table.loc[("BM25", "all-MiniLM-L6-v2", 1), "distortion"]
+    assert leads["BM25", "all-MiniLM-L6-v2", 1] == pytest.approx(minilm - own["distortion"])
+    assert set(found["order"]["shown"]) == {"BM25", "one layer", "both"} and found["order"]["tau"].between(-1, 1).all()
+    answerability = pd.read_csv(tmp_path / "out" / "answerability.csv")
+    assert answerability["questions"].tolist() == [48] * 4 and answerability["AUC"].between(0, 1).all()
+    assert (tmp_path / "out" / "curves.png").read_bytes().startswith(b"\x89PNG")
+    # A second call reads the runs that the first one left, and says the same.
+    (tmp_path / "out" / "distortion.csv").unlink()
+    before = (tmp_path / "out" / "runs" / "minilm.trec.gz").stat().st_mtime_ns
+    extra = tmp_path / "out" / "runs" / "bm25.trec.gz"
+    assert run(*command, "--run", f"again={extra}")[0] == 0
+    assert (tmp_path / "out" / "runs" / "minilm.trec.gz").stat().st_mtime_ns == before
+    again = pd.read_csv(tmp_path / "out" / "distortion.csv").query("measure == 'RR@10'").set_index(["shown", "system", "k"])
+    pd.testing.assert_series_equal(again.loc[("BM25", "again", 1)], own, check_names=False)
+    code, printed = run(*command, "--run", extra)
+    assert code == 2 and "--run must be NAME=FILE" in printed.err
+
+
+@pytest.mark.parametrize("ranker", ["adapter", "dense"])
+def test_filtered_training_on_real_questions(ranker, tmp_path, run):
+    pytest.importorskip("pyterrier_pisa")
+    model = tiny_models.build_sentence_transformer(tmp_path / "model")
+    files = ["--train", squad_file(tmp_path / "train.json", 6), "--test", squad_file(tmp_path / "dev.json", 4, first=20)]
+    settings = {"layers": 1, "thresholds": [1], "steps": 2, "batch_size": 4, "size": 8, "shown": 3, "resamples": 20, "seeds": 1,
+                "max_length": 48, "dropout": None, "queries": 24}  # fmt: skip
+    (tmp_path / "small.json").write_text(json.dumps(settings))
+    options = ["--model", model, "--config", tmp_path / "small.json", "--ranker", ranker, "--out", tmp_path / "out"]
+    code, printed = run("filtered_training.py", *files, *options)
+    assert code == 0, printed.err
+    means = pd.read_csv(tmp_path / "out" / "effectiveness.csv").fillna("").astype({"k": str})
+    arms = set(map(tuple, means[["shown", "k", "trained_on"]].to_numpy()))
+    assert {("any", "all", "first k"), ("BM25", "1", "first k"), ("BM25", "1", "later than k")} < arms
+    assert set(means["training_queries"][1:]) == {8} and means["trained_on"].iloc[0] == "nothing: untrained"
+    compared = pd.read_csv(tmp_path / "out" / "filtered_less_drawn.csv")
+    row = compared.set_index(["measure", "shown", "trained_on"]).loc[("RR@10", "BM25", "first k")].squeeze()
+    by_arm = means.set_index(["shown", "k", "trained_on"])["RR@10"]
+    assert row["difference"] == pytest.approx(by_arm["BM25", "1", "first k"] - by_arm["any", "all", "first k"])
+    assert (row["articles"], row["queries"], row["seeds"]) == (4, 24, 1) and row["low"] <= row["difference"] <= row["high"]
+    run_file = tmp_path / "out" / "arms" / "any-all-first_k-0" / "run.trec.gz"
+    assert pt.io.read_results(str(run_file))["qid"].nunique() == 24
+    same = [files[0], files[1], "--test", files[1]]
+    code, printed = run("filtered_training.py", *same, "--ranker", ranker, "--out", tmp_path / "other")
+    assert code == 2 and "articles in common" in printed.err
+    code, printed = run("filtered_training.py", *files, "--out", tmp_path / "third")
+    assert code == 2 and "--ranker adapter or dense" in printed.err
