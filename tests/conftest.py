@@ -193,6 +193,12 @@ def small_pictures(monkeypatch: pytest.MonkeyPatch, *, laid_out: bool = True) ->
     monkeypatch.setattr(Figure, "savefig", save)
 
 
+@pytest.fixture
+def pictures_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """See :func:`small_pictures`."""
+    small_pictures(monkeypatch)
+
+
 def terrier_missing() -> str | None:
     """Why tests marked ``java`` cannot run here; None where they can. Jars are fetched by the installation, never by a test."""
     import pyterrier as pt

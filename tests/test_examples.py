@@ -1,12 +1,14 @@
 """Every program compiles and says how it is called; notebooks are in test_notebooks.py."""
 
-import subprocess
+import runpy
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.conftest import ROOT, importable
+
 FILES = sorted([*ROOT.glob("examples/**/*.py"), *ROOT.glob("benchmarks/*.py")])
 # What programs share is a module beside them, and no program.
 PROGRAMS = [file for file in FILES if "__main__" in file.read_text()]
@@ -25,28 +27,35 @@ def test_programs_compile_and_say_how_they_are_called():
 WITH_OPTIONS = [p for p in PROGRAMS if "ArgumentParser" in p.read_text() or "base_parser" in p.read_text()]
 FOLDERS = sorted({program.parent for program in WITH_OPTIONS})
 
-# All programs of a folder in one process, which imports the large libraries once.
-_ASK = """
-import runpy, sys
 
-sys.path[0] = sys.argv[1]
-for program in sys.argv[2:]:
-    sys.argv = [program, "--help"]
-    print(">>>", program)
+@contextmanager
+def fresh(folder):
+    """As in a process of its own, but for libraries: what lies beside programs is imported anew, from where programs find it."""
+
+    def ours():
+        return {name: module for name, module in sys.modules.items() if _lies_in_programs_folders(module)}
+
+    before = ours()
+    for name in before:
+        del sys.modules[name]
     try:
-        runpy.run_path(program, run_name="__main__")
-    except SystemExit as end:
-        assert not end.code, program
-"""
+        with importable(folder):
+            yield
+    finally:
+        for name in ours():
+            del sys.modules[name]
+        sys.modules.update(before)
+
+
+def _lies_in_programs_folders(module):
+    file = Path(getattr(module, "__file__", None) or "built in")
+    return any(file.is_relative_to(ROOT / name) for name in ("examples", "benchmarks"))
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda p: str(p.relative_to(ROOT)))
-def test_programs_answer_help(folder):
-    programs = [str(program) for program in WITH_OPTIONS if program.parent == folder]
-    command = [sys.executable, "-W", "ignore", "-c", _ASK, str(folder), *programs]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    answers = done.stdout.split(">>> ")[1:]
-    assert [answer.split("\n")[0] for answer in answers] == programs
-    for answer in answers:
-        assert "usage" in answer, answer
+def test_programs_answer_help(folder, monkeypatch, capsys):
+    for program in (p for p in WITH_OPTIONS if p.parent == folder):
+        monkeypatch.setattr(sys, "argv", [str(program), "--help"])
+        with fresh(folder), pytest.raises(SystemExit) as ended:
+            runpy.run_path(str(program), run_name="__main__")
+        assert not ended.value.code and "usage" in capsys.readouterr().out, program

@@ -74,6 +74,7 @@ def model(tmp_path_factory):
     return str(tiny_models.build_sentence_transformer(tmp_path_factory.mktemp("tiny") / "model"))
 
 
+@pytest.mark.usefixtures("pictures_small")
 @pytest.mark.parametrize("name", TINY)
 def test_a_notebook_runs_and_ends_in_the_display_of_an_audit(name, model, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

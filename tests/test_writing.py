@@ -187,7 +187,7 @@ def made(tiny):
 
 
 @pytest.fixture(autouse=True)
-def toy_bias(monkeypatch, caplog):
+def toy_bias(monkeypatch, caplog, pictures_small):
     caplog.set_level("ERROR")  # fresh heads announce themselves
     monkeypatch.setattr(inputs, "BIASES", {"order": ("tests.report.toy", "Order")})
 

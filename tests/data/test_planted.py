@@ -56,9 +56,9 @@ def null() -> PlantedCollection:
 
 
 @pytest.fixture(scope="module")
-def worlds() -> list[PlantedCollection]:
-    """Enough worlds to measure shares in."""
-    return [PlantedCollection(seed) for seed in range(3)]
+def several(default) -> list[PlantedCollection]:
+    """Enough collections to measure shares in."""
+    return [default, PlantedCollection(1), PlantedCollection(2)]
 
 
 def content(text: str) -> set[str]:
@@ -106,7 +106,7 @@ def test_any_size(options):
     assert collection.truth["topics"]["answering"].min() >= 2
 
 
-def test_the_name_tells_worlds_of_other_strengths_apart():
+def test_the_name_tells_collections_of_other_strengths_apart():
     small = {"topics": 3, "passages": 30}
     assert PlantedCollection(4, **small, gender=0.5).name == "planted-4"
     assert PlantedCollection(4, **small, position=1, gender=0.25).name == "planted-4-position1-gender0.25"
@@ -254,8 +254,8 @@ def test_the_material_shares_no_stem_between_questions_and_paraphrases():
 # ------------------------------------------------------------------------------------------------ English
 
 
-def test_it_reads_as_english(worlds):
-    for collection in worlds:
+def test_it_reads_as_english(several):
+    for collection in several:
         for text in collection.get_corpus()["text"]:
             assert not re.search(r"[{}\x01\x02]|  |,,|,\.|\.\.| ,| \.", text), text
             assert not re.search(r"\b[Aa] (?:[aeio]|annual)", text), text
@@ -266,7 +266,7 @@ def test_it_reads_as_english(worlds):
                 assert sentence.endswith("."), text
             doubled = re.search(r"\b(\w+) \1\b", text)
             assert not doubled, text
-    lengths = np.array([len(text.split()) for c in worlds for text in c.get_corpus()["text"]])
+    lengths = np.array([len(text.split()) for c in several for text in c.get_corpus()["text"]])
     assert 55 < lengths.mean() < 80
     assert np.quantile(lengths, 0.05) > 40
     assert np.quantile(lengths, 0.95) < 100
@@ -367,13 +367,13 @@ def test_position_goes_from_uniform_to_first():
     assert (own["start"] < first_stop.loc[own["docno"]].to_numpy()).all()
 
 
-def test_pooling_goes_from_all_judged_to_one():
-    whole = PlantedCollection(0, **NOTHING)
+def test_pooling_goes_from_all_judged_to_one(null):
+    whole = null
     pd.testing.assert_frame_equal(whole.get_qrels("test"), whole.get_qrels("full"))
     assert len(whole.get_qrels("full")) == 60 * 1200
     before = None
     for strength in (0.0, 0.3, 0.6, 1.0):
-        collection = PlantedCollection(0, **NOTHING | {"pooling": strength})
+        collection = PlantedCollection(0, **NOTHING | {"pooling": strength}) if strength else null
         judged = collection.get_qrels()
         pairs = set(zip(judged["qid"], judged["docno"]))
         assert before is None or pairs < before
@@ -432,9 +432,9 @@ def test_gendered_questions_follow_the_stereotype_too():
     assert stats.binomtest(int(even.sum()), len(even), 0.5).pvalue > 0.001
 
 
-def test_a_gendered_question_is_answered_by_people_of_that_gender_only(worlds):
+def test_a_gendered_question_is_answered_by_people_of_that_gender_only(several):
     seen = 0
-    for collection in worlds:
+    for collection in several:
         gender = collection.truth["documents"].set_index("docno")["gender"]
         answering = collection.get_qrels("full").query("label == 2").merge(collection.get_topics("full"), on="qid")
         answering = answering[answering["gender"] != "neutral"]
@@ -458,8 +458,8 @@ def test_coupling_with_difficulty_goes_from_none_to_full(bias, column):
     assert full > 0.95
 
 
-def test_difficulty_is_what_makes_bm25_fail(worlds):
-    for collection in worlds[:3]:
+def test_difficulty_is_what_makes_bm25_fail(several):
+    for collection in several[:3]:
         qrels = collection.get_qrels("full").query("label > 0").rename(columns={"qid": "query_id", "docno": "doc_id"})
         run = collection.get_runs()["bm25"].rename(columns={"qid": "query_id", "docno": "doc_id"})
         values = {
@@ -564,9 +564,9 @@ def test_gender_changes_names_and_pronouns_only():
     assert same(changed.get_runs()["bm25"], plain.get_runs()["bm25"])
 
 
-def test_complex_wording_adds_no_word_that_a_passage_holds(worlds):
+def test_complex_wording_adds_no_word_that_a_passage_holds(several):
     parts = " ".join((*material.FRONT, *material.MIDDLE, *material.END, *material.TAIL))
-    for collection in worlds:
+    for collection in several:
         vocabulary = set(regex_word(" ".join(collection.get_corpus()["text"])))
         assert not content(parts) & vocabulary
 
@@ -582,8 +582,8 @@ def test_wording_is_the_more_complex_the_longer(default):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_bm25_is_neither_perfect_nor_useless(worlds, seed):
-    run, full = worlds[seed].get_runs()["bm25"], worlds[seed].get_qrels("full")
+def test_bm25_is_neither_perfect_nor_useless(several, seed):
+    run, full = several[seed].get_runs()["bm25"], several[seed].get_qrels("full")
     found = pt.Evaluate(run, full, metrics=[nDCG @ 10, R(rel=2) @ 100])
     assert 0.45 < found["nDCG@10"] < 0.75
     assert 0.5 < found["R(rel=2)@100"] < 1.0

@@ -142,6 +142,7 @@ def test_figures_show_every_system(result):
         assert {"blind", "biased"} <= shown
 
 
+@pytest.mark.usefixtures("pictures_small")
 def test_the_whole_audit():
     systems = {system.name: system for system in SYSTEMS}
     found = audit(systems, PLANTED, topics=TOPICS, biases=[BIAS], baseline="blind", depth=20, seed=1)

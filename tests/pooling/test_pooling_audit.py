@@ -241,6 +241,7 @@ def test_figures_show_every_system(result):
         assert {"bm25", "words"} <= shown
 
 
+@pytest.mark.usefixtures("pictures_small")
 def test_the_whole_audit(context):
     found = audit({s.name: s for s in SYSTEMS}, PLANTED, biases=["pooling"], baseline="bm25", depth=50, seed=3)
     assert not len(found.failed) and not len(found.skipped)

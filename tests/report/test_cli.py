@@ -23,6 +23,9 @@ from tests.biases import Made
 from tests.report import toy
 from tests.report.toy import QIDS
 
+# What the pictures show is looked at by test_report.py and test_plots.py.
+pytestmark = pytest.mark.usefixtures("pictures_small")
+
 needs_pisa = pytest.mark.skipif(importlib.util.find_spec("pyterrier_pisa") is None, reason="PISA is not installed")
 
 
@@ -36,12 +39,7 @@ def toy_bias(monkeypatch):
 def folder(tmp_path):
     """The toy collection as files."""
     place = tmp_path / "toy"
-    (place / "runs").mkdir(parents=True)
-    dataset = toy.collection()
-    dataset.get_corpus().to_csv(place / "passages.tsv", sep="\t", header=False, index=False)
-    dataset.get_topics().to_csv(place / "topics.tsv", sep="\t", header=False, index=False)
-    (place / "qrels.txt").write_text("".join(f"{q} 0 {q}-good 1\n" for q in QIDS))
-    (place / "runs" / "bm25.trec").write_text(trec())
+    toy.write_files(place)
     return place
 
 

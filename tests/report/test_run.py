@@ -1,3 +1,4 @@
+import copy
 import json
 import subprocess
 import sys
@@ -22,15 +23,25 @@ from tests.biases import Made
 from tests.report import toy
 from tests.report.toy import BROKEN, CONTRAST, ORDER, PICKY, QIDS
 
+# What the pictures show is looked at by test_report.py and test_plots.py.
+pytestmark = pytest.mark.usefixtures("pictures_small")
+
 
 @pytest.fixture
 def dataset():
     return toy.collection()
 
 
-@pytest.fixture
-def result(dataset):
+@pytest.fixture(scope="module")
+def audited():
+    dataset = toy.collection()
     return audit(toy.systems(dataset), dataset, biases=[ORDER, PICKY, BROKEN], baseline="BM25")
+
+
+@pytest.fixture
+def result(audited):
+    """A copy, which a test may change."""
+    return copy.deepcopy(audited)
 
 
 def row(result, system, contrast=CONTRAST, bias="order"):

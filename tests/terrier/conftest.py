@@ -7,7 +7,7 @@ from typing import Any
 import pyterrier as pt
 import pytest
 
-from pyterrier_debias import PlantedCollection, open_dataset
+from pyterrier_debias import PlantedCollection
 
 
 def terrier_index(folder: Path, documents: Iterable[dict[str, Any]], **options: Any) -> pt.terrier.TerrierIndex:
@@ -39,15 +39,3 @@ def planted() -> PlantedCollection:
 def planted_index(planted: PlantedCollection, make_index: Callable[..., pt.terrier.TerrierIndex]) -> pt.terrier.TerrierIndex:
     """Terrier's index of it."""
     return make_index(planted.get_corpus_iter(verbose=False))
-
-
-@pytest.fixture(scope="session")
-def vaswani(shared_data: Path) -> Any:
-    """Vaswani: 11,429 abstracts, 93 topics."""
-    return open_dataset(shared_data / "vaswani")
-
-
-@pytest.fixture(scope="session")
-def vaswani_index(vaswani: Any, make_index: Callable[..., pt.terrier.TerrierIndex]) -> pt.terrier.TerrierIndex:
-    """Terrier's index of it."""
-    return make_index(vaswani.get_corpus_iter(verbose=False))

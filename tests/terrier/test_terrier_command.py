@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from pyterrier_debias.report.cli import app
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.usefixtures("pictures_small")]
 
 
 @pytest.fixture

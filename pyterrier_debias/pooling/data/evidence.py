@@ -467,7 +467,7 @@ def check_known(model: EvidenceModel, known: np.ndarray, groups: Sequence[tuple[
 #: Fewer queries, or unlabelled candidates of one, say nothing of the direction of the evidence.
 _FEWEST_QUERIES, _FEWEST_CANDIDATES = 10, 4
 #: From which rank correlation on the evidence is said to point the wrong way. Where hidden positives had lower selection scores
-#: than true negatives (two planted collections, three toy worlds) it was -.02 to .12; on TREC DL and Vaswani, where they had
+#: than true negatives (two planted collections, three toy collections) it was -.02 to .12; on TREC DL and Vaswani, where they had
 #: higher ones, .15 to .22.
 FOLLOWS = 0.13
 #: Queries of each half that are looked at, and pairs of each query that are learned from, at most.
