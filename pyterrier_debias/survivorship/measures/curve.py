@@ -713,11 +713,12 @@ def _difference_rows(values: pd.DataFrame, ranks: int, baseline: str | None, lev
             for subset, k in [*((str(k), float(k)) for k in range(1, ranks + 1)), (ANSWERED, NEVER)]:
                 within = np.isfinite(r) & (r <= k)
                 change = difference_of_means(after - before, within, None, clusters=clusters, level=level)
+                of = None if clusters is None else {clusters[i] for i in np.flatnonzero(within)}
                 rows.append(
                     {
                         "name": name, "baseline": baseline, "measure": measure, "n": change.n,
                         "subset": subset, "difference": change.estimate, "low": change.low, "high": change.high,
-                        "p": _p(before[within], after[within], change, clusters and set(np.array(clusters)[within])),
+                        "p": _p(before[within], after[within], change, of),
                         "p_corrected": float("nan"),
                     }
                 )  # fmt: skip
