@@ -80,7 +80,7 @@ def test_nulls_of_real_collections_are_added_to(shared_data, tmp_path, monkeypat
     started("real_nulls", f"{said} --nulls 1 --first-seed 2 --out {tmp_path / 'fresh'}", monkeypatch)
     fresh = pd.read_csv(tmp_path / "fresh" / "p_values.csv")
     pd.testing.assert_frame_equal(both.tail(9).reset_index(drop=True), fresh)
-    inverted = both[both["test"].isin(["position", "gender", "pooling", "linguistic"])].dropna(subset=["p"])
+    inverted = both[both["test"].isin(["position", "survivorship", "gender", "pooling", "linguistic"])].dropna(subset=["p"])
     assert (((inverted["low"] > 0) | (inverted["high"] < 0)) == (inverted["p"] <= 0.05)).all()
     assert "3 --queries 20" in (tmp_path / "added" / "real_nulls.inc").read_text()
     with pytest.raises(AssertionError, match="made with other --queries or --draws"):
