@@ -191,8 +191,9 @@ class TwoTowers(Ranker):
     def _encoded(
         self, texts: Sequence[str], task: str, cuts: list[np.ndarray] | None
     ) -> Iterator[tuple[np.ndarray, Any]]:
-        module, tokenizer = self.scoring_module(), self.module.tokenizer
+        module = self.scoring_module()
         plain, counted = reads_plain_text(module, task), counts_tokens(module)
+        tokenizer = self.module.tokenizer if counted else None  # a module that counts no tokens need have none
         packed = self.packed_features(module) if plain else None
         noted = engine.Cuts()
 

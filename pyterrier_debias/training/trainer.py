@@ -697,7 +697,7 @@ class _Trainer(transformers.Trainer):
                 else "there is no older one"
             )
             raise InputError(
-                f"training: checkpoint {target} cannot be written ({_reason(error)}); {kept}, once there is room and permission"
+                f"training: checkpoint {target} cannot be written ({_reason(error)}); {kept}, once there is space and permission"
             ) from error
         if self.args.should_save:
             best = self.state.best_model_checkpoint
