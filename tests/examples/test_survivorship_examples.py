@@ -174,9 +174,9 @@ def test_real_questions(tmp_path, run):
     model = tiny_models.build_sentence_transformer(tmp_path / "model")
     questions = squad_file(tmp_path / "dev.json", 8)
     unanswerable = squad_file(tmp_path / "two.json", 8, impossible=True)
-    command = ["real_questions.py", "--questions", questions, "--unanswerable", unanswerable, "--model", model, "--resamples", 19,
-               "--out", tmp_path / "out"]  # fmt: skip
-    code, printed = run(*command)
+    command = ["--questions", questions, "--unanswerable", unanswerable, "--model", model, "--resamples", 19]
+    command += ["--out", tmp_path / "out"]
+    code, printed = run("real_questions.py", *command)
     assert code == 0, printed.err
     found = {name: pd.read_csv(tmp_path / "out" / f"{name}.csv") for name in ("shares", "distortion", "lead", "order")}
     shares = found["shares"].set_index(["shown", "k"])["share"]
@@ -200,11 +200,11 @@ def test_real_questions(tmp_path, run):
     (tmp_path / "out" / "distortion.csv").unlink()
     before = (tmp_path / "out" / "runs" / "minilm.trec.gz").stat().st_mtime_ns
     extra = tmp_path / "out" / "runs" / "bm25.trec.gz"
-    assert run(*command, "--run", f"again={extra}")[0] == 0
+    assert run("real_questions.py", *command, "--run", f"again={extra}")[0] == 0
     assert (tmp_path / "out" / "runs" / "minilm.trec.gz").stat().st_mtime_ns == before
     again = pd.read_csv(tmp_path / "out" / "distortion.csv").query("measure == 'RR@10'").set_index(["shown", "system", "k"])
     pd.testing.assert_series_equal(again.loc[("BM25", "again", 1)], own, check_names=False)
-    code, printed = run(*command, "--run", extra)
+    code, printed = run("real_questions.py", *command, "--run", extra)
     assert code == 2 and "--run must be NAME=FILE" in printed.err
 
 
