@@ -21,7 +21,7 @@ from pyterrier_debias.report.verdict import Answer, Verdict, by_sentence, title,
 #: How many queries the page names for each primary figure.
 _WORST = 5
 #: What of an answer a phone leaves out, so that the verdict is two screens there; the sections below have it.
-_LESS = re.compile(r"(, which show [\d.,]+ or more|; (?!about )(?:(?!\. ).)+(?=\.(?: |$)))")
+_LESS = re.compile(r"(, too few to see less than [\d.,]*\d|; (?!about )(?:(?!\. ).)+(?=\.(?: |$)))")
 
 #: What is said of the items of each kind: what the columns are called, and what their parts are parts of.
 _ITEMS = {

@@ -311,7 +311,7 @@ def _told(result: AuditTables, row: Mapping[str, Any], figures: Sequence[_Figure
     smallest = detectable if math.isfinite(detectable) else detectable_effect(Interval(value, low, high, 0.95, n))
     needed = _rounded_up(n * ((smallest if smallest > margin else bound) / margin) ** 2)
     if detectable > margin and not hint:
-        found += f", which show {_amount(detectable, figure, bare=True)} or more"
+        found += f", too few to see less than {_amount(detectable, figure, bare=True)}"
     more = f"about {needed:,} would show {_amount(margin, figure, bare=True)}"
     return answer("cannot tell", f"{found}; {more}.{hint}", needed)
 

@@ -128,21 +128,26 @@ def _answers(answers: Sequence[Answer], width: int, detail: _Detail, *, found: b
         if detail.whole or (found and answer.outcome == "yes"):
             yield from textwrap.wrap(answer.sentence, width, initial_indent=begin, subsequent_indent=" " * len(begin))
         else:
-            yield begin + textwrap.shorten(_in_brief(answer), width - len(begin), placeholder=" ...")
+            yield begin + textwrap.shorten(_in_brief(answer, width - len(begin)), width - len(begin), placeholder=" ...")
 
 
-def _in_brief(answer: Answer) -> str:
-    """An answer whose end may be missing: how many queries would tell what could not be told stands first then.
+def _in_brief(answer: Answer, width: int) -> str:
+    """An answer for one line: what stands beside the figure is left out where the line is too short.
+
+    Its end may still be missing, so that how many queries would tell what could not be told stands first.
 
     Example:
         >>> told = "Could not tell: 0.01 [-0.06, 0.07] nDCG@10 on 81 queries; about 3,400 would show 0.02."
-        >>> _in_brief(Answer("BM25", "cannot tell", told, queries_needed=3400))
+        >>> _in_brief(Answer("BM25", "cannot tell", told, queries_needed=3400), 100)
         'Could not tell (3,400 queries would): 0.01 [-0.06, 0.07] nDCG@10'
-        >>> _in_brief(Answer("BM25", "no", "No: smaller than 0.01 nDCG@10 (on 81 queries)."))
+        >>> _in_brief(Answer("BM25", "no", "No: smaller than 0.01 nDCG@10 (on 81 queries)."), 100)
         'No: smaller than 0.01 nDCG@10 (on 81 queries).'
+        >>> _in_brief(Answer("BM25", "yes", "Yes: down by 1.04 [0.82, 1.27] ranks; nDCG@10 changes by -0.015."), 50)
+        'Yes: down by 1.04 [0.82, 1.27] ranks.'
     """
     if answer.queries_needed is None:
-        return answer.sentence
+        figure, beside, _ = answer.sentence.partition("; ")
+        return f"{figure}." if beside and len(answer.sentence) > width else answer.sentence
     lead, _, told = answer.sentence.partition(" on ")[0].partition(": ")
     return f"{lead} ({answer.queries_needed:,} queries would): {told}"
 

@@ -125,7 +125,7 @@ def test_what_could_not_be_seen_says_how_many_queries_would_tell():
     result.findings["detectable"] = 0.08
     one = verdicts(result)[0].answers[0]
     assert one.queries_needed == 50 * (0.08 / 0.02) ** 2
-    assert one.sentence.endswith("on 50 queries, which show 0.08 or more; about 800 would show 0.02.")
+    assert one.sentence.endswith("on 50 queries, too few to see less than 0.08; about 800 would show 0.02.")
     result.findings["detectable"] = NAN
     assert verdicts(result)[0].answers[0].queries_needed == 410
 
