@@ -33,7 +33,7 @@ export HF_HUB_OFFLINE ?= 1
 .PHONY: quickstart test check suite fast lint mypy docs gpu-check wheel lowest newest py313 clean
 
 quickstart: $(VENV)/.demo
-	$(VENV)/bin/pyterrier-debias audit --dataset $(PLANTED) --depth 20 --draws 2 --rotations 2 --out $(OUT) --overwrite
+	$(VENV)/bin/pyterrier-debias audit --dataset $(PLANTED) --depth 20 --draws 1 --rotations 2 --out $(OUT) --overwrite
 
 # Many tests start Python anew: each start would compile the package again where compiled files are not to be written.
 test check: export PYTHONDONTWRITEBYTECODE =

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -142,12 +143,12 @@ def _in_brief(answer: Answer, width: int) -> str:
         'Could not tell (3,400 queries would): 0.01 [-0.06, 0.07] nDCG@10'
         >>> _in_brief(Answer("BM25", "no", "No: smaller than 0.01 nDCG@10 (on 81 queries)."), 100)
         'No: smaller than 0.01 nDCG@10 (on 81 queries).'
-        >>> _in_brief(Answer("BM25", "yes", "Yes: down by 1.04 [0.82, 1.27] ranks; nDCG@10 changes by -0.015."), 50)
-        'Yes: down by 1.04 [0.82, 1.27] ranks.'
+        >>> _in_brief(Answer("BM25", "yes", "Yes: down by 1.04 [0.79, 1.28] ranks; nDCG@10 changes by -0.015."), 50)
+        'Yes: down by 1.04 [0.79, 1.28] ranks.'
     """
     if answer.queries_needed is None:
-        figure, beside, _ = answer.sentence.partition("; ")
-        return f"{figure}." if beside and len(answer.sentence) > width else answer.sentence
+        shortest = re.split(r"; | than of ", answer.sentence)[0].removesuffix(".")
+        return f"{shortest}." if len(answer.sentence) > width else answer.sentence
     lead, _, told = answer.sentence.partition(" on ")[0].partition(": ")
     return f"{lead} ({answer.queries_needed:,} queries would): {told}"
 
