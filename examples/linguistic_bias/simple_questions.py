@@ -38,7 +38,7 @@ sys.path.append(str(Path(__file__).resolve().parent.parent))
 from questions import Questions, dense
 from reporting import cv_of, ends, mean_of, moments
 from study import Settings as Wording
-from study import complexity_of, new_ranker, plain_training
+from study import complexity_of, new_ranker, training_of
 from workshop import (
     Arm,
     Workshop,
@@ -189,7 +189,7 @@ def arm_of(setup: Setup, tested: str, rate: float, trained: str, seed: int, sett
         if trained == UNTRAINED:
             return measured(new_ranker(settings, out), questions).assign(paragraphs=0)
         part = setup.part(trained, settings, seed)
-        ranker = new_ranker(settings, out, training=plain_training(settings, seed)).fit(part, setup.qrels)
+        ranker = new_ranker(settings, out, training=training_of(settings, seed)).fit(part, setup.qrels)
         history = pd.DataFrame(ranker.training_report.history)
         write_whole(folder / "history.json", history.to_json(orient="records") + "\n")
         return measured(ranker, questions).assign(paragraphs=part["docno"].nunique())
@@ -322,7 +322,7 @@ def main() -> None:
     left = workshop.open(arms)
     step = before = 0.0
     if left:
-        trial = new_ranker(settings, options.out, training=plain_training(settings, 0))
+        trial = new_ranker(settings, options.out, training=training_of(settings, 0))
         step, before = pace(trial, setup.part(ALL, settings, 0), setup.qrels, trial.training)
     # A text is read in a third of the time that it takes to learn from it.
     seconds = {arm.name: before + step * (arm.steps + arm.reads / (3 * settings.batch_size)) for arm in left}
