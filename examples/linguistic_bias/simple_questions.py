@@ -9,8 +9,8 @@ of the other file for its questions. The gap is a difference of differences: wha
 from simple ones on complex test questions, less the same on simple test questions. Thirds are cut on the training questions and
 applied to the test. Intervals and tests are over seeds and articles: questions on one article share what is ranked.
 
-Some training articles are held out. `--pilot` trains one seed at each of the rates in the settings, tests on these articles
-alone, and says how large a gap so many questions would show. Rate and sizes are fixed by it, before anything is tested.
+Some training articles are held out. `--pilot` learns from all questions at each of the rates in the settings, and from simple
+ones at the chosen rate, one seed each, and tests on these articles alone. Rate and sizes are fixed before the test is touched.
 
 A run that was stopped continues with the same command. Complexity is computed once. `--estimate` says how long it takes.
 
@@ -75,14 +75,15 @@ class Settings(Wording):
         test: SQuAD file of the questions to test on.
         size: Questions of an arm.
         held_out: Articles of the training file for the pilot, which no arm learns from.
-        rates: Learning rates that the pilot tries.
+        rates: Learning rates that the pilot tries; ``learning_rate`` is one of them.
     """
 
     train: str | None = None
     test: str | None = None
     size: int = 900
     held_out: int = 4
-    rates: tuple[float, ...] = (1e-4, 3e-4, 1e-3)
+    learning_rate: float = 3e-4
+    rates: tuple[float, ...] = (1e-4, 3e-4)
     negatives_per_positive: int = 0
     queries: int = 2000
     seeds: int = 3
@@ -202,9 +203,9 @@ def arm_of(setup: Setup, tested: str, rate: float, trained: str, seed: int, sett
 def planned(setup: Setup, settings: Settings, out: Path, *, pilot: bool) -> Iterator[Arm]:
     """The arms, seed by seed; the untrained ranker once."""
     if pilot:
-        for rate in settings.rates:
-            for trained in TRAINED_ON:
-                yield arm_of(setup, "held out", rate, trained, 0, settings, out)
+        tried = [(rate, ALL) for rate in settings.rates]
+        for rate, trained in [*tried, (settings.learning_rate, THIRDS[0])]:
+            yield arm_of(setup, "held out", rate, trained, 0, settings, out)
         return
     yield arm_of(setup, "test", 0.0, UNTRAINED, 0, settings, out)
     for seed in range(settings.seeds):
@@ -256,9 +257,9 @@ class Results:
         for measure in MEASURES:
             values = self.values(measure)
             for (tested, rate, trained), after in values.items():
-                if trained in (UNTRAINED, THIRDS[0]):
+                before = values.get((tested, rate, THIRDS[0]))
+                if before is None or trained == THIRDS[0]:
                     continue
-                before = values[tested, rate, THIRDS[0]]
                 line: dict[str, Any] = {"measure": measure, "rate": rate, "trained_on": trained}
                 for third in (THIRDS[2], THIRDS[0]):
                     pair = before[:, at[third]], after[:, at[third]]
@@ -274,17 +275,17 @@ class Results:
         """Draw what arms gain over learning from simple questions, by third of the test."""
         values = self.values(MEASURES[0])
         axes = plots.new_axes(6.0, 3.4)
-        arms = [arm for arm in values if arm[2] not in (UNTRAINED, THIRDS[0])]
-        for number, arm in enumerate(sorted(arms, key=lambda arm: TRAINED_ON.index(arm[2]))):
-            before = values[(*arm[:2], THIRDS[0])]
+        before = next(own for arm, own in values.items() if arm[2] == THIRDS[0])
+        for number, trained in enumerate(TRAINED_ON[1:]):
+            after = next(own for arm, own in values.items() if arm[2] == trained)
             found = []
             for third in THIRDS:
                 own = self.third == third
-                found.append(over_articles(before[:, own], values[arm][:, own], self.articles[own], self.resamples))
+                found.append(over_articles(before[:, own], after[:, own], self.articles[own], self.resamples))
             centre, low, high = (np.array([one[name] for one in found]) for name in ("difference", "low", "high"))
             axes.errorbar(
                 np.arange(len(THIRDS)) + 0.1 * number, centre, plots.ends(centre, low, high), fmt="o", capsize=3,
-                color=plots.colour(number), label=f"learned from {arm[2]} questions",
+                color=plots.colour(number), label=f"learned from {trained} questions",
             )  # fmt: skip
         axes.axhline(0.0, color="grey", linewidth=0.8)
         plots.name_ticks(axes, THIRDS)
@@ -316,6 +317,8 @@ def main() -> None:
     options.add_argument("--pilot", action="store_true", help="one seed at each rate, tested on held-out training articles")
     options = options.parse_args()
     settings = read_settings(options, Settings())
+    if options.pilot and settings.learning_rate not in settings.rates:
+        raise InputError(f"setting learning_rate={settings.learning_rate} is not among rates={settings.rates}")
     setup = Setup.of(settings, options.out)
     workshop = Workshop(options.out, "simple_questions", settings, [setup])
     arms = list(planned(setup, settings, options.out, pilot=options.pilot))

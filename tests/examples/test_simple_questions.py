@@ -83,11 +83,12 @@ def test_simple_questions(tmp_path, run):
     assert code == 0, printed.err
     # The pilot tests nothing but held-out articles of the training file.
     tried = pd.read_csv(out / "pilot" / "means.csv")
-    assert len(tried) == 6 and set(tried["rate"]) == {1e-3, 1e-2}
+    assert list(zip(tried["rate"], tried["trained_on"])) == [(1e-3, "all"), (1e-2, "simple"), (1e-2, "all")]
+    assert len(pd.read_csv(out / "pilot" / "gap.csv")) == 2
     known = pd.read_csv(out / "complexity.csv")
     assert known["part"].value_counts().to_dict() == {"train": 36, "held out": 12, "test": 36}
     seen = pd.concat(pd.read_csv(path) for path in (out / "arms").glob("*/rows.csv"))
-    assert set(seen["qid"]) == set(known.loc[known["part"] == "held out", "qid"]) and len(seen) == 6 * 12
+    assert set(seen["qid"]) == set(known.loc[known["part"] == "held out", "qid"]) and len(seen) == 3 * 12
 
     code, printed = run(*command)
     assert code == 0, printed.err
