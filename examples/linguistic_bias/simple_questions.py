@@ -76,6 +76,7 @@ class Settings(Wording):
         size: Questions of an arm.
         held_out: Articles of the training file for the pilot, which no arm learns from.
         rates: Learning rates that the pilot tries; ``learning_rate`` is one of them.
+        least_gap: The stop rule: treatments are worth trying only where the interval of the gap lies above it.
     """
 
     train: str | None = None
@@ -84,6 +85,7 @@ class Settings(Wording):
     held_out: int = 4
     learning_rate: float = 3e-4
     rates: tuple[float, ...] = (1e-4, 3e-4)
+    least_gap: float = 0.0
     negatives_per_positive: int = 0
     queries: int = 2000
     seeds: int = 3
@@ -295,6 +297,15 @@ class Results:
         plots.save(axes.figure, path, dpi=100)
 
 
+def decision(gaps: pd.DataFrame, least: float) -> str:
+    """What the stop rule says of learning from all questions, in nDCG@10."""
+    row = gaps[(gaps["measure"] == MEASURES[0]) & (gaps["trained_on"] == ALL)].iloc[0]
+    found = f"the gap that learning from all questions closes is {row['gap']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
+    if row["low"] > least:
+        return f"{found}, above {least:g}: treatments are worth trying."
+    return f"{found}, not above {least:g}: there is nothing to mend; a gap of {row['detectable']:.3f} would have been found."
+
+
 def in_order(column: pd.Series) -> pd.Series:
     """Sort keys: names in the order of this program, numbers as they are."""
     order = {name: at for at, name in enumerate((UNTRAINED, *TRAINED_ON, *MEASURES))}
@@ -340,7 +351,8 @@ def main() -> None:
         write_results(options.out / "pilot", "Pilot on held-out articles", settings, tables, NOTES)
         return
     results.draw(options.out / "gains.png")
-    write_results(options.out, "Learning from simple questions", settings, tables, NOTES)
+    notes = [*NOTES, f"stop rule: {decision(tables['gap'], settings.least_gap)}"]
+    write_results(options.out, "Learning from simple questions", settings, tables, notes)
 
 
 if __name__ == "__main__":

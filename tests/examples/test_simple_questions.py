@@ -117,6 +117,8 @@ def test_simple_questions(tmp_path, run):
     assert (row["seeds"], row["articles"]) == (2, 6) and row["gain, complex"] == pytest.approx(gain["complex"], abs=1e-9)
     assert (out / "gains.png").read_bytes().startswith(b"\x89PNG")
 
+    assert ("nothing to mend" if row["low"] <= 0 else "worth trying") in printed.out
+
     again, printed = run(*command)
     assert again == 0 and "0 of 7 arms to make" in printed.out
     pd.testing.assert_frame_equal(pd.read_csv(out / "gap.csv"), gaps)
@@ -144,3 +146,13 @@ def test_arms_have_equally_many_questions_of_their_third(tmp_path):
         assert not setup.part("all", settings, 1)["qid"].equals(parts["all"]["qid"])
         with pytest.raises(program.InputError, match="training questions only"):
             program.Setup.of(program.replace(settings, size=30), tmp_path)
+
+
+def test_the_stop_rule_reads_the_low_end_of_the_gap():
+    with importable(FOLDER):
+        from simple_questions import decision
+    line = {"measure": "nDCG@10", "trained_on": "all", "gap": 0.03, "low": 0.01, "high": 0.05, "detectable": 0.028}
+    others = [{**line, "measure": "RR@10", "low": 0.5}, {**line, "trained_on": "complex", "low": 0.5}]
+    said = {least: decision(pd.DataFrame([*others, line]), least) for least in (0.0, 0.01)}
+    assert said[0.0] == "the gap that learning from all questions closes is 0.030 [0.010, 0.050], above 0: treatments are worth trying."
+    assert said[0.01].endswith("not above 0.01: there is nothing to mend; a gap of 0.028 would have been found.")
