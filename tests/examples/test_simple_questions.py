@@ -154,5 +154,5 @@ def test_the_stop_rule_reads_the_low_end_of_the_gap():
     line = {"measure": "nDCG@10", "trained_on": "all", "gap": 0.03, "low": 0.01, "high": 0.05, "detectable": 0.028}
     others = [{**line, "measure": "RR@10", "low": 0.5}, {**line, "trained_on": "complex", "low": 0.5}]
     said = {least: decision(pd.DataFrame([*others, line]), least) for least in (0.0, 0.01)}
-    assert said[0.0] == "the gap that learning from all questions closes is 0.030 [0.010, 0.050], above 0: treatments are worth trying."
+    assert said[0.0].endswith("all questions closes is 0.030 [0.010, 0.050], above 0: treatments are worth trying.")
     assert said[0.01].endswith("not above 0.01: there is nothing to mend; a gap of 0.028 would have been found.")
