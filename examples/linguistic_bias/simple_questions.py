@@ -352,6 +352,8 @@ def main() -> None:
         return
     results.draw(options.out / "gains.png")
     notes = [*NOTES, f"stop rule: {decision(tables['gap'], settings.least_gap)}"]
+    # One test and one rate.
+    tables = {name: table.drop(columns=["tested_on", "rate"], errors="ignore") for name, table in tables.items()}
     write_results(options.out, "Learning from simple questions", settings, tables, notes)
 
 
