@@ -293,7 +293,7 @@ class Results:
         plots.name_ticks(axes, THIRDS)
         axes.set_xlabel("third of the test questions")
         axes.set_ylabel(f"gain in {MEASURES[0]}")
-        axes.legend()
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
         plots.save(axes.figure, path, dpi=100)
 
 
