@@ -26,7 +26,14 @@ import pandas as pd
 
 from pyterrier_debias import BiEncoder, Collection, InputError, Training, open_dataset
 from pyterrier_debias.core.files import whole_folder, write_whole
-from pyterrier_debias.core.statistics import correct, two_level_interval, wilcoxon
+from pyterrier_debias.core.statistics import (
+    Interval,
+    correct,
+    detectable_effect,
+    randomisation_test,
+    two_level_interval,
+    wilcoxon,
+)
 from pyterrier_debias.core.text import keyed_hash
 from pyterrier_debias.rankers.base import loading, quiet
 from pyterrier_debias.report.models import find_model
@@ -439,6 +446,70 @@ def compare(before: np.ndarray, after: np.ndarray, resamples: int) -> dict[str, 
     return {
         "difference": interval.estimate, "low": interval.low, "high": interval.high, "p": p, "seeds": seeds, "queries": queries
     }
+
+
+def article_interval(
+    values: np.ndarray, articles: np.ndarray, statistic: Callable[[np.ndarray], np.ndarray], resamples: int
+) -> Interval:
+    """A statistic of means, with its interval over seeds and articles, of which each draw takes all questions or none.
+
+    Questions on one article share what is ranked, and are alike.
+
+    Args:
+        values: Shape [seeds, questions, conditions].
+        articles: Shape [questions].
+        statistic: From means of shape [..., conditions] to values of shape [...].
+        resamples: Bootstrap resamples.
+
+    Returns:
+        The interval; ``n`` is the number of articles.
+    """
+    names, place = np.unique(articles, return_inverse=True)
+    counted = np.concatenate([values, np.ones((*values.shape[:2], 1))], axis=-1)
+    sums = np.einsum("sqc,qa->sac", counted, np.eye(len(names))[place])
+    found = two_level_interval(sums, lambda m: statistic(m[..., :-1] / m[..., -1:]), resamples=resamples)
+    return Interval(found.estimate, found.low, found.high, found.level, len(names))
+
+
+def over_articles(
+    before: np.ndarray,
+    after: np.ndarray,
+    articles: np.ndarray,
+    resamples: int,
+    *,
+    less: tuple[np.ndarray, np.ndarray] | None = None,
+) -> dict[str, Any]:
+    """As :func:`compare`, but over seeds and articles; on request the difference in some questions less that in others.
+
+    Args:
+        before: Shape [seeds, questions].
+        after: Shape [seeds, questions].
+        articles: Shape [questions].
+        resamples: Bootstrap resamples.
+        less: Two masks of shape [questions]: the mean difference over the first questions less that over the second ones; None:
+            the mean difference over all.
+
+    Returns:
+        ``difference``, ``low``, ``high``, ``p`` (randomisation, an article's questions change sides together), ``detectable``
+        (the smallest effect that one test finds with a power of 80 %), ``seeds``, ``articles``, ``queries``.
+    """
+    masks = [mask.astype(float) for mask in less or (np.ones(before.shape[1], dtype=bool),)]
+    parts = [part for mask in masks for part in (before * mask, after * mask, np.broadcast_to(mask, before.shape))]
+
+    def difference(m: np.ndarray) -> np.ndarray:
+        own = [(m[..., at + 1] - m[..., at]) / m[..., at + 2] for at in range(0, len(parts), 3)]
+        return own[0] - own[1] if less else own[0]
+
+    interval = article_interval(np.stack(parts, axis=-1), articles, difference, resamples)
+    # What a question counts in the difference, so that the mean over questions is the difference.
+    weight = [len(mask) * mask / mask.sum() for mask in masks]
+    count = weight[0] - weight[1] if less else weight[0]
+    p = randomisation_test(count * before.mean(axis=0), count * after.mean(axis=0), clusters=articles.tolist()).p
+    return {
+        "difference": interval.estimate, "low": interval.low, "high": interval.high, "p": p,
+        "detectable": detectable_effect(interval), "seeds": len(before), "articles": interval.n,
+        "queries": int(np.count_nonzero(sum(masks))),
+    }  # fmt: skip
 
 
 def corrected(table: pd.DataFrame) -> pd.DataFrame:

@@ -368,6 +368,7 @@ def training_of(settings: Settings, seed: int, **options: Any) -> Training:
     given = {
         "loss": "infonce",
         "loss_options": {"temperature": settings.temperature},
+        "in_batch_negatives": settings.negatives == "in_batch",
         "max_steps": settings.optimiser_steps(),
         "batch_size": settings.batch_size,
         "negatives_per_positive": settings.negatives_per_positive,
@@ -418,17 +419,11 @@ def equalized(settings: Settings, seed: int, out: Path, biased: Any, alpha: floa
     """EqualizeReranker against a learner, by its name, or against a fitted ranker."""
     training = training_of(settings, seed)
     if isinstance(biased, str):
-        own = replace(training, in_batch_negatives=settings.negatives == "in_batch")
-        biased = learner_of(biased, settings, out, own)
+        biased = learner_of(biased, settings, out, training)
     return EqualizeReranker(
         new_ranker(settings, out), biased=biased, alpha=alpha, biased_temperature=settings.biased_temperature,
         negatives=settings.negatives, training=training,
     )  # fmt: skip
-
-
-def plain_training(settings: Settings, seed: int, **options: Any) -> Training:
-    """The same without a biased model."""
-    return training_of(settings, seed, **{"in_batch_negatives": settings.negatives == "in_batch", **options})
 
 
 def reversed_probability(scores: Any, **given: Any) -> Any:
@@ -465,7 +460,7 @@ class Way:
 
 def _plain(settings: Settings, seed: int, out: Path, candidates: pd.DataFrame, qrels: pd.DataFrame, **options: Any) -> Any:
     options.pop("other", None)
-    return new_ranker(settings, out, training=plain_training(settings, seed, **options)).fit(candidates, qrels)
+    return new_ranker(settings, out, training=training_of(settings, seed, **options)).fit(candidates, qrels)
 
 
 def _equalize(learner: str) -> Callable[..., Any]:
@@ -497,7 +492,7 @@ def _reverse_probability(
 
 def _dro(settings: Settings, seed: int, out: Path, candidates: pd.DataFrame, qrels: pd.DataFrame, **_: Any) -> Any:
     stage = GroupDROReranker(
-        new_ranker(settings, out), bins=settings.dro_bins, step=settings.dro_step, training=plain_training(settings, seed)
+        new_ranker(settings, out), bins=settings.dro_bins, step=settings.dro_step, training=training_of(settings, seed)
     )
     return stage.fit(candidates, qrels)
 
@@ -664,7 +659,7 @@ def expected_seconds(
         return {}
     candidates = lessons.candidates(0)
     some = candidates[candidates["qid"].isin(candidates["qid"].unique()[: 4 * settings.batch_size])]
-    training = plain_training(settings, 0)
+    training = training_of(settings, 0)
     ranker = new_ranker(settings, out, training=training)
     step, base = pace(ranker, some, lessons.source.qrels, training)
     texts = list(dict.fromkeys(some["text"]))[:200]

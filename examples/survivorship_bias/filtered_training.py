@@ -29,13 +29,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
 import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias import BiEncoder, CrossEncoder, InputError, PlantedCollection, Training
 from pyterrier_debias.core.evaluation import per_query
-from pyterrier_debias.core.statistics import Interval, detectable_effect, randomisation_test, two_level_interval
 from pyterrier_debias.survivorship.data.subset import SurvivorshipSubset
 from pyterrier_debias.survivorship.training.rank_filtered import DRAWN, FILTERED, TrainingSubset, training_subsets
 
@@ -53,6 +51,7 @@ from workshop import (
     encoder_of,
     matrix,
     minutes,
+    over_articles,
     pace,
     program,
     read_settings,
@@ -183,8 +182,6 @@ class RealSetup:
         train, test = Questions.of(settings.train), Questions.of(settings.test, settings.queries)
         if set(train.topics["article"]) & set(test.topics["article"]):
             raise InputError("--train and --test have articles in common; their questions share paragraphs")
-        positives = train.topics.merge(train.qrels[["qid", "docno"]], on="qid").assign(score=0.0, rank=0)
-        frame = train.collection.text_loader()(positives)
         seen = lists(train, settings.model, out, depth=settings.shown)
         subsets = {}
         unknown = sorted(set(settings.lists) - set(seen))
@@ -196,7 +193,7 @@ class RealSetup:
             missed = train.qrels.merge(run[["qid", "docno"]], how="left", indicator=True).query("_merge == 'left_only'")
             last = missed[["qid", "docno"]].assign(rank=settings.shown)
             subsets[name] = SurvivorshipSubset(pd.concat([run[["qid", "docno", "rank"]], last]), train.qrels)
-        return cls(f"{train.name}, {test.name}", frame, train.qrels, subsets, train, test)
+        return cls(f"{train.name}, {test.name}", train.with_paragraphs(), train.qrels, subsets, train, test)
 
     def measured(self, run: pd.DataFrame) -> pd.DataFrame:
         """Measures of each test question, and its article."""
@@ -274,31 +271,6 @@ def without_training(setup: Setup | RealSetup, settings: Settings, out: Path) ->
         for name, run in runs.items()
     ]
     return pd.DataFrame(rows)
-
-
-def over_articles(before: np.ndarray, after: np.ndarray, articles: np.ndarray, resamples: int) -> dict[str, Any]:
-    """As :func:`workshop.compare`, but over seeds and articles, of which each draw takes all questions or none.
-
-    Args:
-        before: Shape [seeds, questions].
-        after: Shape [seeds, questions].
-        articles: Shape [questions].
-        resamples: Bootstrap resamples.
-
-    Returns:
-        ``difference``, ``low``, ``high``, ``p`` (randomisation, an article's questions change sides together), ``detectable``
-        (the smallest effect that one test finds with a power of 80 %), ``seeds``, ``articles``, ``queries``.
-    """
-    names, place = np.unique(articles, return_inverse=True)
-    member = np.eye(len(names))[place]
-    sums = np.stack([before @ member, after @ member, np.broadcast_to(member.sum(axis=0), (len(before), len(names)))], axis=-1)
-    found = two_level_interval(sums, lambda m: (m[..., 1] - m[..., 0]) / m[..., 2], resamples=resamples)
-    interval = Interval(found.estimate, found.low, found.high, found.level, len(names))
-    p = randomisation_test(before.mean(axis=0), after.mean(axis=0), clusters=articles.tolist()).p
-    return {
-        "difference": found.estimate, "low": found.low, "high": found.high, "p": p, "detectable": detectable_effect(interval),
-        "seeds": len(before), "articles": len(names), "queries": before.shape[1],
-    }  # fmt: skip
 
 
 def tables(rows: pd.DataFrame, settings: Settings) -> dict[str, pd.DataFrame]:

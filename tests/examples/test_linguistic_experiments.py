@@ -183,7 +183,7 @@ def test_ways_have_the_options_of_the_settings(programs, tmp_path, model):
     assert (complexity.preset, complexity.parser) == ("paper", "stanford")
     assert programs.study.complexity_of(programs.study.Settings()).parser is None
     assert (paper.model, paper.learning_rate, paper.alpha, paper.similarity) == ("bert-base-uncased", 1e-5, 0.1, "dot")
-    assert programs.study.plain_training(paper, 0).in_batch_negatives is False
+    assert programs.study.training_of(paper, 0).in_batch_negatives is False
 
 
 def test_a_weight_on_the_probability_trains_like_none(programs, folder, tmp_path, model):

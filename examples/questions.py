@@ -4,7 +4,6 @@ The lists are those of BM25, of the lowest layer of a bi-encoder, and of both to
 that is measured need be the one that chose the questions.
 """
 
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 import pyterrier as pt
+from workshop import keep_layers
 
 from pyterrier_debias import BiEncoder, InputError
 from pyterrier_debias.core.files import write_whole
@@ -21,10 +21,6 @@ from pyterrier_debias.data.answers import read_squad
 from pyterrier_debias.data.base import Collection
 from pyterrier_debias.report.first_stage import PisaIndexer, pisa_installed
 from pyterrier_debias.report.models import find_model
-
-# What programs share lies one folder up.
-sys.path.append(str(Path(__file__).resolve().parent.parent))
-from workshop import keep_layers
 
 #: Retrievers of the lists that labellers see.
 BM25, ONE_LAYER, BOTH = "BM25", "one layer", "both"
@@ -59,6 +55,11 @@ class Questions:
         if most is not None:
             topics = topics.iloc[:: max(1, len(topics) // most)].head(most).reset_index(drop=True)
         return cls(collection.name, collection, topics, qrels[qrels["qid"].isin(topics["qid"])].reset_index(drop=True))
+
+    def with_paragraphs(self) -> pd.DataFrame:
+        """Each question with the text of its paragraph, as candidates to train on."""
+        own = self.topics.merge(self.qrels[["qid", "docno"]], on="qid").assign(score=0.0, rank=0)
+        return self.collection.text_loader()(own)
 
 
 def lowest_layers(model: str, layers: int | None, folder: Path) -> str:

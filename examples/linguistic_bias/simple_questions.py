@@ -1,0 +1,361 @@
+"""A positive control for bias by wording: what does a ranker lose on complex questions that learned from simple ones only?
+
+    python examples/linguistic_bias/simple_questions.py --train squad_train_v1.1_44articles.json \\
+        --test squad_dev_v1.1_rebuilt.json --config examples/linguistic_bias/simple_questions.json --out simple
+
+trains bi-encoders that read the text (the lowest layers of all-MiniLM-L6-v2; the other paragraphs of a batch are negatives) on
+equally many questions of one SQuAD file: of its simplest third, of its most complex third, or of all. They rank all paragraphs
+of the other file for its questions. The gap is a difference of differences: what learning from all questions gains over learning
+from simple ones on complex test questions, less the same on simple test questions. Thirds are cut on the training questions and
+applied to the test. Intervals and tests are over seeds and articles: questions on one article share what is ranked.
+
+Some training articles are held out. `--pilot` learns from all questions at each of the rates in the settings, and from simple
+ones at the chosen rate, one seed each, and tests on these articles alone. Rate and sizes are fixed before the test is touched.
+
+A run that was stopped continues with the same command. Complexity is computed once. `--estimate` says how long it takes.
+
+What it cannot tell: whether EqualizeIR mends the gap, for which there has to be one.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+
+from pyterrier_debias import BiEncoder, InputError
+from pyterrier_debias.core import plots
+from pyterrier_debias.core.evaluation import per_query
+from pyterrier_debias.core.files import write_whole
+from pyterrier_debias.core.text import keyed_hash
+from pyterrier_debias.linguistic.measures.disparity import query_length
+
+# What programs share lies one folder up.
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from questions import Questions, dense
+from reporting import cv_of, ends, mean_of, moments
+from study import Settings as Wording
+from study import complexity_of, new_ranker, training_of
+from workshop import (
+    Arm,
+    Workshop,
+    article_interval,
+    base_parser,
+    corrected,
+    draw,
+    matrix,
+    minutes,
+    over_articles,
+    pace,
+    program,
+    read_settings,
+    write_results,
+)
+
+MEASURES = ("nDCG@10", "RR@10")
+#: Parts of the questions by their complexity, simplest first, and all together.
+THIRDS = ("simple", "middle", "complex")
+ALL = "all"
+#: What rankers learn from; each is compared with the first.
+TRAINED_ON = ("simple", ALL, "complex")
+UNTRAINED = "nothing: untrained"
+#: Columns that name an arm, without its seed.
+ARM = ["tested_on", "rate", "trained_on"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Wording):
+    """The numbers of a run; ``queries`` are those of the test.
+
+    Attributes:
+        train: SQuAD file of the questions to learn from.
+        test: SQuAD file of the questions to test on.
+        size: Questions of an arm.
+        held_out: Articles of the training file for the pilot, which no arm learns from.
+        rates: Learning rates that the pilot tries; ``learning_rate`` is one of them.
+        least_gap: The stop rule: treatments are worth trying only where the interval of the gap lies above it.
+    """
+
+    train: str | None = None
+    test: str | None = None
+    size: int = 900
+    held_out: int = 4
+    learning_rate: float = 3e-4
+    rates: tuple[float, ...] = (1e-4, 3e-4)
+    least_gap: float = 0.0
+    negatives_per_positive: int = 0
+    queries: int = 2000
+    seeds: int = 3
+
+    POSITIVE: ClassVar[tuple[str, ...]] = (*Wording.POSITIVE, "size", "held_out")
+
+    def record(self) -> dict[str, Any]:
+        """Files by their names; the rate is in the names of arms."""
+        files = {name: value and Path(value).name for name, value in (("train", self.train), ("test", self.test))}
+        return {name: v for name, v in {**super().record(), **files}.items() if name not in ("learning_rate", "rates")}
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Two files of questions with their complexity.
+
+    Attributes:
+        name: Of both.
+        train: Candidates to learn from, each question with its paragraph; ``complexity``, ``third``, ``article``.
+        qrels: Their judgements.
+        tests: What may be tested on, by name: held-out articles of the training file, and the test.
+        report: One row for training and test: how many questions fall in each third, and how far complexity is only length.
+    """
+
+    name: str
+    train: pd.DataFrame
+    qrels: pd.DataFrame
+    tests: Mapping[str, Questions]
+    report: pd.DataFrame
+
+    @classmethod
+    def of(cls, settings: Settings, out: Path) -> "Setup":
+        """Read both files.
+
+        Raises:
+            InputError: For a missing file, articles in common, or thirds with fewer questions than an arm has.
+        """
+        if settings.test is None or settings.train is None:
+            raise InputError("name two SQuAD files, --train and --test")
+        train, test = Questions.of(settings.train), Questions.of(settings.test)
+        if set(train.topics["article"]) & set(test.topics["article"]):
+            raise InputError("--train and --test have articles in common; their questions share paragraphs")
+        articles = sorted(set(train.topics["article"]), key=lambda name: keyed_hash(settings.split_seed, "held out", name))
+        aside = train.topics["article"].isin(articles[: settings.held_out])
+        known = complexities(train.topics, aside, test.topics, settings, out)
+        edges = np.quantile(known[known["part"] == "train"]["complexity"], [1 / 3, 2 / 3])
+        known["third"] = np.array(THIRDS)[np.searchsorted(edges, known["complexity"], side="right")]
+        about = known.set_index("qid")[["complexity", "third", "words"]]
+        drawn = draw(test.topics, settings.queries, settings.split_seed, "test")
+        tests = {
+            "held out": replace(train, topics=train.topics[aside].join(about, on="qid").reset_index(drop=True)),
+            "test": replace(test, topics=drawn.join(about, on="qid")),
+        }
+        frame = train.with_paragraphs().merge(known.loc[known["part"] == "train", ["qid", "complexity", "third"]], on="qid")
+        fewest = int(frame["third"].value_counts().min())
+        if fewest < settings.size:
+            raise InputError(f"setting size={settings.size}: a third has {fewest} training questions only")
+        parts = {"training": known[known["part"] == "train"], "test": tests["test"].topics}
+        report = pd.DataFrame([{"questions": name, **described(part)} for name, part in parts.items()])
+        return cls(f"{train.name}, {test.name}", frame, train.qrels, tests, report)
+
+    def part(self, name: str, settings: Settings, seed: int) -> pd.DataFrame:
+        """What an arm learns from: equally many questions, drawn by the seed."""
+        able = self.train if name == ALL else self.train[self.train["third"] == name]
+        return draw(able, settings.size, seed, "train")
+
+
+def complexities(train: pd.DataFrame, aside: pd.Series, test: pd.DataFrame, settings: Settings, out: Path) -> pd.DataFrame:
+    """``qid``, ``part``, ``words``, ``complexity`` of all questions, normalised over those to learn from; kept in a file."""
+    path = out / "complexity.csv"
+    if not path.is_file():
+        stage = complexity_of(settings).fit(train[~aside])
+        parts = {"train": train[~aside], "held out": train[aside], "test": test}
+        found = pd.concat([stage(topics).assign(part=name) for name, topics in parts.items()])
+        found = found.assign(words=query_length(found["query"]))[["qid", "part", "words", "complexity"]]
+        if found["complexity"].isna().any():
+            raise InputError("some questions have no word, so that they have no complexity")
+        write_whole(path, found.to_csv(index=False))
+    return pd.read_csv(path, dtype={"qid": str})
+
+
+def described(questions: pd.DataFrame) -> dict[str, Any]:
+    """How many fall in each third with how many words, and the rank correlation of complexity with the number of words."""
+    thirds = questions.groupby("third")["words"]
+    sizes, words = thirds.size().reindex(THIRDS, fill_value=0), thirds.mean().reindex(THIRDS)
+    return {
+        "all": len(questions), **sizes.astype(int), **{f"words, {name}": words[name] for name in THIRDS},
+        "complexity by words": questions["complexity"].corr(questions["words"], method="spearman"),
+    }  # fmt: skip
+
+
+def measured(ranker: BiEncoder, questions: Questions) -> pd.DataFrame:
+    """Measures of each question, all paragraphs of its file ranked."""
+    run = dense(questions, ranker, 10)
+    return per_query(run, questions.qrels, list(MEASURES), questions.topics["qid"].tolist()).reset_index()
+
+
+def arm_of(setup: Setup, tested: str, rate: float, trained: str, seed: int, settings: Settings, out: Path) -> Arm:
+    """One ranker and its values by question."""
+    settings = replace(settings, learning_rate=rate)
+    questions = setup.tests[tested]
+
+    def make(folder: Path, checkpoints: Path) -> pd.DataFrame:
+        if trained == UNTRAINED:
+            return measured(new_ranker(settings, out), questions).assign(paragraphs=0)
+        part = setup.part(trained, settings, seed)
+        ranker = new_ranker(settings, out, training=training_of(settings, seed)).fit(part, setup.qrels)
+        history = pd.DataFrame(ranker.training_report.history)
+        write_whole(folder / "history.json", history.to_json(orient="records") + "\n")
+        return measured(ranker, questions).assign(paragraphs=part["docno"].nunique())
+
+    steps = 0 if trained == UNTRAINED else settings.optimiser_steps()
+    labels = {"tested_on": tested, "rate": rate, "trained_on": trained, "seed": seed}
+    return Arm(labels, make, "bi", steps, len(questions.collection.get_corpus()) + len(questions.topics) // 5)
+
+
+def planned(setup: Setup, settings: Settings, out: Path, *, pilot: bool) -> Iterator[Arm]:
+    """The arms, seed by seed; the untrained ranker once."""
+    if pilot:
+        tried = [(rate, ALL) for rate in settings.rates]
+        for rate, trained in [*tried, (settings.learning_rate, THIRDS[0])]:
+            yield arm_of(setup, "held out", rate, trained, 0, settings, out)
+        return
+    yield arm_of(setup, "test", 0.0, UNTRAINED, 0, settings, out)
+    for seed in range(settings.seeds):
+        for trained in TRAINED_ON:
+            yield arm_of(setup, "test", settings.learning_rate, trained, seed, settings, out)
+
+
+class Results:
+    """Values of arms by question, and the tables that come from them.
+
+    Args:
+        rows: ``seed``, ``qid``, the columns of arms, ``paragraphs`` and the measures.
+        topics: The test's questions with ``article`` and ``third``.
+        resamples: Of the bootstrap.
+    """
+
+    def __init__(self, rows: pd.DataFrame, topics: pd.DataFrame, resamples: int):
+        self.rows, self.resamples = rows, resamples
+        topics = topics.sort_values("qid")
+        self.articles, self.third = topics["article"].to_numpy(), topics["third"].to_numpy()
+
+    def values(self, measure: str) -> dict[tuple[Any, ...], np.ndarray]:
+        """Arm to values of shape [seeds, questions]; those of the untrained ranker in one."""
+        fixed = self.rows["trained_on"] == UNTRAINED
+        return {
+            name: values[..., at]
+            for part in (self.rows[fixed], self.rows[~fixed]) if len(part)
+            for names, values in [matrix(part, measure, ARM)] for at, name in enumerate(names)
+        }  # fmt: skip
+
+    def means(self) -> pd.DataFrame:
+        """Mean nDCG@10 by third of the test, and mean and coefficient of variation over all its questions."""
+        lines = []
+        paragraphs = self.rows.groupby(ARM)["paragraphs"].mean()
+        for arm, values in self.values(MEASURES[0]).items():
+            line: dict[str, Any] = {**dict(zip(ARM, arm)), "paragraphs": round(paragraphs[arm])}
+            for third in THIRDS:
+                at = self.third == third
+                line |= ends(third, article_interval(values[:, at, None], self.articles[at], mean_of, self.resamples))
+            for name, statistic in (("mean", mean_of), ("cv", cv_of)):
+                line |= ends(name, article_interval(moments(values), self.articles, statistic, self.resamples))
+            lines.append(line)
+        return pd.DataFrame(lines).sort_values(["rate", "trained_on"], key=in_order, ignore_index=True)
+
+    def gaps(self) -> pd.DataFrame:
+        """What each arm gains over learning from simple questions, on complex and on simple ones, and the difference of both."""
+        lines = []
+        at = {third: self.third == third for third in THIRDS}
+        for measure in MEASURES:
+            values = self.values(measure)
+            for (tested, rate, trained), after in values.items():
+                before = values.get((tested, rate, THIRDS[0]))
+                if before is None or trained == THIRDS[0]:
+                    continue
+                line: dict[str, Any] = {"measure": measure, "rate": rate, "trained_on": trained}
+                for third in (THIRDS[2], THIRDS[0]):
+                    pair = before[:, at[third]], after[:, at[third]]
+                    found = over_articles(*pair, self.articles[at[third]], self.resamples)
+                    line |= {f"gain, {third}": found["difference"], f"gain, {third}_low": found["low"],
+                             f"gain, {third}_high": found["high"]}  # fmt: skip
+                both = over_articles(before, after, self.articles, self.resamples, less=(at[THIRDS[2]], at[THIRDS[0]]))
+                lines.append({**line, **both})
+        table = corrected(pd.DataFrame(lines)).rename(columns={"difference": "gap"})
+        return table.sort_values(["measure", "rate", "trained_on"], key=in_order, ignore_index=True)
+
+    def draw(self, path: Path) -> None:
+        """Draw what arms gain over learning from simple questions, by third of the test."""
+        values = self.values(MEASURES[0])
+        axes = plots.new_axes(6.0, 3.4)
+        before = next(own for arm, own in values.items() if arm[2] == THIRDS[0])
+        for number, trained in enumerate(TRAINED_ON[1:]):
+            after = next(own for arm, own in values.items() if arm[2] == trained)
+            found = []
+            for third in THIRDS:
+                own = self.third == third
+                found.append(over_articles(before[:, own], after[:, own], self.articles[own], self.resamples))
+            centre, low, high = (np.array([one[name] for one in found]) for name in ("difference", "low", "high"))
+            axes.errorbar(
+                np.arange(len(THIRDS)) + 0.1 * number, centre, plots.ends(centre, low, high), fmt="o", capsize=3,
+                color=plots.colour(number), label=f"learned from {trained} questions",
+            )  # fmt: skip
+        axes.axhline(0.0, color="grey", linewidth=0.8)
+        plots.name_ticks(axes, THIRDS)
+        axes.set_xlabel("third of the test questions")
+        axes.set_ylabel(f"gain in {MEASURES[0]}")
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
+        plots.save(axes.figure, path, dpi=100)
+
+
+def decision(gaps: pd.DataFrame, least: float) -> str:
+    """What the stop rule says of learning from all questions, in nDCG@10."""
+    row = gaps[(gaps["measure"] == MEASURES[0]) & (gaps["trained_on"] == ALL)].iloc[0]
+    found = f"the gap that learning from all questions closes is {row['gap']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
+    if row["low"] > least:
+        return f"{found}, above {least:g}: treatments are worth trying."
+    return f"{found}, not above {least:g}: there is nothing to mend; a gap of {row['detectable']:.3f} would have been found."
+
+
+def in_order(column: pd.Series) -> pd.Series:
+    """Sort keys: names in the order of this program, numbers as they are."""
+    order = {name: at for at, name in enumerate((UNTRAINED, *TRAINED_ON, *MEASURES))}
+    return column if pd.api.types.is_numeric_dtype(column) else column.map(order)
+
+
+NOTES = [
+    "trained_on: equally many questions of the simplest third, of all, or of the most complex third; paragraphs: how many they "
+    "have. simple, middle, complex, mean: nDCG@10 over test questions of that third, and over all; cv: sd / mean over all.",
+    "gain: over learning from simple questions, on complex and on simple test questions; gap: the first less the second.",
+    "Intervals: 95 %, bootstrap over seeds and articles; p: randomisation of articles, p_corrected: Holm over the table; "
+    "detectable: the smallest effect that one test finds with a power of 80 %.",
+]
+
+
+def main() -> None:
+    options = base_parser(__doc__, Settings())
+    options.add_argument("--train", help="SQuAD file of the questions to learn from")
+    options.add_argument("--test", help="SQuAD file of the questions to test on")
+    options.add_argument("--pilot", action="store_true", help="one seed at each rate, tested on held-out training articles")
+    options = options.parse_args()
+    settings = read_settings(options, Settings())
+    if options.pilot and settings.learning_rate not in settings.rates:
+        raise InputError(f"setting learning_rate={settings.learning_rate} is not among rates={settings.rates}")
+    setup = Setup.of(settings, options.out)
+    workshop = Workshop(options.out, "simple_questions", settings, [setup])
+    arms = list(planned(setup, settings, options.out, pilot=options.pilot))
+    left = workshop.open(arms)
+    step = before = 0.0
+    if left:
+        trial = new_ranker(settings, options.out, training=training_of(settings, 0))
+        step, before = pace(trial, setup.part(ALL, settings, 0), setup.qrels, trial.training)
+    # A text is read in a third of the time that it takes to learn from it.
+    seconds = {arm.name: before + step * (arm.steps + arm.reads / (3 * settings.batch_size)) for arm in left}
+    print(f"{len(left)} of {len(arms)} arms to make: about {minutes(sum(seconds.values()))} on this machine", flush=True)
+    if options.estimate:
+        return
+    rows = workshop.carry_out(arms, seconds)
+    tested = "held out" if options.pilot else "test"
+    results = Results(rows, setup.tests[tested].topics, settings.resamples)
+    tables = {"questions": setup.report, "means": results.means(), "gap": results.gaps()}
+    if options.pilot:
+        write_results(options.out / "pilot", "Pilot on held-out articles", settings, tables, NOTES)
+        return
+    results.draw(options.out / "gains.png")
+    notes = [*NOTES, f"stop rule: {decision(tables['gap'], settings.least_gap)}"]
+    # One test and one rate.
+    tables = {name: table.drop(columns=["tested_on", "rate"], errors="ignore") for name, table in tables.items()}
+    write_results(options.out, "Learning from simple questions", settings, tables, notes)
+
+
+if __name__ == "__main__":
+    sys.exit(program(main))
