@@ -45,6 +45,18 @@ def test_agrees_with_pyterriers_experiment():
         assert ours.loc[row.qid, row.measure] == pytest.approx(row.value)
 
 
+def test_a_query_with_nothing_but_negative_labels_counts_zero():
+    """trec_eval sizes an array by a query's highest label, and ends the process where that is below -1, as of junk pages."""
+    rows = [("q1", "d1", 1), ("q1", "d2", -2), ("q2", "d3", -2), ("q3", "d1", 1), ("q4", "d1", -1)]
+    qrels = pd.DataFrame(rows, columns=["qid", "docno", "label"])
+    run = pd.DataFrame([(qid, docno, 1.0) for qid, docno, _ in qrels.to_numpy()], columns=["qid", "docno", "score"])
+    found = per_query(run, qrels, ["nDCG@10", "RR@10", "AP", "Judged@10"], ["q1", "q2", "q3", "q4"])
+    # Equal scores: d2, whose docno is greater, comes first.
+    assert found.loc["q1"].to_numpy() == pytest.approx([1 / math.log2(3), 0.5, 0.5, 1.0])
+    assert found.loc["q3"].tolist() == [1, 1, 1, 1]
+    assert found.loc[["q2", "q4"]].to_numpy().tolist() == [[0, 0, 0, 1]] * 2
+
+
 def test_unknown_measures_are_named():
     with pytest.raises(InputError, match="measure 'nDGC@10' is not known"):
         parse_measures(["nDGC@10"])

@@ -107,7 +107,7 @@ def per_query(results: pd.DataFrame, qrels: pd.DataFrame, measures: Sequence[Any
     keep = set(asked)
     results = with_string_ids(results, "per_query")
     results, judged = results[results["qid"].isin(keep)], with_grades(qrels, "per_query")
-    labels = _by_query(judged, "label", keep) if len(results) else {}
+    labels = _safe(_by_query(judged, "label", keep)) if len(results) else {}
     for seen, those in _by_what_they_see(parsed).items() if labels else ():
         rows = results
         if seen == _JUDGED:
@@ -196,6 +196,15 @@ def _by_query(frame: pd.DataFrame, column: str, keep: set[str]) -> dict[str, dic
         if qid in keep:
             table.setdefault(qid, {})[docno] = value
     return table
+
+
+def _safe(labels: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Labels that trec_eval survives: a query whose labels are all negative ends the whole process there.
+
+    Its highest label sizes an array. Nothing is relevant to such a query, and every measure is 0, as with labels of 0.
+    """
+    negative = {qid for qid, of in labels.items() if max(of.values()) < 0}
+    return {qid: dict.fromkeys(of, 0) if qid in negative else of for qid, of in labels.items()}
 
 
 def refuse_batches(measure: Any) -> None:
