@@ -176,6 +176,13 @@ def isotone_by_brute_force(x, y):
 ROW = st.tuples(st.integers(1, 7), st.sampled_from([math.nan, -1, 0, 1, 2, 3]), st.integers(0, 3))
 
 
+@pytest.mark.parametrize("labels", [["good", "bad"], [np.nan, 1.0], pd.to_datetime(["2026-01-01", None])])
+def test_labels_that_are_no_grades_are_refused(labels):
+    qrels = pd.DataFrame({"qid": "q1", "docno": ["d1", "d2"], "label": labels})
+    with pytest.raises(InputError, match="infer_judgements: column 'label' is NaN or not a whole number .* row 0"):
+        infer_judgements(RUN, qrels)
+
+
 @settings(max_examples=60)
 @given(st.lists(ROW, min_size=1, max_size=14))
 def test_expected_labels_agree_with_brute_force(rows):

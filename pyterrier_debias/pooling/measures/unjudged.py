@@ -222,7 +222,8 @@ def infer_judgements(
         for :class:`ExpectedNDCG`.
 
     Raises:
-        InputError: If a run or the judgements lack a column, do not overlap, or ``infer`` leaves a pair without a label.
+        InputError: If a run or the judgements lack a column, do not overlap, or ``infer`` leaves a pair without a label; for a
+            judgement whose label is missing or not a whole number.
 
     When not to use it: to get judgements for training; and never with an ``infer`` that is one of the systems compared, or was
     trained on the same preferences: a judge that ranks rates itself best.
@@ -234,7 +235,7 @@ def infer_judgements(
         >>> infer_judgements(run, judged, pt.apply.label(lambda row: 2)).values.tolist()
         [['q1', 'd2', 1, False], ['q1', 'd1', 2, True]]
     """
-    qrels = _checked_qrels(qrels, "infer_judgements", ["qid", "docno", "label"])
+    qrels = with_grades(qrels, "infer_judgements")
     pooled = _pooled(_named(runs), qrels, depth)
     unjudged = pooled["label"].isna().to_numpy()
     known = qrels[["qid", "docno", "label"]].assign(inferred=False)
