@@ -127,6 +127,8 @@ EFFECTS = (
         for learner in ("weaker model", "less data", "fewer steps", "biased data")
     ),
     _equalize('Text, "LC as Rev Weight"', "mean, NFCorpus", "equalize_changes", 600, "mean", ranker="reverse weight"),
+    _equalize("Text, choice of alpha", "c_v, NFCorpus, alpha .5", "equalize_alpha_changes", 600, "cv", dataset="nfcorpus",
+              ranker="Equalize, alpha 0.5"),
     _equalize("Table 3, significance tests on FiQA", "against plain training", "equalize_adapters_changes", 333, "mean",
               0.29 - 0.22, dataset="fiqa_subset"),
     Effect("Linguistic", "Table 3, significance tests on NFCorpus", "against plain training", "equalize_tests",
@@ -146,6 +148,8 @@ EFFECTS = (
     _gender("Bigdeli et al. ECIR 2022", "ARaB_tf", "bias-aware negatives", 260, 0.0967 - 0.1281),
     Effect("Survivorship", "Future work, training on what survives", "nDCG@10, BM25's list, k = 1", "survivorship_filtered",
            {"measure": "nDCG@10", "shown": "BM25", "k": "1", "trained on": "first k"}, "difference", 48),
+    Effect("Survivorship", "Future work, training on what survives", "a network, weak list, k = 10", "survivorship_filtered_dense",
+           {"measure": "nDCG@10", "trained on": "first k"}, "difference", 48),
 )  # fmt: skip
 
 
