@@ -148,8 +148,8 @@ EFFECTS = (
     _gender("Bigdeli et al. ECIR 2022", "ARaB_tf", "bias-aware negatives", 260, 0.0967 - 0.1281),
     Effect("Survivorship", "Future work, training on what survives", "nDCG@10, BM25's list, k = 1", "survivorship_filtered",
            {"measure": "nDCG@10", "shown": "BM25", "k": "1", "trained on": "first k"}, "difference", 48),
-    Effect("Survivorship", "Future work, training on what survives", "a network, weak list, k = 10", "survivorship_filtered_dense",
-           {"measure": "nDCG@10", "trained on": "first k"}, "difference", 48),
+    Effect("Survivorship", "Future work, training on what survives", "a network, weak list, k = 10",
+           "survivorship_filtered_dense", {"measure": "nDCG@10", "trained on": "first k"}, "difference", 48),
 )  # fmt: skip
 
 
