@@ -62,6 +62,23 @@ class Questions:
         return self.collection.text_loader()(own)
 
 
+def train_and_test(train: str, test: str, most: int | None = None) -> tuple[Questions, Questions]:
+    """The questions of two SQuAD files, of the second so many at most.
+
+    Raises:
+        InputError: If the files have articles in common.
+    """
+    learned, tested = Questions.of(train), Questions.of(test, most)
+    if set(learned.topics["article"]) & set(tested.topics["article"]):
+        raise InputError("--train and --test have articles in common; their questions share paragraphs")
+    return learned, tested
+
+
+def file_names(train: str | None, test: str | None) -> dict[str, str | None]:
+    """Both files by their names, for the record of a run: they may lie elsewhere the next time."""
+    return {name: value and Path(value).name for name, value in (("train", train), ("test", test))}
+
+
 def lowest_layers(model: str, layers: int | None, folder: Path) -> str:
     """The lowest layers of an encoder, kept in a folder, without dropout; the encoder itself where all are taken."""
     source = find_model(model, "bi").source

@@ -35,7 +35,7 @@ from pyterrier_debias.linguistic.measures.disparity import query_length
 
 # What programs share lies one folder up.
 sys.path.append(str(Path(__file__).resolve().parent.parent))
-from questions import Questions, dense
+from questions import Questions, dense, file_names, train_and_test
 from reporting import cv_of, ends, mean_of, moments
 from study import Settings as Wording
 from study import complexity_of, new_ranker, training_of
@@ -94,8 +94,8 @@ class Settings(Wording):
 
     def record(self) -> dict[str, Any]:
         """Files by their names; the rate is in the names of arms."""
-        files = {name: value and Path(value).name for name, value in (("train", self.train), ("test", self.test))}
-        return {name: v for name, v in {**super().record(), **files}.items() if name not in ("learning_rate", "rates")}
+        known = {**super().record(), **file_names(self.train, self.test)}
+        return {name: value for name, value in known.items() if name not in ("learning_rate", "rates")}
 
 
 @dataclass(frozen=True)
@@ -125,9 +125,7 @@ class Setup:
         """
         if settings.test is None or settings.train is None:
             raise InputError("name two SQuAD files, --train and --test")
-        train, test = Questions.of(settings.train), Questions.of(settings.test)
-        if set(train.topics["article"]) & set(test.topics["article"]):
-            raise InputError("--train and --test have articles in common; their questions share paragraphs")
+        train, test = train_and_test(settings.train, settings.test)
         articles = sorted(set(train.topics["article"]), key=lambda name: keyed_hash(settings.split_seed, "held out", name))
         aside = train.topics["article"].isin(articles[: settings.held_out])
         known = complexities(train.topics, aside, test.topics, settings, out)

@@ -39,7 +39,7 @@ from pyterrier_debias.survivorship.training.rank_filtered import DRAWN, FILTERED
 
 # What programs share lies one folder up.
 sys.path.append(str(Path(__file__).resolve().parent.parent))
-from questions import BM25, BOTH, ONE_LAYER, Questions, bi_encoder, dense, lists, over_layer
+from questions import BM25, BOTH, ONE_LAYER, Questions, bi_encoder, dense, file_names, lists, over_layer, train_and_test
 from workshop import (
     Arm,
     Shared,
@@ -109,8 +109,7 @@ class Settings(Shared):
 
     def record(self) -> dict[str, Any]:
         """Files by their names: they may lie elsewhere the next time."""
-        files = {name: value and Path(value).name for name, value in (("train", self.train), ("test", self.test))}
-        return {**super().record(), **files}
+        return {**super().record(), **file_names(self.train, self.test)}
 
 
 @dataclass(frozen=True)
@@ -179,9 +178,7 @@ class RealSetup:
     def of(cls, settings: Settings, out: Path) -> "RealSetup":
         if settings.test is None or settings.train is None:
             raise InputError("real questions need both --train and --test, two SQuAD files")
-        train, test = Questions.of(settings.train), Questions.of(settings.test, settings.queries)
-        if set(train.topics["article"]) & set(test.topics["article"]):
-            raise InputError("--train and --test have articles in common; their questions share paragraphs")
+        train, test = train_and_test(settings.train, settings.test, settings.queries)
         seen = lists(train, settings.model, out, depth=settings.shown)
         subsets = {}
         unknown = sorted(set(settings.lists) - set(seen))

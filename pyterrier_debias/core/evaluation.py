@@ -107,7 +107,9 @@ def per_query(results: pd.DataFrame, qrels: pd.DataFrame, measures: Sequence[Any
     keep = set(asked)
     results = with_string_ids(results, "per_query")
     results, judged = results[results["qid"].isin(keep)], with_grades(qrels, "per_query")
-    labels = _safe(_by_query(judged, "label", keep)) if len(results) else {}
+    labels = _by_query(judged, "label", keep) if len(results) else {}
+    if (judged["label"] < 0).any():
+        labels = _safe(labels)
     for seen, those in _by_what_they_see(parsed).items() if labels else ():
         rows = results
         if seen == _JUDGED:
