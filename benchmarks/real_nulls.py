@@ -18,8 +18,9 @@ construction, and every p value at or below 0.05 is a false alarm:
     python benchmarks/real_nulls.py --data FOLDER --out real-nulls
 
 reads the collections from FOLDER (see ``--collections``), writes p_values.csv (one row a null), rates.csv and real_nulls.inc (the
-table of the documentation), and prints them: the share of false alarms, how often the 95 % interval leaves 0 out, and how often
-interval and test disagree. A test is right where the 99 % interval of its false alarms reaches no higher than 7 %.
+table of the documentation), and prints them: how many queries there are and how many of them decide a figure (Kish's effective
+number, the mean over nulls), the share of false alarms, how often the 95 % interval leaves 0 out, and how often interval and test
+disagree. A test is right where the 99 % interval of its false alarms reaches no higher than 7 %.
 
 Finished nulls are kept in the folder: a run that was stopped resumes, and one with more ``--nulls``, or other seeds
 (``--first-seed``), adds to it. ``calibration.py --real FOLDER`` makes them, too.
@@ -47,7 +48,7 @@ from calibrating import LEVEL, finished, rates, shown, write_table
 from pyterrier_debias import ARaBEvaluator, PlantedRanker, RotatePassages, WordList, open_dataset
 from pyterrier_debias.core.evaluation import per_query
 from pyterrier_debias.core.frames import ranked, with_string_ids
-from pyterrier_debias.core.statistics import exchange_test, inverted_interval, randomisation_test
+from pyterrier_debias.core.statistics import effective_number, exchange_test, inverted_interval, randomisation_test
 from pyterrier_debias.core.text import regex_word
 from pyterrier_debias.data.planted_rankers import wording_complexity
 from pyterrier_debias.gender.audit import neutral_qids
@@ -68,7 +69,10 @@ LISTS = 4
 #: Nulls of one task.
 LOT = 50
 
-Figures = tuple[float, float, float, float]
+#: The figure, the ends of its interval, p, and the effective number of queries that decide it (NaN for ranks, which count alike).
+Figures = tuple[float, float, float, float, float]
+#: A null that a collection cannot have.
+NONE: Figures = (float("nan"),) * 5
 
 
 @dataclass(frozen=True)
@@ -207,7 +211,7 @@ def _chance(seed: int) -> np.random.Generator:
 def _tested(difference: np.ndarray, ground: Ground, seed: int, clusters: pd.Series | None = None) -> Figures:
     interval = inverted_interval(difference, clusters=clusters, resamples=ground.draws, seed=seed)
     p = randomisation_test(np.zeros(len(difference)), difference, clusters=clusters, resamples=ground.draws, seed=seed).p
-    return interval.estimate, interval.low, interval.high, p
+    return interval.estimate, interval.low, interval.high, p, effective_number(difference**2)
 
 
 def rotated_texts(ground: Ground, seed: int) -> Figures:
@@ -223,7 +227,8 @@ def rotated_passages(ground: Ground, seed: int) -> Figures:
 def _exchanged(values: np.ndarray, ground: Ground, seed: int) -> Figures:
     table = _chance(seed).permuted(values, axis=1)[:, :LISTS]
     interval = inverted_interval(table, resamples=ground.draws, seed=seed)
-    return interval.estimate, interval.low, interval.high, exchange_test(table, resamples=ground.draws, seed=seed).p
+    p = exchange_test(table, resamples=ground.draws, seed=seed).p
+    return interval.estimate, interval.low, interval.high, p, effective_number(table.var(axis=1))
 
 
 def swapped_halves(ground: Ground, seed: int) -> Figures:
@@ -234,7 +239,7 @@ def swapped_halves(ground: Ground, seed: int) -> Figures:
 def random_words(ground: Ground, seed: int, *, by_article: bool = False) -> Figures:
     """Two groups of random words in the place of the library's."""
     if by_article and ground.articles is None:
-        return (float("nan"),) * 4
+        return NONE
     rng = _chance(seed)
     real, frequencies = WordList.of("debias"), ground.frequencies
     free = frequencies[~frequencies.index.isin({word for group in real.groups.values() for word in group})]
@@ -249,7 +254,7 @@ def random_words(ground: Ground, seed: int, *, by_article: bool = False) -> Figu
             taken.add(word)
             groups[name].append(word)
     if not all(groups.values()):  # texts without a word of the library's list, such as those of physicists
-        return (float("nan"),) * 4
+        return NONE
     results = ground.reranked[ground.reranked["qid"].isin(set(neutral_qids(ground.topics)))]
     found = ARaBEvaluator([10], wordlist=WordList(groups, "random"))(results).sort_values("qid")
     articles = found["qid"].map(ground.articles) if by_article else None
@@ -270,7 +275,7 @@ def _permuted(complexity: pd.Series, ground: Ground, seed: int) -> Figures:
     topics, controls, before, after = ground.prepared
     topics = topics.assign(complexity=_chance(seed).permutation(complexity))
     slope = ranker_slope(after, before, topics, controls, resamples=ground.draws, seed=seed)
-    return slope.per_sd.estimate, slope.per_sd.low, slope.per_sd.high, slope.p
+    return slope.per_sd.estimate, slope.per_sd.low, slope.per_sd.high, slope.p, slope.effective_n
 
 
 def even_judging(ground: Ground, seed: int) -> Figures:
@@ -278,8 +283,9 @@ def even_judging(ground: Ground, seed: int) -> Figures:
     pairs = ground.bm25[["qid", "docno"]]
     qrels = pairs[_chance(seed).random(len(pairs)) < 0.5].assign(label=0)
     frame, test = judged_difference(ground.reranked, ground.bm25, qrels, ground.topics["qid"].tolist(), seed=seed)
-    interval = inverted_interval(frame["difference"].to_numpy(), seed=seed)
-    return interval.estimate, interval.low, interval.high, test.p
+    difference = frame["difference"].to_numpy()
+    interval = inverted_interval(difference, seed=seed)
+    return interval.estimate, interval.low, interval.high, test.p, effective_number(difference**2)
 
 
 def random_order(ground: Ground, seed: int) -> Figures:
@@ -293,7 +299,7 @@ def random_order(ground: Ground, seed: int) -> Figures:
         ground.gains, ranks["first_relevant_rank"].to_numpy(), strata=list_strata(ranks["relevant_shown"], ranks["shown"]),
         resamples=ground.draws, seed=seed,
     )  # fmt: skip
-    return found.rho, found.low, found.high, found.p
+    return found.rho, found.low, found.high, found.p, float("nan")
 
 
 NULLS: dict[tuple[str, str], Callable[[Ground, int], Figures]] = {
@@ -318,12 +324,12 @@ def p_values(task: tuple[Path, int, int, Sequence[int]]) -> list[dict[str, Any]]
     ground, rows = ground_of(folder, queries, draws), []
     for seed in seeds:
         for (test, null), made in NULLS.items():
-            value, low, high, p = made(ground, seed)
+            value, low, high, p, deciding = made(ground, seed)
             # A null without a p, such as one answer a query in every list, is not one of this collection.
             rows.append(
                 {
                     "collection": folder.name, "test": test, "null": null, "seed": seed, "value": value, "low": low,
-                    "high": high, "p": p, "queries": len(ground.topics), "asked": queries, "draws": draws,
+                    "high": high, "p": p, "deciding": deciding, "queries": len(ground.topics), "asked": queries, "draws": draws,
                 }
             )  # fmt: skip
     return rows
@@ -366,12 +372,14 @@ def examine(
 
     found = finished(out / "p_values.csv", tasks, p_values, workers)
     found = found[found["collection"].isin(collections)].dropna(subset=["p"])
-    table = rates(found, ["test", "null", "collection"], means=["queries"]).merge(agreement(found))
+    table = rates(found, ["test", "null", "collection"], means=["queries", "deciding"]).merge(agreement(found))
     table.to_csv(out / "rates.csv", index=False)
-    rows = [["Test, null", "collection", "queries", "nulls", "p at or below .05", "interval leaves 0 out", "they disagree"]]
+    head = ["Test, null", "collection", "queries", "that decide", "nulls"]
+    rows = [[*head, "p at or below .05", "interval leaves 0 out", "they disagree"]]
     for row in table.to_dict("records"):
         rows.append([
-            f"{row['test']}, {row['null']}", row["collection"], f"{row['queries']:.0f}", str(row["seeds"]), shown(row),
+            f"{row['test']}, {row['null']}", row["collection"], f"{row['queries']:.0f}",
+            "" if np.isnan(row["deciding"]) else f"{row['deciding']:.1f}", str(row["seeds"]), shown(row),
             f"{row['leaves_0_out']:.1%}", f"{row['disagree']:.1%}",
         ])  # fmt: skip
     first = int(found["seed"].min())

@@ -529,3 +529,12 @@ def test_equivalence_of_two_units_in_closed_form():
     """t with one degree of freedom is Cauchy's: differences of .02 and .06 against .1 have t = (.04 - .1) / .02."""
     found = ours.equivalence_test([0.0, 0.0], [0.02, 0.06], 0.1)
     assert (found.statistic, found.p) == pytest.approx((-3, 0.5 + math.atan(-3) / math.pi))
+
+
+def test_the_effective_number_is_kishs():
+    assert ours.effective_number(np.full(7, 0.3)) == pytest.approx(7)
+    assert ours.effective_number(np.array([2.0, 0, 0])) == 1 and ours.effective_number(np.zeros(3)) == 0
+    weights = np.random.default_rng(0).random(50)
+    # n over 1 plus the squared coefficient of variation of the weights
+    assert ours.effective_number(weights) == pytest.approx(50 / (1 + (weights.std() / weights.mean()) ** 2))
+    assert ours.effective_number(weights * 1e-200) == pytest.approx(ours.effective_number(weights))

@@ -673,6 +673,30 @@ def binomial_interval(successes: int, n: int, level: float = 0.99) -> Interval:
     return Interval(successes / n, float(low), float(high), level, n)
 
 
+def effective_number(weights: np.ndarray) -> float:
+    """How many values of equal weight count as much as these: (sum w)^2 / sum w^2.
+
+    Args:
+        weights: Shape [n], none negative.
+
+    Returns:
+        From 1, where a single weight is not 0, to n, where all are equal; 0 where all are 0.
+
+    Example:
+        >>> effective_number(np.array([1.0, 1.0, 1.0, 1.0])), effective_number(np.array([5.0, 0.0, 0.0, 0.0]))
+        (4.0, 1.0)
+
+    References:
+        Kish, Survey Sampling, 1965, section 8.2.
+    """
+    weights = np.asarray(weights, dtype=float)
+    largest = weights.max(initial=0.0)
+    if largest == 0:
+        return 0.0
+    weights = weights / largest  # squares of tiny weights would be 0
+    return float(weights.sum() ** 2 / (weights**2).sum())
+
+
 def p_from_null(observed: float, null: np.ndarray, *, alternative: str = "greater") -> float:
     """Monte Carlo p value of a statistic among values drawn under the null hypothesis.
 

@@ -344,8 +344,8 @@ class _Examined:
         found = slope.per_sd
         text = (
             f"given what its candidates had, {_direction({'value': found.estimate})} {_STEP} "
-            f"[{found.low:+.3f}, {found.high:+.3f}], over {found.n} queries (p = {p_text(slope.p)})."
-        )
+            f"[{found.low:+.3f}, {found.high:+.3f}], over {found.n} queries (p = {p_text(slope.p)}). {slope.caution}"
+        ).rstrip()
         convention = (
             f"for one standard deviation of complexity, given {_MAIN} of the candidates in the order that the ranker was given, "
             f"and {self.controls}; p by studentised permutation and by flipping signs, the larger one; {self.how}"

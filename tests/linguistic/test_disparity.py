@@ -288,6 +288,15 @@ def test_why_a_slope_is_not_defined_is_told(controls, topics, reason):
     assert any(note.startswith(f"nDCG@10 of 'a': the slope is not defined, since {reason}") for note in found.notes)
 
 
+def test_a_slope_that_few_queries_decide_is_told_once():
+    topics = TOPICS.assign(complexity=[9.0, 8.5, *([1.0, 1.1] * 17)])
+    found = Disparity(**PROBE).evaluate(LONG, topics)
+    assert [note for note in found.notes if "decide the slope" in note] == [
+        "About 2 of 36 queries decide the slope, because their complexity is far from that of the others; with so few, a slope "
+        "is seldom told from chance."
+    ]
+
+
 def test_queries_of_one_complexity_are_not_called_hard():
     found = Disparity(**PROBE).evaluate(LONG, TOPICS.assign(complexity=2.0))
     assert set(found.table["group"]) == {"all", "undivided"} and set(found.per_query["group"]) == {"undivided"}

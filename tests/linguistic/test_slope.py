@@ -368,3 +368,14 @@ def test_rounding_is_no_complexity_and_no_effectiveness():
     same = within_slope(np.full((5, 3), -0.1), generator.normal(size=(5, 3)), resamples=9)
     assert (same.slope, same.low, same.high, same.p, same.t, same.share, same.share_floor) == (0, 0, 0, 1, 0, 0, 0)
     assert not explained.influence.any() and not same.influence.any() and same.partial_share == 0
+
+
+def test_how_many_queries_decide_a_slope():
+    y, x, z = a_world()
+    left = sm.OLS(x, sm.add_constant(z)).fit().resid
+    found = partial_slope(y, x, z, resamples=19)
+    assert found.effective_n == pytest.approx((left**2).sum() ** 2 / (left**4).sum()) and not found.caution
+    few = partial_slope(y, np.r_[9.0, 8.0, -9.0, np.zeros(77)], resamples=19)
+    assert 2.9 < few.effective_n < 3.1 and few.caution.startswith("About 3 of 80 queries decide the slope")
+    within = within_slope(np.array([[0.1, 0.3], [0.2, 0.2], [0.4, 0.1]]), np.array([[0.0, 1.0], [0.0, 1.0], [0.0, 1.0]]))
+    assert within.effective_n == pytest.approx(3)

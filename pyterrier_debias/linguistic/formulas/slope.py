@@ -22,10 +22,12 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.core.statistics import CELLS, Interval
+from pyterrier_debias.core.statistics import CELLS, Interval, effective_number
 
 #: What is smaller than this share of what it was before the controls were taken out is taken for 0.
 _NOTHING = 1e-10
+#: Five values have 16 patterns of signs (a pattern and its opposite are one), too few to reject at 0.05 by signs alone.
+_DECISIVE = 6
 
 
 def at_once(block: int, n: int) -> int:
@@ -62,6 +64,9 @@ class Slope:
         partial_share: The same as a share of the variance that the controls leave.
         influence: Shape [n]: a value for each query. Their mean is the slope, and their standard error that of the slope (HC0),
             so that the slopes of two systems over the same queries can be compared by a paired test.
+        effective_n: How many queries (or needs) decide the slope: Kish's effective number, (sum w)^2 / sum w^2, where w is the
+            square of what the controls leave of a query's complexity. It is n where these squares are equal, and 1 where a single
+            query differs from the others.
         level: Coverage of the intervals.
     """
 
@@ -78,7 +83,18 @@ class Slope:
     share_floor: float
     partial_share: float
     influence: np.ndarray
+    effective_n: float
     level: float = 0.95
+
+    @property
+    def caution(self) -> str:
+        """A sentence for where fewer than six queries decide the slope; else empty."""
+        if not self.effective_n < _DECISIVE:
+            return ""
+        return (
+            f"About {self.effective_n:.0f} of {self.n} queries decide the slope, because their complexity is far from that of "
+            "the others; with so few, a slope is seldom told from chance."
+        )
 
     @property
     def per_sd(self) -> Interval:
@@ -146,14 +162,15 @@ def partial_slope(
     q = _basis(z)
     x_left, left = x - q @ (q.T @ x), y - q @ (q.T @ y)
     sxx, total = x_left @ x_left, ((y - y.mean()) ** 2).sum() if n else 0.0
+    decisive = effective_number(x_left**2)
     df = n - q.shape[1] - 1
     if df < 2 or sxx <= max(_NOTHING * ((x - x.mean()) ** 2).sum(), _NOTHING**2 * (x @ x)):
         sd = float(x.std()) if n else float("nan")
-        return Slope(*(float("nan"),) * 5, n, sd, *(float("nan"),) * 5, np.full(n, np.nan), level)
+        return Slope(*(float("nan"),) * 5, n, sd, *(float("nan"),) * 5, np.full(n, np.nan), float("nan"), level)
     # Rounding leaves something where the controls explain all.
     if left @ left <= _NOTHING * max(total, y @ y):
         zero = np.zeros(n)
-        return Slope(0.0, 0.0, 0.0, 1.0, 0.0, n, float(x.std()), 0.0, 0.0, 0.0, 0.0, 0.0, zero, level)
+        return Slope(0.0, 0.0, 0.0, 1.0, 0.0, n, float(x.std()), 0.0, 0.0, 0.0, 0.0, 0.0, zero, decisive, level)
 
     leverage = (q**2).sum(axis=1) + x_left**2 / sxx
     # A query that alone decides a coefficient has no residual; it says nothing about the spread.
@@ -198,7 +215,7 @@ def partial_slope(
     influence = slope + n * x_left * (left - slope * x_left) / sxx
     return Slope(
         slope, low, high, p, t, n, float(x.std()), partial * scale, share_low, share_high,
-        floor / resamples * scale, partial, influence, level,
+        floor / resamples * scale, partial, influence, decisive, level,
     )  # fmt: skip
 
 
@@ -251,10 +268,11 @@ def within_slope(
     x_left, left = x - x.mean(axis=1, keepdims=True), y - y.mean(axis=1, keepdims=True)
     sxx, total = (x_left**2).sum(), (left**2).sum()
     if n < 3 or sxx <= _NOTHING * max((x**2).sum(), 1e-300):
-        return Slope(*(float("nan"),) * 5, n, sd, *(float("nan"),) * 5, np.full(n, np.nan), level)
-    if total <= _NOTHING * max((y**2).sum(), 1e-300):
-        return Slope(0.0, 0.0, 0.0, 1.0, 0.0, n, sd, 0.0, float("nan"), float("nan"), 0.0, 0.0, np.zeros(n), level)
+        return Slope(*(float("nan"),) * 5, n, sd, *(float("nan"),) * 5, np.full(n, np.nan), float("nan"), level)
     squares = (x_left**2).sum(axis=1)
+    decisive = effective_number(squares)
+    if total <= _NOTHING * max((y**2).sum(), 1e-300):
+        return Slope(0.0, 0.0, 0.0, 1.0, 0.0, n, sd, 0.0, float("nan"), float("nan"), 0.0, 0.0, np.zeros(n), decisive, level)
 
     def fitted(own: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Slopes, their standard errors, and shares; one table of needs and wordings a permutation."""
@@ -284,7 +302,7 @@ def within_slope(
     influence = slope + n * ((left - slope * x_left) * x_left).sum(axis=1) / sxx
     return Slope(
         slope, slope - half, slope + half, p, t, n, sd, share, float("nan"), float("nan"),
-        floor / resamples, share, influence, level,
+        floor / resamples, share, influence, decisive, level,
     )  # fmt: skip
 
 

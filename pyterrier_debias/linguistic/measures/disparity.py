@@ -322,7 +322,7 @@ class Disparity(Stage):
 
         Returns:
             The result. Queries whose value, complexity or control is missing are left out, and counted in the notes; these also
-            say where systems are over different queries, and why a slope is not defined.
+            say where systems are over different queries, where a few queries decide a slope, and why a slope is not defined.
 
         Raises:
             InputError: As :meth:`transform`; and where complexity, a control or an index is nowhere.
@@ -342,6 +342,8 @@ class Disparity(Stage):
             if np.isnan(found.slope):
                 notes.append(f"{measure} of {name!r}: the slope is not defined, since {self._no_slope(own, strata)}.")
                 logger.warning("Disparity: %s", notes[-1])
+            elif found.caution and found.caution not in notes:  # once for systems over the same queries
+                notes.append(found.caution)
             about = {"name": name, "measure": measure, "n": len(own)}
             tests.extend(about | row for row in self._tests(own, found, strata))
             single.extend(about | row for row in self._indices(own, strata))
