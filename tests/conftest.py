@@ -81,12 +81,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 _frozen = 0
 
 
+class _NoCollector:
+    """In the place of ``gc`` where accelerate collects garbage at the begin and the end of every training."""
+
+    @staticmethod
+    def collect(*_: int) -> int:
+        return 0
+
+
 def _freeze() -> None:
     """Libraries that were imported since the last time are not looked at by the garbage collector again.
 
-    A training collects garbage more than once, and half of its time went into the objects of torch and transformers.
+    A training collects garbage twice, which takes as long as a short one itself, even without the objects of torch and
+    transformers: Python collects soon enough by itself.
     """
     global _frozen
+    if (memory := sys.modules.get("accelerate.utils.memory")) is not None:
+        memory.gc = _NoCollector
     if len(sys.modules) > _frozen + 50:
         gc.collect()
         gc.freeze()
@@ -144,8 +155,11 @@ def undisturbed() -> Iterator[None]:
     logger, threads = logging.getLogger("pyterrier_debias"), torch.get_num_threads()
     disabled, level = logging.root.manager.disable, logger.level
     yield
-    logging.disable(disabled)
-    logger.setLevel(level)
+    # Each of these makes all loggers forget what they would log, which takes longer than many a test.
+    if logging.root.manager.disable != disabled:
+        logging.disable(disabled)
+    if logger.level != level:
+        logger.setLevel(level)
     if torch.get_num_threads() != threads:
         torch.set_num_threads(threads)
 

@@ -162,6 +162,8 @@ _NUMBERS = frozenset({"score", "rank"})
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 #: Integers below it are floats without loss.
 _EXACT = 2**53
+#: Columns up to this length are looked at as lists.
+_SHORT = 2_000
 
 
 def _plain_axes(frame: pd.DataFrame, stage: Any) -> pd.DataFrame:
@@ -206,7 +208,8 @@ def _texts(column: pd.Series, stage: Any) -> pd.Series:
     """Identifiers as strings; the same column where they are."""
     if len(column) == 0:
         return column if pd.api.types.is_string_dtype(column) else column.astype(str)
-    if isinstance(column.dtype, pd.StringDtype) and column.dtype.storage == "pyarrow":  # far quicker than a list of it
+    # Far quicker than a list of a long column; of a short one the list is quicker.
+    if len(column) > _SHORT and isinstance(column.dtype, pd.StringDtype) and column.dtype.storage == "pyarrow":
         if column.notna().all() and not column.str.contains("\0", regex=False).any():
             return column
     values = column.tolist()
@@ -513,7 +516,9 @@ def ranked(frame: pd.DataFrame, stage: Any = "ranking") -> pd.DataFrame:
     Raises:
         InputError: If a score is NaN or a (qid, docno) pair occurs twice; see also :func:`with_string_ids`.
     """
-    frame = with_string_ids(frame, stage).drop(columns="rank", errors="ignore")
+    frame = with_string_ids(frame, stage).copy(deep=False)
+    if "rank" in frame.columns:
+        del frame["rank"]
     if len(frame) == 0:
         return frame.assign(score=pd.Series(dtype="float64"), rank=pd.Series(dtype="int64"))
     check_scores(frame, stage)

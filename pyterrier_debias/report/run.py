@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -42,6 +41,7 @@ from pyterrier_debias.report.inputs import (
 from pyterrier_debias.report.result import AuditResult
 from pyterrier_debias.report.tables import FAILED_COLUMNS, SKIPPED_COLUMNS
 from pyterrier_debias.report.treatments import rankers_as_code, stages_of, treated_by
+from pyterrier_debias.training.report import package_versions
 
 #: How many texts of a system are looked at to see whether they are whole.
 _LOOKED_AT = 1000
@@ -415,10 +415,4 @@ def _known_judgements(qrels: pd.DataFrame) -> str:
 
 def _versions() -> dict[str, str]:
     """Versions of what can move a figure; of Terrier and Java where they were started."""
-    found = {}
-    for package in _PACKAGES:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return {**found, **terrier_versions()}
+    return {**package_versions(_PACKAGES), **terrier_versions()}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import platform
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ ABOUT = "pyterrier_debias_training.json"
 #: What such a folder holds, in words.
 HOLDS = "a ranker"
 
-_PACKAGES = ("pyterrier-debias", "python-terrier", "torch", "transformers", "sentence-transformers", "accelerate", "numpy")
+_PACKAGES = ("pyterrier-debias", "pyterrier", "torch", "transformers", "sentence-transformers", "accelerate", "numpy")
 
 
 @dataclass
@@ -67,13 +69,20 @@ class TrainingReport:
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that decide what training gives."""
-    found = {"python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
+    return {"python": platform.python_version(), **package_versions(_PACKAGES)}
+
+
+def package_versions(packages: Iterable[str]) -> dict[str, str]:
+    """The versions of those packages that are installed, by the names under which they are."""
+    return {package: found for package in packages if (found := _version(package)) is not None}
+
+
+@cache  # each reads a file of the package
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def read_about(folder: str | Path, stage: str) -> dict[str, Any]:

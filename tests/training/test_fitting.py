@@ -340,7 +340,7 @@ def test_the_file_beside_the_model_tells_how_it_was_trained(tiny, tmp_path):
     assert told["metric"] == "nDCG@10"
     assert told["best"] == max(entry["eval_ndcg_10"] for entry in told["history"] if "eval_ndcg_10" in entry)
     assert told["best"] == pytest.approx(np.mean(list(told["validation"].values())))
-    assert {"torch", "transformers", "python"} <= set(told["versions"])
+    assert {"torch", "transformers", "python"} <= set(told["versions"]) and told["versions"]["pyterrier"] == pt.__version__
 
 
 def test_load_brings_the_options_back(tiny, tmp_path):
