@@ -182,6 +182,17 @@ def test_few_topics(n):
     assert all(axes.get_xlabel() for _, axes, _ in drawn(few.figures))
 
 
+def test_a_slope_that_few_queries_decide_is_told(context):
+    """Of the pipeline and of the ranker given its candidates; where many do, nothing is said."""
+    skewed = TOPICS.assign(complexity=[20.0, 19.0, *(1 + 0.01 * i for i in range(len(TOPICS) - 2))])
+    even = TOPICS.assign(complexity=np.arange(len(TOPICS), dtype=float))
+    for topics, told in ((skewed, 3), (even, 0)):
+        table = examined(BIAS, replace(context, systems=SYSTEMS[::2], topics=topics)).table
+        named = table["contrast"].isin(["complexity", "complexity, given the candidates"])
+        texts = table.loc[named & (table["measure"] == "slope of nDCG@10"), "text"]
+        assert len(texts) == 3 and texts.str.contains("of 40 queries decide the slope", regex=False).sum() == told, texts.tolist()
+
+
 def test_topics_without_words(context):
     bare = examined(BIAS, Context(SYSTEMS[:1], PLANTED, TOPICS[["qid", "complexity"]], QRELS, depth=20, seed=1))
     groups = {finding.contrast for finding in bare.findings}
