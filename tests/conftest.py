@@ -82,7 +82,7 @@ _frozen = 0
 
 
 class _NoCollector:
-    """In the place of ``gc`` where accelerate collects garbage at the begin and the end of every training."""
+    """In the place of ``gc`` where accelerate collects garbage at the beginning and at the end of every training."""
 
     @staticmethod
     def collect(*_: int) -> int:

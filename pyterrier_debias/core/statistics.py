@@ -687,7 +687,7 @@ def effective_number(weights: np.ndarray) -> float:
         (4.0, 1.0)
 
     References:
-        Kish, Survey Sampling, 1965, section 8.2.
+        Kish, Survey Sampling, 1965.
     """
     weights = np.asarray(weights, dtype=float)
     largest = weights.max(initial=0.0)
