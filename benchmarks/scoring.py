@@ -256,10 +256,12 @@ def matrix_peak(dtype: str, tries: int, size: int) -> float:
     """GFLOP a CPU second of a large matrix product: the best of several tries, by PyTorch's default kernel and by oneDNN's."""
     import torch
 
+    from pyterrier_debias.rankers.packed import onednn_operators
+
     left, right = (torch.randn(rows, size).to(getattr(torch, dtype)) for rows in (2048, size))
-    kernels = [lambda: left @ right]
-    if dtype != "bfloat16" or torch.ops.mkldnn._is_mkldnn_bf16_supported():  # oneDNN has no kernel for it without AVX-512
-        kernels.append(lambda: torch.ops.mkldnn._linear_pointwise(left, right, None, "none", [], ""))
+    kernels, onednn = [lambda: left @ right], onednn_operators().get(left.dtype)
+    if onednn is not None:
+        kernels.append(lambda: onednn(left, right, None, "none", [], ""))
     best = 0.0
     for kernel in kernels * tries:
         start = time.process_time()

@@ -517,7 +517,7 @@ def ranked(frame: pd.DataFrame, stage: Any = "ranking") -> pd.DataFrame:
         InputError: If a score is NaN or a (qid, docno) pair occurs twice; see also :func:`with_string_ids`.
     """
     frame = with_string_ids(frame, stage).copy(deep=False)
-    if "rank" in frame.columns:
+    if "rank" in frame.columns:  # quicker than drop()
         del frame["rank"]
     if len(frame) == 0:
         return frame.assign(score=pd.Series(dtype="float64"), rank=pd.Series(dtype="int64"))

@@ -195,7 +195,7 @@ def in_float32(module: torch.nn.Module, *inputs: Any) -> Any:
 
 
 @cache
-def _onednn() -> dict[torch.dtype, Any]:
+def onednn_operators() -> dict[torch.dtype, Any]:
     """Number formats that the processor's oneDNN kernels take, with the operator: PyTorch's own compiler calls it too."""
     import torch
 
@@ -208,7 +208,7 @@ def _onednn() -> dict[torch.dtype, Any]:
 
 def _linear(layer: Any, states: torch.Tensor) -> torch.Tensor:
     """A linear layer; on the processor straight through oneDNN, which gains 5 to 10 % over the way that ``layer`` takes."""
-    operator = _onednn().get(states.dtype) if states.device.type == "cpu" else None
+    operator = onednn_operators().get(states.dtype) if states.device.type == "cpu" else None
     return layer(states) if operator is None else operator(states, layer.weight, layer.bias, "none", [], "")
 
 

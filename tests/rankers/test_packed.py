@@ -84,7 +84,7 @@ def test_it_works_without_onednn(tiny, monkeypatch):
     encoder = AutoModel.from_pretrained(tiny(labels=None)).eval()
     sequences, types = drawn(encoder, [9, 9, 4], seed=0)
     arguments = np.concatenate(sequences), np.concatenate(types), np.array([9, 9, 4])
-    monkeypatch.setattr("pyterrier_debias.rankers.packed._onednn", dict)
+    monkeypatch.setattr("pyterrier_debias.rankers.packed.onednn_operators", dict)
     with torch.inference_mode():
         states = PackedBert(encoder).hidden(*arguments)
     torch.testing.assert_close(states, torch.cat(plain(encoder, sequences, types)), rtol=0, atol=1e-5)

@@ -162,7 +162,7 @@ def partial_slope(
     q = _basis(z)
     x_left, left = x - q @ (q.T @ x), y - q @ (q.T @ y)
     sxx, total = x_left @ x_left, ((y - y.mean()) ** 2).sum() if n else 0.0
-    decisive = effective_number(x_left**2)
+    effective_n = effective_number(x_left**2)
     df = n - q.shape[1] - 1
     if df < 2 or sxx <= max(_NOTHING * ((x - x.mean()) ** 2).sum(), _NOTHING**2 * (x @ x)):
         sd = float(x.std()) if n else float("nan")
@@ -170,7 +170,7 @@ def partial_slope(
     # Rounding leaves something where the controls explain all.
     if left @ left <= _NOTHING * max(total, y @ y):
         zero = np.zeros(n)
-        return Slope(0.0, 0.0, 0.0, 1.0, 0.0, n, float(x.std()), 0.0, 0.0, 0.0, 0.0, 0.0, zero, decisive, level)
+        return Slope(0.0, 0.0, 0.0, 1.0, 0.0, n, float(x.std()), 0.0, 0.0, 0.0, 0.0, 0.0, zero, effective_n, level)
 
     leverage = (q**2).sum(axis=1) + x_left**2 / sxx
     # A query that alone decides a coefficient has no residual; it says nothing about the spread.
@@ -215,7 +215,7 @@ def partial_slope(
     influence = slope + n * x_left * (left - slope * x_left) / sxx
     return Slope(
         slope, low, high, p, t, n, float(x.std()), partial * scale, share_low, share_high,
-        floor / resamples * scale, partial, influence, decisive, level,
+        floor / resamples * scale, partial, influence, effective_n, level,
     )  # fmt: skip
 
 
@@ -270,9 +270,9 @@ def within_slope(
     if n < 3 or sxx <= _NOTHING * max((x**2).sum(), 1e-300):
         return Slope(*(float("nan"),) * 5, n, sd, *(float("nan"),) * 5, np.full(n, np.nan), float("nan"), level)
     squares = (x_left**2).sum(axis=1)
-    decisive = effective_number(squares)
+    effective_n = effective_number(squares)
     if total <= _NOTHING * max((y**2).sum(), 1e-300):
-        return Slope(0.0, 0.0, 0.0, 1.0, 0.0, n, sd, 0.0, float("nan"), float("nan"), 0.0, 0.0, np.zeros(n), decisive, level)
+        return Slope(0.0, 0.0, 0.0, 1.0, 0.0, n, sd, 0.0, float("nan"), float("nan"), 0.0, 0.0, np.zeros(n), effective_n, level)
 
     def fitted(own: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Slopes, their standard errors, and shares; one table of needs and wordings a permutation."""
@@ -302,7 +302,7 @@ def within_slope(
     influence = slope + n * ((left - slope * x_left) * x_left).sum(axis=1) / sxx
     return Slope(
         slope, slope - half, slope + half, p, t, n, sd, share, float("nan"), float("nan"),
-        floor / resamples, share, influence, decisive, level,
+        floor / resamples, share, influence, effective_n, level,
     )  # fmt: skip
 
 
