@@ -44,8 +44,9 @@ test: $(VENV)/.terrier lint
 check: lint
 	$(MAKE) --no-print-directory --jobs 2 mypy fast
 
+# A process of tests that dies is a fault to be found: no other takes its place.
 suite: $(VENV)/.test
-	$(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST)
+	$(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(PYTEST)
 
 fast: $(VENV)/.test
 	$(VENV)/bin/python -m pytest -n 2 --dist loadfile -q -m 'not java' $(FAST) $(PYTEST)

@@ -1,5 +1,7 @@
 """More than one process: Spread, audits with workers, and Ray Data. One small cluster for all tests of this file."""
 
+import ctypes
+import faulthandler
 import os
 import pickle
 import runpy
@@ -9,6 +11,7 @@ import threading
 from contextlib import contextmanager
 from functools import reduce
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -35,9 +38,38 @@ def cluster():
     """Two processors; the largest part of the time of this file."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR", object_store_memory=80_000_000)
+    with spread.signal_handlers_kept():
+        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR", object_store_memory=80_000_000)
     yield ray
-    ray.shutdown()
+    with spread.signal_handlers_kept():
+        ray.shutdown()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="its faults are no signals")
+def test_faults_of_memory_stay_with_whom_they_were(monkeypatch):
+    """Java answers them to stop its threads; Ray's start gives them to Python, and its end to nobody."""
+
+    def handler():
+        action = ctypes.create_string_buffer(512)
+        assert ctypes.CDLL(None).sigaction(int(signal.SIGSEGV), None, action) == 0
+        return action.raw[:8]  # the address; after it flags that the C library fills in
+
+    assert not faulthandler.is_enabled()
+    before = handler()
+    seen = []
+
+    def start(**options):
+        faulthandler.enable(all_threads=False)
+        seen.append(handler())
+
+    ray = SimpleNamespace(is_initialized=lambda: False, init=start, cluster_resources=dict)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr(spread, "_POOLS", {})
+    try:
+        spread._pool(1, 0)
+        assert seen != [before] and handler() == before
+    finally:
+        faulthandler.disable()
 
 
 def many(copies: int) -> pd.DataFrame:

@@ -6,8 +6,11 @@ given.
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import logging
+import signal
+import sys
 import threading
 import uuid
 from collections import Counter, deque
@@ -465,6 +468,28 @@ _POOLS: dict[tuple[str, int, float], _Pool] = {}
 _POOLS_LOCK = threading.Lock()
 
 
+@contextmanager
+def signal_handlers_kept() -> Iterator[None]:
+    """Puts back what answered faults of memory and arithmetic before the block; Ray replaces it as it starts and as it ends.
+
+    Java stops its threads by such faults: where its handler is gone, the next collection of garbage in Terrier can end the
+    process. :mod:`signal` knows Python's own handlers alone. The C library is asked, in buffers that hold any record.
+    """
+    if sys.platform == "win32":  # its faults are no signals
+        yield
+        return
+    library = ctypes.CDLL(None)
+    faults = signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL
+    before = {number: ctypes.create_string_buffer(512) for number in faults}
+    for number, action in before.items():
+        library.sigaction(int(number), None, action)
+    try:
+        yield
+    finally:
+        for number, action in before.items():
+            library.sigaction(int(number), action, None)
+
+
 def _session(ray: Any) -> str:
     """A name for the connection to Ray; empty where there is none."""
     return ray.get_runtime_context().get_worker_id() if ray.is_initialized() else ""
@@ -478,7 +503,8 @@ def _pool(workers: int, gpus: float | None) -> _Pool:
         raise InputError("Spread: more than one process needs the package ray: pip install 'pyterrier-debias[ray]'") from error
     with _POOLS_LOCK:
         if not ray.is_initialized():
-            ray.init(log_to_driver=False, logging_level=logging.ERROR)
+            with signal_handlers_kept():
+                ray.init(log_to_driver=False, logging_level=logging.ERROR)
         there = ray.cluster_resources().get("GPU", 0)
         gpus = float(there >= workers) if gpus is None else gpus
         if gpus * workers > there:
