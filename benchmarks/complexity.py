@@ -62,6 +62,9 @@ def share(value: float) -> str:
 
 
 def rank_correlation(left: pd.Series, right: pd.Series) -> str:
+    """Spearman's, undefined where either is the same for all queries."""
+    if min(left.nunique(), right.nunique()) < 2:
+        return "undefined"
     return f"{left.corr(right, method='spearman'):.3f}"
 
 
