@@ -1,7 +1,6 @@
 """More than one process: Spread, audits with workers, and Ray Data. One small cluster for all tests of this file."""
 
 import ctypes
-import faulthandler
 import os
 import pickle
 import runpy
@@ -48,28 +47,29 @@ def cluster():
 @pytest.mark.skipif(sys.platform == "win32", reason="its faults are no signals")
 def test_faults_of_memory_stay_with_whom_they_were(monkeypatch):
     """Java answers them to stop its threads; Ray's start gives them to Python, and its end to nobody."""
+    library, fault = ctypes.CDLL(None), int(signal.SIGSEGV)
+
+    def action():
+        found = ctypes.create_string_buffer(512)
+        assert library.sigaction(fault, None, found) == 0
+        return found
 
     def handler():
-        action = ctypes.create_string_buffer(512)
-        assert ctypes.CDLL(None).sigaction(int(signal.SIGSEGV), None, action) == 0
-        return action.raw[:8]  # the address; after it flags that the C library fills in
+        return action().raw[:8]  # the address; after it flags that the C library fills in
 
-    assert not faulthandler.is_enabled()
-    before = handler()
-    seen = []
+    before, address, seen = action(), handler(), []
 
     def start(**options):
-        faulthandler.enable(all_threads=False)
+        library.signal(fault, ctypes.c_void_p(1))  # SIG_IGN, which nobody else sets
         seen.append(handler())
 
-    ray = SimpleNamespace(is_initialized=lambda: False, init=start, cluster_resources=dict)
-    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False, init=start, cluster_resources=dict))
     monkeypatch.setattr(spread, "_POOLS", {})
     try:
         spread._pool(1, 0)
-        assert seen != [before] and handler() == before
+        assert seen != [address] and handler() == address
     finally:
-        faulthandler.disable()
+        library.sigaction(fault, before, None)
 
 
 def many(copies: int) -> pd.DataFrame:
