@@ -180,9 +180,8 @@ def test_scores_are_those_of_the_formulas_one_sequence_at_a_time(folders, name, 
     found = ranker.score(*zip(*PAIRS))
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
     half = CrossEncoder(folder, dtype="float16").score(*zip(*PAIRS))
-    # How half precision is summed differs by processor: without AVX-512 one of these scores is off by 0.0054.
-    near = 0.005 if torch.backends.cpu.get_cpu_capability() == "AVX512" else 0.01
-    np.testing.assert_allclose(half, expected, atol=0.05 if head == "cedr-knrm" else near)
+    # Half precision has eleven bits, and how it is summed differs by processor: one of these scores is off by up to 0.0054.
+    np.testing.assert_allclose(half, expected, atol=0.05 if head == "cedr-knrm" else 0.01)
     # By the training protocol too, all of them at once, and each by itself.
     with torch.enable_grad():
         together = ranker.forward(**ranker.tokenise(*map(list, zip(*PAIRS)))).detach().numpy()
