@@ -113,7 +113,10 @@ def _seed() -> None:
     import numpy as np
     import torch
 
-    random.seed(0), np.random.seed(0), torch.manual_seed(0)  # noqa: NPY002
+    # `torch.manual_seed` also asks for every kind of device, and takes a hundred times as long.
+    random.seed(0), np.random.seed(0), torch.default_generator.manual_seed(0)  # noqa: NPY002
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(0)
 
 
 @pytest.hookimpl(tryfirst=True)
