@@ -15,6 +15,8 @@ from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("PT_TEST_TRANSFORMER_REPORTS", "0")
+# Threads that read weights one by one take longer to start than a tiny model to read.
+os.environ.setdefault("HF_DEACTIVATE_ASYNC_LOAD", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
 # Tests run side by side on small models: threads of one would only wait for those of another, which doubles the time.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

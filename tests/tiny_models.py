@@ -17,6 +17,9 @@ WORDS = (
     "document query passage relevant true false"
 ).split()
 
+#: Longest input of the models, in tokens: what a passage costs grows with it, and the tests read some ten thousand.
+POSITIONS = 64
+
 #: Builder and options to the folder that was built first; later ones are copies of it.
 _built: dict[str, Path] = {}
 
@@ -43,7 +46,7 @@ def wordpiece_tokenizer(*more: str):
     characters = string.ascii_lowercase + string.digits + string.punctuation
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *more, *WORDS, *characters, *(f"##{c}" for c in characters)]
     vocabulary = {piece: i for i, piece in enumerate(dict.fromkeys(pieces))}
-    return BertTokenizerFast(vocab=vocabulary, model_max_length=128)
+    return BertTokenizerFast(vocab=vocabulary, model_max_length=POSITIONS)
 
 
 def byte_tokenizer():
@@ -56,7 +59,7 @@ def byte_tokenizer():
     trained.train_from_iterator([" ".join(WORDS)] * 5, vocab_size=400, special_tokens=specials, show_progress=False)
     model = json.loads(trained.to_str())["model"]
     merges = [tuple(merge) if isinstance(merge, list) else tuple(merge.split(" ")) for merge in model["merges"]]
-    return RobertaTokenizerFast(vocab=model["vocab"], merges=merges, model_max_length=128)
+    return RobertaTokenizerFast(vocab=model["vocab"], merges=merges, model_max_length=POSITIONS)
 
 
 def unigram_tokenizer():
@@ -66,7 +69,8 @@ def unigram_tokenizer():
     words = sorted(set(WORDS) | {"Query", "Document", "Relevant"})
     pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -2.0), *((f"▁{word}", -4.0) for word in words)]
     pieces += [(character, -6.0) for character in string.ascii_letters + string.digits + string.punctuation]
-    return T5TokenizerFast(vocab=pieces, extra_ids=0, model_max_length=128)
+    # A prompt spells most words, letter by letter.
+    return T5TokenizerFast(vocab=pieces, extra_ids=0, model_max_length=2 * POSITIONS)
 
 
 def _shape(tokenizer, layers: int) -> dict:
@@ -76,7 +80,7 @@ def _shape(tokenizer, layers: int) -> dict:
         "num_hidden_layers": layers,
         "num_attention_heads": 4,
         "intermediate_size": 64,
-        "max_position_embeddings": 128,
+        "max_position_embeddings": POSITIONS,
         "pad_token_id": tokenizer.pad_token_id,
         # Wide enough that random weights tell texts apart.
         "initializer_range": 0.2,
@@ -85,7 +89,14 @@ def _shape(tokenizer, layers: int) -> dict:
 
 @built_once
 def build(
-    folder: Path, *, architecture: str = "bert", labels: int | None = 1, masked: bool = False, layers: int = 2, seed: int = 0
+    folder: Path,
+    *,
+    architecture: str = "bert",
+    labels: int | None = 1,
+    masked: bool = False,
+    layers: int = 2,
+    positions: int = POSITIONS,
+    seed: int = 0,
 ) -> Path:
     """Write a random encoder.
 
@@ -95,6 +106,7 @@ def build(
         labels: Outputs of a classification head; None for a bare encoder.
         masked: Whether to write a masked language model in place of both.
         layers: Transformer layers.
+        positions: Longest input in tokens.
         seed: Of the weights.
 
     Returns:
@@ -104,9 +116,9 @@ def build(
     from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification
 
     tokenizer = byte_tokenizer() if architecture == "roberta" else wordpiece_tokenizer()
-    shape = _shape(tokenizer, layers)
-    if architecture == "roberta":
-        shape["max_position_embeddings"] = 130
+    tokenizer.model_max_length = positions
+    # RoBERTa counts positions from the one after its padding's.
+    shape = {**_shape(tokenizer, layers), "max_position_embeddings": positions + 2 * (architecture == "roberta")}
     if architecture == "distilbert":
         shape = {
             **{name: shape[name] for name in ("vocab_size", "max_position_embeddings", "pad_token_id", "initializer_range")},
@@ -149,7 +161,7 @@ def build_published(folder: Path, *, name: str, seed: int = 0) -> Path:
     from transformers import AutoModel, AutoTokenizer
 
     roberta = name not in ("repbert", "tct-colbert")
-    folder = build(folder, architecture="roberta" if roberta else "bert", labels=None, seed=seed)
+    folder = build(folder, architecture="roberta" if roberta else "bert", labels=None, positions=128, seed=seed)
     encoder = AutoModel.from_pretrained(folder)
     before = "ance_encoder." if name == "ance" else ""
     state = {f"{before}{encoder.base_model_prefix}.{key}": value for key, value in encoder.state_dict().items()}

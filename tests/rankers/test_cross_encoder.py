@@ -73,7 +73,7 @@ def test_scores_are_the_models_own_logits(tiny, architecture):
 def test_two_labels_score_by_the_log_odds_of_relevance(tiny):
     folder = tiny(labels=2)
     queries, docs = pairs(10)
-    logits = torch.from_numpy(hugging_face(folder, queries, docs, max_length=128))
+    logits = torch.from_numpy(hugging_face(folder, queries, docs, max_length=64))
     probability = torch.softmax(logits, dim=1)[:, 1]
     ours = torch.from_numpy(CrossEncoder(folder).score(queries, docs))
     torch.testing.assert_close(torch.sigmoid(ours).float(), probability, rtol=0, atol=1e-5)
@@ -234,11 +234,11 @@ def test_truncation_is_reported(tiny, caplog):
 
 
 def test_a_window_beyond_the_models_positions_is_refused(tiny):
-    with pytest.raises(InputError, match="max_length=200 is more than the 128 tokens"):
+    with pytest.raises(InputError, match="max_length=200 is more than the 64 tokens"):
         CrossEncoder(tiny(), max_length=200)(frame(2))
-    with pytest.raises(InputError, match="max_length=129 is more than the 128 tokens"):
-        CrossEncoder(tiny(architecture="roberta"), max_length=129)(frame(2))
-    assert CrossEncoder(tiny(architecture="roberta")).window == 128
+    with pytest.raises(InputError, match="max_length=65 is more than the 64 tokens"):
+        CrossEncoder(tiny(architecture="roberta"), max_length=65)(frame(2))
+    assert CrossEncoder(tiny(architecture="roberta")).window == 64
 
 
 # Weights and identity

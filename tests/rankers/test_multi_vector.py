@@ -197,7 +197,7 @@ def test_bad_input_and_empty_frames(folder):
         MultiVector("/no/such/folder")(PAIRS)
     with pytest.raises(InputError, match="column 'text' is missing at row 0"):
         MultiVector(folder)(PAIRS.assign(text=None))
-    with pytest.raises(InputError, match="more than the 128 tokens"):
+    with pytest.raises(InputError, match="more than the 64 tokens"):
         MultiVector(folder, max_length=1000)(PAIRS)
 
 

@@ -24,7 +24,7 @@ PAIRS = pd.DataFrame(
 
 
 def model(name, tiny, **options):
-    """One of the five; the tiny models have 128 positions, which bounds the longer documents."""
+    """One of the five; these models have 128 positions, which bounds the longer documents."""
     if name == "adore":
         options["documents_by"] = BiEncoder.of("star", tiny("build_published", name="star", seed=5))
     return BiEncoder.of(name, tiny("build_published", name=name), **options)

@@ -310,7 +310,7 @@ def test_bad_input_and_empty_frames(folder):
         SparseEncoder("/no/such/folder")(PAIRS)
     with pytest.raises(InputError, match="column 'text' is missing at row 0"):
         SparseEncoder(folder)(PAIRS.assign(text=None))
-    with pytest.raises(InputError, match="more than the 128 tokens"):
+    with pytest.raises(InputError, match="more than the 64 tokens"):
         SparseEncoder(folder, max_length=1000)(PAIRS)
     assert SparseEncoder(folder).encode_docs([]).shape == (0, len(SparseEncoder(folder).vocabulary()))
 
