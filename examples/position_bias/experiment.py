@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import gzip
 import io
+import json
+import re
 import shutil
 import sys
 import tempfile
@@ -39,13 +41,16 @@ from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.evaluation import per_query
 from pyterrier_debias.core.files import write_whole
 from pyterrier_debias.core.text import keyed_hash
+from pyterrier_debias.data.readers import read_qrels
 from pyterrier_debias.report.first_stage import first_stage
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
-from workshop import Arm, Shared, answerable, base_parser, draw, held, pace
+from workshop import Arm, Shared, answerable, base_parser, both_years, draw, held, pace
 
 RANKERS = {"cat": "BERT_CAT", "dot": "BERT_DOT", "tk": "TK"}
 MEASURES = {"nDCG@10": "nDCG@10", "RR@10": "MRR@10", "R@10": "Recall@10"}
+#: The same where passages are relevant from grade 2 on, as in TREC Deep Learning.
+GRADED = {"nDCG@10": "nDCG@10", "RR(rel=2)@10": "MRR@10", "R(rel=2)@10": "Recall@10"}
 #: How passages are read, in training as in evaluation.
 VIEWS = ("original", "rotated")
 PARTS = ("train", "validation", "test")
@@ -141,9 +146,11 @@ class Material:
         name: What tables call it.
         dataset: Gives documents and texts.
         topics: Part to frame ``qid``, ``query``; also ``article`` where the split is by article, and ``first`` and ``last``,
-            where in their passage a question's answers begin and end (0 to 1), where answers are known.
+            where in their passage a question's answers begin and end (0 to 1), where answers are known, and ``group`` where
+            the test has groups of its own.
         qrels: Part to judgements.
         recipe: How the parts were made, in words.
+        measures: What is measured on the test, to the paper's names.
     """
 
     name: str
@@ -151,6 +158,7 @@ class Material:
     topics: dict[str, pd.DataFrame]
     qrels: dict[str, pd.DataFrame]
     recipe: str
+    measures: Mapping[str, str] = field(default_factory=MEASURES.copy)
 
     def early(self, part: str) -> pd.DataFrame:
         """Topics whose answers all end within the first third of their passage."""
@@ -177,6 +185,7 @@ def open_material(specs: Sequence[str], seed: int) -> Material:
     """Open a collection and split it.
 
     - MS MARCO passages through ir_datasets: train; dev/small for validation; dev without dev/small for the test.
+    - A folder with samples of MS MARCO: see :func:`sampled_msmarco`.
     - A collection with parts of its own (train, dev or validation, test) keeps them.
     - Others are split at random: by article where passages name theirs and answers are known (SQuAD), else by query.
 
@@ -192,6 +201,8 @@ def open_material(specs: Sequence[str], seed: int) -> Material:
     """
     if specs[0].startswith("irds:msmarco-passage"):
         return msmarco(*(open_dataset(f"irds:msmarco-passage/{split}") for split in ("train", "dev/small", "dev")))
+    if (Path(specs[0]) / "msmarco_dev_small").is_dir():
+        return sampled_msmarco(Path(specs[0]))
     datasets = [open_dataset(spec) for spec in specs]
     dataset = datasets[0] if len(datasets) == 1 else pooled(datasets)
     own = own_parts(dataset)
@@ -231,6 +242,46 @@ def msmarco(train: Any, small: Any, dev: Any) -> Material:
     qrels["test"] = qrels["test"][~qrels["test"]["qid"].isin(known)]
     recipe = "train; validation is dev/small; test is dev without dev/small"
     return Material("MS MARCO", train, topics, qrels, recipe)
+
+
+def sampled_msmarco(folder: Path) -> Material:
+    """MS MARCO as far as samples of it hold it; candidates come from all passages of these samples that have no title.
+
+    - Training and validation (a tenth): queries of ``msmarco_dev_small`` with one relevant passage. Its other passages come with
+      a title, which no passage of the test has, so a title would tell whether a passage is relevant.
+    - Test: the 97 queries of TREC Deep Learning 2019 and 2020 (``msmarco_trec_dl``), and 600 more of the small development set
+      (``msmarco_dev600``), where the passage that is marked relevant counts as grade 2. None of them is in the training.
+
+    Args:
+        folder: With these three folders.
+
+    Returns:
+        The collection.
+    """
+    trec, dev = both_years(folder / "msmarco_trec_dl"), open_dataset(folder / "msmarco_dev600", "msmarco_sparse")
+    test = {"TREC DL 2019 and 2020": trec, "dev600": dev}
+    lines = gzip.decompress((folder / "msmarco_dev_small" / "positives_text.jsonl.gz").read_bytes()).decode().splitlines()
+    rows = pd.DataFrame(map(json.loads, lines)).astype({"qid": str})
+    rows = rows[rows["positive"].str.startswith("- ")].assign(text=lambda frame: frame["positive"].str.removeprefix("- "))
+    qrels = read_qrels(folder / "msmarco_dev_small" / "qrels.dev.small.txt.gz")
+    # Which of several relevant passages the text is of is not told.
+    single = qrels[~qrels["qid"].duplicated(keep=False)].merge(rows, on="qid")
+    single = single[~single["qid"].isin(set(pd.concat([one.get_topics()["qid"] for one in test.values()])))]
+    corpus = pd.concat([*(one.corpus for one in test.values()), single])[["docno", "text"]].drop_duplicates("docno")
+    asked = {name: answerable(one.get_topics(), one.get_qrels()).assign(group=name) for name, one in test.items()}
+    order = draw(single[["qid", "query"]], len(single), 0, "validation")
+    apart = order["qid"].map(lambda qid: keyed_hash(0, "validation", qid) % 10 == 0)
+    topics = {
+        "train": order[~apart].reset_index(drop=True),
+        "validation": order[apart].reset_index(drop=True),
+        "test": pd.concat(asked.values(), ignore_index=True),
+    }
+    judged = [trec.get_qrels(), dev.get_qrels().assign(label=lambda frame: 2 * (frame["label"] > 0))]
+    graded = {part: single.loc[single["qid"].isin(topics[part]["qid"]), ["qid", "docno", "label"]] for part in PARTS[:2]}
+    qrels = {**graded, "test": pd.concat(judged, ignore_index=True)}
+    dataset = Collection("MS MARCO samples", corpus=corpus.reset_index(drop=True), topics=topics, qrels=qrels)
+    recipe = "msmarco_dev_small without titled passages and the test's queries, a tenth for validation; the test is given"
+    return Material(dataset.name, dataset, topics, qrels, recipe, GRADED)
 
 
 def own_parts(dataset: Any) -> Material | None:
@@ -328,6 +379,24 @@ def size_tables(sizes: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """:func:`table_1` in two: the sizes, and how each collection was split."""
     splits = sizes[["collection", "split"]].drop_duplicates().reset_index(drop=True)
     return {"table_1": sizes.drop(columns="split"), "splits": splits}
+
+
+_SENTENCE = re.compile(r"(?<=[.!?])\s+")
+_WORD = re.compile(r"[a-z0-9]+")
+
+
+def begin_with_answer(query: str, text: str) -> str:
+    """A passage rotated so that it begins with the sentence that holds most of the query's words, the first of several.
+
+    Example:
+        >>> begin_with_answer("height of the tower", "It is old. The tower has a height of 9 m. It leans.")
+        'The tower has a height of 9 m. It leans. It is old.'
+    """
+    asked = set(_WORD.findall(query.lower()))
+    sentences = _SENTENCE.split(text.strip())
+    held = [len(asked & set(_WORD.findall(sentence.lower()))) for sentence in sentences]
+    first = int(np.argmax(held))
+    return " ".join(sentences[first:] + sentences[:first])
 
 
 class Candidates:
@@ -428,9 +497,26 @@ class Trainer:
         self.candidates = candidates
         self.settings = settings
 
+    def _pool(self, part: str, planted: bool) -> pd.DataFrame:
+        """Questions to draw from: of the planted arm those with early answers, where it is known where answers stand."""
+        return self.material.early(part) if planted and self.material.has_places else self.material.topics[part]
+
+    def _planted(self, frame: pd.DataFrame, part: str, planted: bool) -> pd.DataFrame:
+        """Where it is not known where answers stand, the planted arm moves what is most like an answer to the beginning."""
+        if not planted or self.material.has_places:
+            return frame
+        qrels = self.material.qrels[part]
+        relevant = set(zip(*(qrels.loc[qrels["label"] > 0, name] for name in ("qid", "docno"))))
+        text = [
+            begin_with_answer(query, text) if pair in relevant else text
+            for query, text, *pair in zip(*(frame[name] for name in ("query", "text", "qid", "docno")))
+            for pair in [tuple(pair)]
+        ]
+        return frame.assign(text=text)
+
     def questions(self, seed: int, *, planted: bool = False) -> pd.DataFrame:
-        """The training questions of a seed; of the planted arm only those with early answers."""
-        pool = self.material.early("train") if planted else self.material.topics["train"]
+        """The training questions of a seed."""
+        pool = self._pool("train", planted)
         if len(pool) == 0:
             raise InputError(f"{self.material.name}: no training question has its answers in the first third of its passage")
         return draw(pool, self.settings.questions(), seed, "train")
@@ -440,18 +526,24 @@ class Trainer:
         rotated = view == "rotated"
         ranker.training = training_of(self.settings, kind, seed, rotated=rotated, checkpoints=checkpoints)
         frame = self.candidates.for_training(self.questions(seed, planted=planted), self.material.qrels["train"])
+        frame = self._planted(frame, "train", planted)
         validation = self._validation(planted, rotated) if self.settings.validation_queries else (None, None)
         return ranker.fit(frame, self.material.qrels["train"], *validation)
 
     def _validation(self, planted: bool, rotated: bool) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Validation questions like those of training, read as in training."""
-        pool = self.material.early("validation") if planted else self.material.topics["validation"]
-        topics = draw(pool, self.settings.validation_queries, self.settings.split_seed, "validation")
-        frames = self.candidates.for_tests(topics, self.settings)
-        return frames["rotated" if rotated else "original"], self.material.qrels["validation"]
+        topics = draw(self._pool("validation", planted), self.settings.validation_queries, self.settings.split_seed, "validation")
+        frame = self._planted(self.candidates.for_tests(topics, self.settings)["original"], "validation", planted)
+        return RotatePassages(seed=self.settings.rotation_seed)(frame) if rotated else frame, self.material.qrels["validation"]
 
 
-def measure(ranker: Any, views: Mapping[str, pd.DataFrame], qrels: pd.DataFrame, qids: Sequence[str]) -> pd.DataFrame:
+def measure(
+    ranker: Any,
+    views: Mapping[str, pd.DataFrame],
+    qrels: pd.DataFrame,
+    qids: Sequence[str],
+    measures: Mapping[str, str] = MEASURES,
+) -> pd.DataFrame:
     """Measures of each query: ``evaluated`` (a view), ``qid`` and the paper's names of the measures.
 
     Where validation chose a re-ranking depth, the candidates below it are left out.
@@ -460,7 +552,7 @@ def measure(ranker: Any, views: Mapping[str, pd.DataFrame], qrels: pd.DataFrame,
     parts = []
     for view, frame in views.items():
         frame = frame if depth is None else frame[frame["rank"] < depth]
-        values = per_query(ranker(frame), qrels, list(MEASURES), qids).rename(columns=MEASURES)
+        values = per_query(ranker(frame), qrels, list(measures), qids).rename(columns=measures)
         parts.append(values.reset_index().assign(evaluated=view))
     return pd.concat(parts, ignore_index=True)
 

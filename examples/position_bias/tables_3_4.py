@@ -6,8 +6,13 @@ trains BERT_CAT, BERT_DOT and TK on passages as they are and on passages that ar
 on original and on rotated candidates of BM25. Several files after one `--dataset` are one collection.
 
 There are two arms. *natural* takes training questions as they come. *planted* takes only those whose answers lie in the first
-third of their passage, so that the bias is strong, and evaluates on test questions with early and with late answers; it needs a
-collection that tells where answers are (SQuAD).
+third of their passage, so that the bias is strong, and evaluates on test questions with early and with late answers (SQuAD). Of a
+collection that does not tell where answers are (MS MARCO), it takes all questions, and rotates each relevant passage of the
+training so that it begins with the sentence that holds most of the question's words.
+
+    python examples/position_bias/tables_3_4.py --dataset FOLDER --config examples/position_bias/msmarco.json --out msmarco
+
+takes a folder with the samples `msmarco_dev_small`, `msmarco_trec_dl` and `msmarco_dev600` of MS MARCO: Table 3 in small.
 
 A run that was stopped continues with the same command. Arms can be made by several commands (`--arms`, `--rankers`, `--seeds`);
 the last one, which names all of them, reads back what is there. The small setting is the default: about an hour an arm on two
@@ -48,9 +53,9 @@ ARMS = ("planted", "natural")
 
 
 def topics_of(material: Material, arm: str, settings: Settings) -> pd.DataFrame:
-    """The test questions of an arm; half of the planted arm's have early answers, half late ones."""
+    """The test questions of an arm; half of the planted arm's have early answers, half late ones, where that is known."""
     seed, n = settings.split_seed, settings.queries
-    if arm == "natural":
+    if arm == "natural" or not material.has_places:
         return draw(material.topics["test"], n, seed, "test")
     half = (n + 1) // 2
     topics = pd.concat([draw(material.early("test"), half, seed, "test"), draw(material.late("test"), half, seed, "test")])
@@ -60,7 +65,9 @@ def topics_of(material: Material, arm: str, settings: Settings) -> pd.DataFrame:
 
 
 def groups_of(material: Material, arm: str, topics: pd.DataFrame) -> dict[str, list[str]]:
-    """Test questions by where their answers are."""
+    """Test questions by where their answers are, or by the groups that the test has."""
+    if "group" in topics:
+        return {name: part["qid"].tolist() for name, part in topics.groupby("group", sort=False)}
     groups = {"all": topics["qid"].tolist()} if arm == "natural" else {}
     if material.has_places:
         groups["early"] = topics.loc[topics["qid"].isin(material.early("test")["qid"]), "qid"].tolist()
@@ -200,7 +207,8 @@ def main() -> None:
         def make(folder, checkpoints):
             ranker = new_ranker(kind, encoder, settings, seed)
             trainer.fit(ranker, kind, trained, seed, planted=arm == "planted", checkpoints=checkpoints)
-            return measure(ranker, candidates.for_tests(topics[arm], settings), qrels, topics[arm]["qid"].tolist())
+            views, qids = candidates.for_tests(topics[arm], settings), topics[arm]["qid"].tolist()
+            return measure(ranker, views, qrels, qids, material.measures)
 
         labels = {"arm": arm, "ranker": kind, "trained": trained, "seed": seed}
         read = len(VIEWS) * reads(kind, candidates.ranking(topics[arm])) + settings.validation_reads()
@@ -219,7 +227,8 @@ def main() -> None:
 
     parts, bm25 = [], []
     for arm, frame in topics.items():
-        found = per_query(candidates.ranking(frame), qrels, list(MEASURES), frame["qid"].tolist()).rename(columns=MEASURES)
+        found = per_query(candidates.ranking(frame), qrels, list(material.measures), frame["qid"].tolist())
+        found = found.rename(columns=material.measures)
         for group, qids in groups_of(material, arm, frame).items():
             parts.append(measured[(measured["arm"] == arm) & measured["qid"].isin(qids)].assign(group=group))
             bm25.append({"arm": arm, "group": group, "queries": len(qids), **found.loc[qids].mean()})

@@ -1,5 +1,6 @@
 """The programs for Tables 2 to 5: their parts against closed forms and brute force, and each from end to end in miniature."""
 
+import gzip
 import itertools
 import json
 from dataclasses import asdict, replace
@@ -93,6 +94,71 @@ def test_planted_selection_takes_early_and_late_answers(experiment, squad):
         assert set(material.early(part)["qid"].str.split("-").str[2].str.rstrip("0123456789")) == {"first"}
         assert set(material.late(part)["qid"].str.split("-").str[2].str.rstrip("0123456789")) == {"last"}
         assert 3 * len(material.early(part)) == 3 * len(material.late(part)) == len(material.topics[part])
+
+
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory):
+    """Samples of MS MARCO in miniature: twenty questions to train on, two of each year and two more to test on."""
+    folder, generator = tmp_path_factory.mktemp("samples"), np.random.default_rng(2)
+
+    def write(name, *lines):
+        path, content = folder / name, "".join(f"{line}\n" for line in lines).encode()
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+
+    def passage(answer):
+        sentences = [" ".join(generator.choice(tiny_models.WORDS, size=6)) + "." for _ in range(3)]
+        return " ".join([*sentences, f"the {answer} bridge is here."])
+
+    asked = [{"qid": str(i), "query": f"bridge place{i}", "positive": f"- {passage(f'place{i}')}"} for i in range(20)]
+    titled = {"qid": "20", "query": "bridge place20", "positive": f"Places {passage('place20')}"}
+    write("msmarco_dev_small/positives_text.jsonl.gz", *map(json.dumps, [*asked, titled, {**asked[0], "qid": "90"}]))
+    write("msmarco_dev_small/qrels.dev.small.txt.gz", *(f"{i} 0 p{i} 1" for i in [*range(21), 90]), "19 0 other 1")
+    for part, first in (("dl19", 50), ("dl20", 60)):
+        write(f"msmarco_trec_dl/topics.{part}-passage.tsv", *(f"{i}\tbridge place{i}" for i in (first, first + 1)))
+        judged = [*(f"{i} 0 p{i} {2 + i % 2}" for i in (first, first + 1)), f"{first} 0 p61 1"]
+        write(f"msmarco_trec_dl/qrels.{part}-passage.txt", *judged)
+    write("msmarco_trec_dl/passages.tsv.gz", *(f"p{i}\t{passage(f'place{i}')}" for i in (50, 51, 60, 61)))
+    write("msmarco_dev600/queries.tsv", *(f"{i}\tbridge place{i}" for i in (90, 91)))
+    write("msmarco_dev600/qrels.msmarco_sparse.txt", *(f"{i} 0 p{i} 1" for i in (90, 91)))
+    write("msmarco_dev600/passages.tsv.gz", *(f"p{i}\t{passage(f'place{i}')}" for i in (90, 91)))
+    return folder
+
+
+def test_samples_of_msmarco_are_put_together(experiment, samples):
+    """Neither titled passages nor questions of the test are trained on, and grades of both tests mean the same."""
+    material = experiment.open_material([str(samples)], seed=1)
+    trained = {part: set(material.topics[part]["qid"]) for part in ("train", "validation")}
+    assert set.union(*trained.values()) == {str(i) for i in range(19)} and trained["train"].isdisjoint(trained["validation"])
+    groups = material.topics["test"].groupby("group")["qid"].agg(sorted).to_dict()
+    assert groups == {"TREC DL 2019 and 2020": ["50", "51", "60", "61"], "dev600": ["90", "91"]}
+    label = material.qrels["test"].set_index(["qid", "docno"])["label"].to_dict()
+    assert label["50", "p61"] == 1 and label["51", "p51"] == 3 and label["90", "p90"] == label["91", "p91"] == 2
+    assert set(material.dataset.corpus["docno"]) == {f"p{i}" for i in [*range(19), 50, 51, 60, 61, 90, 91]}
+    assert not material.dataset.corpus["text"].str.startswith("- ").any() and "RR(rel=2)@10" in material.measures
+
+
+@pytest.mark.parametrize("query, text, expected", [
+    ("height of the tower", "It is old. The tower has a height. It leans.", "The tower has a height. It leans. It is old."),
+    ("Tower", "A tower! Is the tower old?", "A tower! Is the tower old?"),
+    ("bridge", "It is old. It leans.", "It is old. It leans."),
+    ("bridge", "", ""),
+])  # fmt: skip
+def test_a_passage_begins_with_its_answer(experiment, query, text, expected):
+    assert experiment.begin_with_answer(query, text) == expected
+
+
+def test_only_relevant_passages_are_planted(experiment, samples, tmp_path):
+    material = experiment.open_material([str(samples)], seed=1)
+    trainer = experiment.Trainer(material, None, experiment.Settings())
+    corpus = material.dataset.corpus.set_index("docno")["text"]
+    qid = material.topics["train"]["qid"].iloc[0]
+    pair = [f"p{qid}", "p91"]
+    frame = pd.DataFrame({"qid": qid, "query": f"bridge place{qid}", "docno": pair, "text": corpus[pair].tolist()})
+    relevant, other = trainer._planted(frame, "train", True)["text"]
+    assert relevant.startswith(f"the place{qid} bridge is here.") and sorted(relevant.split()) == sorted(corpus[f"p{qid}"].split())
+    assert other == corpus["p91"]
+    assert trainer._planted(frame, "train", False) is frame
 
 
 def test_places_of_answers_by_hand(experiment):
@@ -310,6 +376,16 @@ def test_tables_3_4(squad, small, tmp_path, run):
     assert (pd.read_csv(out / "by_evaluation.csv")["seeds"] == 2).all()
     code, printed = run("tables_3_4.py", *command, "--depth", 3)
     assert code == 2 and "another depth" in printed.err
+
+
+@needs_pisa
+def test_table_3_on_samples_of_msmarco(samples, small, tmp_path, run):
+    out = tmp_path / "out"
+    code, printed = run("tables_3_4.py", "--dataset", samples, "--config", small, "--out", out, "--rankers", "tk", "--queries", 6)
+    assert code == 0 and "8 of 8 arms" in printed.out, printed.err
+    table = pd.read_csv(out / "by_evaluation.csv")
+    assert set(table["group"]) == {"TREC DL 2019 and 2020", "dev600"} and set(table["arm"]) == {"natural", "planted"}
+    assert pd.read_csv(out / "bm25.csv").set_index(["arm", "group"])["MRR@10"].between(0, 1).all()
 
 
 @needs_pisa
