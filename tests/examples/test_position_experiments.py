@@ -156,8 +156,8 @@ def test_only_relevant_passages_are_planted(experiment, samples, tmp_path):
     pair = [f"p{qid}", "p91"]
     frame = pd.DataFrame({"qid": qid, "query": f"bridge place{qid}", "docno": pair, "text": corpus[pair].tolist()})
     relevant, other = trainer._planted(frame, "train", True)["text"]
-    assert relevant.startswith(f"the place{qid} bridge is here.") and sorted(relevant.split()) == sorted(corpus[f"p{qid}"].split())
-    assert other == corpus["p91"]
+    assert relevant.startswith(f"the place{qid} bridge is here.") and other == corpus["p91"]
+    assert sorted(relevant.split()) == sorted(corpus[f"p{qid}"].split())
     assert trainer._planted(frame, "train", False) is frame
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import pickle
 import subprocess
 import sys
@@ -384,17 +385,19 @@ def test_what_fit_learned_is_saved(encoder, tmp_path):
 # transformers' own way in
 
 
-@pytest.mark.parametrize(
-    "imports",
-    [
-        "import pyterrier_debias; from transformers import AutoModel",
-        "from transformers import AutoModel; import pyterrier_debias",
-    ],
-)
-def test_auto_model_knows_it_once_the_package_is_imported(folder, imports):
-    """In a new process, in which nothing else of ours was loaded."""
-    look = "model = AutoModel.from_pretrained(sys.argv[1]); print(type(model).__name__, model.training)"
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys; {imports}; {look}", folder], capture_output=True, text=True, check=False, timeout=300
-    )
-    assert done.stdout.split() == ["TKModel", "False"], done.stderr
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
+def test_auto_model_knows_it_once_the_package_is_imported(folder):
+    """In new processes, in which nothing else of ours was loaded, in either order. They share torch, which knows of neither."""
+    code = """
+import os, sys, torch, torch._dynamo
+ours, theirs = "import pyterrier_debias", "from transformers import AutoModel"
+for imports in (f"{ours}; {theirs}", f"{theirs}; {ours}"):
+    if os.fork() == 0:
+        exec(imports)
+        model = AutoModel.from_pretrained(sys.argv[1])
+        print(type(model).__name__, model.training, flush=True)
+        os._exit(0)
+    os.wait()
+"""
+    done = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True, check=False, timeout=300)
+    assert done.stdout.split() == 2 * ["TKModel", "False"], done.stderr
