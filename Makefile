@@ -44,12 +44,14 @@ test: $(VENV)/.terrier lint
 check: lint
 	$(MAKE) --no-print-directory --jobs 2 mypy fast
 
-# A process of tests that dies is a fault to be found: no other takes its place.
+# Three processes for two cores, since tests also wait, for files and for processes that they start. One that dies is a fault to be
+# found: no other takes its place.
+PARALLEL := -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 suite: $(VENV)/.test
-	$(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(PYTEST)
+	$(VENV)/bin/python -m pytest $(PARALLEL) $(PYTEST)
 
 fast: $(VENV)/.test
-	$(VENV)/bin/python -m pytest -n 2 --dist loadfile -q -m 'not java' $(FAST) $(PYTEST)
+	$(VENV)/bin/python -m pytest $(PARALLEL) -q -m 'not java' $(FAST) $(PYTEST)
 
 lint: $(VENV)/.test
 	$(VENV)/bin/ruff check .
@@ -79,12 +81,12 @@ lowest: $(VENV)/.tools
 		$(patsubst %,--extra %,$(subst $(comma), ,$(EXTRAS))) --output-file .venv-lowest/requirements.txt setup.cfg
 	$(UV) pip install --quiet --python .venv-lowest/bin/python --requirement .venv-lowest/requirements.txt
 	$(UV) pip install --quiet --python .venv-lowest/bin/python --no-deps --editable .
-	.venv-lowest/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_VERSIONS)
+	.venv-lowest/bin/python -m pytest $(PARALLEL) $(PYTEST_VERSIONS)
 
 newest: $(VENV)/.tools
 	$(UV) venv --quiet --clear --python $(VENV)/bin/python .venv-newest
 	$(UV) pip install --quiet --upgrade --python .venv-newest/bin/python --editable '.[$(EXTRAS)]'
-	.venv-newest/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_VERSIONS)
+	.venv-newest/bin/python -m pytest $(PARALLEL) $(PYTEST_VERSIONS)
 
 py313:
 	$(MAKE) test VENV=.venv-3.13 PYTHON=$(PYTHON313)

@@ -158,8 +158,7 @@ def test_the_number_of_answers_explains_no_trend():
         shown = collection.get_candidates()
         run = pt.Transformer.from_df(shown[["qid", "docno"]].assign(score=np.random.default_rng(seed + 99).random(len(shown))))
         context = Context([System("random", run)], collection, collection.get_topics(), collection.get_qrels())
-        found = examined(BIAS, context)
-        (primary,) = (finding for finding in found.findings if finding.primary)
+        (primary,) = (finding for finding in BIAS.examine(context) if finding.primary)
         alarms["given the number of answers"] += primary.p <= 0.05
         computed = BIAS.compute(context)
         alarms["without strata"] += trend(computed.gains["random"], computed.ranks, resamples=199).p <= 0.05
