@@ -69,7 +69,7 @@ def test_the_verdict_has_words_for_the_primary_figure_of_every_bias():
     [(lambda row: True, BIASES), (lambda row: "%" in row["docno"], ["position"])],
     ids=["always", "on changed passages"],
 )
-def test_a_system_that_raises_costs_no_other_system_a_room(alone, breaks, biases):
+def test_a_system_that_raises_costs_no_other_system_a_bias(alone, breaks, biases):
     def maybe(row):
         if breaks(row):
             raise ValueError("boom")
