@@ -29,7 +29,11 @@ from tests.conftest import ROOT
 from tests.contract import Case, assert_contract
 from tests.contract_cases import blind, folder, texts
 
-pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings(r"ignore::DeprecationWarning:ray\..*")]
+# Ray leaves files and processes of its own to Python, which says so where pytest is older than 9.
+pytestmark = [
+    pytest.mark.ray, pytest.mark.filterwarnings(r"ignore::DeprecationWarning:ray\..*"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -89,7 +89,7 @@ def test_the_recipe_saves_a_classifier_that_an_audit_takes(tmp_path, run):
 # Tables
 
 
-def setup(folder):
+def folders_of(folder):
     """A collection on disk: queries about persons and things, with passages of either gender."""
     generator = np.random.default_rng(0)
     things = ["bridge", "river", "engine", "market", "signal", "harbour", "doctor", "nurse"]
@@ -132,7 +132,7 @@ SMALL = {
 
 @needs_pisa
 def test_tables_in_miniature(tmp_path, run):
-    data, out, config = setup(tmp_path / "data"), tmp_path / "out", tmp_path / "small.json"
+    data, out, config = folders_of(tmp_path / "data"), tmp_path / "out", tmp_path / "small.json"
     model = tiny_models.build_sentence_transformer(tmp_path / "model")
     config.write_text(json.dumps(SMALL))
     files = further(data)

@@ -100,7 +100,7 @@ def test_every_finding_says_what_it_is(findings):
     assert findings.loc[findings["system"] == "words", "p"].isna().all()  # no part of the family of tests
     row = findings[findings["primary"]].iloc[1]
     assert f"moves down by {row['value']:.2f} ranks on average [{row['low']:+.2f}, {row['high']:+.2f}]" in text[1]
-    change = findings.set_index(["system", "contrast"]).loc[("early", "rotated - original")].iloc[0]
+    change = findings.set_index(["system", "contrast"]).sort_index().loc[("early", "rotated - original")].iloc[0]
     assert "falls from" in change["text"]
     assert f"{change['value']:+.3f} [{change['low']:+.3f}, {change['high']:+.3f}]" in change["text"]
 
