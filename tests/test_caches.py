@@ -159,6 +159,8 @@ def test_probes_of_cached_rankers(candidates, scored):
         WordingSensitivity(scored(PlantedRanker(), group="qid"), rewrites=["keywords"])(texts())
 
 
+# PyTerrier's own ranks, over pandas before 3
+@pytest.mark.filterwarnings(r"ignore:\s*A value is trying to be set on a copy")
 def test_what_survives():
     """A column does, where PyTerrier's frames go; attributes do not."""
     frame = RotatePassages()(texts())

@@ -46,8 +46,8 @@ def test_the_three_audits(run, data, tmp_path):
     model = tiny_models.build_sentence_transformer(tmp_path / "model")
     code, printed = run("audits.py", "--data", data, "--model", model, "--out", tmp_path / "out")
     assert not code, printed.err
-    order = pd.read_csv(tmp_path / "out" / "order.csv").set_index(["system", "measure"]).sort_index()["value"]
-    assert order["one by one", "places"] == 0 and order["one by one", "Kendall's tau"] == 1
+    order = pd.read_csv(tmp_path / "out" / "order.csv").query("system == 'one by one'")
+    assert order.loc[order["measure"].isin(["places", "Kendall's tau"]), "value"].tolist() == [0, 1]
     length = pd.read_csv(tmp_path / "out" / "length.csv")
     assert set(length["system"]) == {"BM25", "BM25 >> model", "bm25", "other", "one by one"}
     assert np.isfinite(length["value"]).all()

@@ -91,7 +91,9 @@ def test_a_checkpoint_brings_its_own_pooling(tiny, tmp_path, architecture, pooli
     peer.save(str(tmp_path))
     model = SparseEncoder(str(tmp_path))
     check_vectors(model, library(tmp_path))
-    assert model.encode_docs(TEXTS).getnnz(axis=1).max() == 7 if kept else True
+    # sentence-transformers keeps it in its files from 6.2 on.
+    if (most := library(tmp_path).max_active_dims) is not None:
+        assert model.encode_docs(TEXTS).getnnz(axis=1).max() == most == kept
     queries, docs = PAIRS["query"].tolist(), PAIRS["text"].tolist()
     scores = model.forward(**model.tokenise(queries, docs))
     np.testing.assert_allclose(scores.detach().numpy(), model.score_pairs(queries, docs), rtol=1e-5, atol=1e-5)
