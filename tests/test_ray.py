@@ -9,6 +9,7 @@ import sys
 import threading
 from contextlib import contextmanager
 from functools import reduce
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +17,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 import pytest
+from packaging.version import Version
 
 from pyterrier_debias import AverageRotations, CrossEncoder, InputError, PlantedCollection, PlantedRanker, RotatePassages, audit
 from pyterrier_debias.core import spread
@@ -162,16 +164,18 @@ def test_a_ranker_scores_as_in_one_process(cluster, monkeypatch):
     """In other batches, also after its weights have changed, and remembering. One worker: each loads torch."""
     monkeypatch.setattr(spread, "_ROWS", 50)
     ranker, frame = CrossEncoder(folder("build")), many(40)
+    # With torch 2.6 sums depend a little more on how many rows there are: by up to 1.9e-6.
+    near = 1e-6 if Version(version("torch")) > Version("2.7") else 4e-6
     both = Spread(ranker, 1)
     assert len(pickle.dumps(ranker.warm_up())) < 3000  # without weights
     for _ in range(2):
         alone, found = ranker(frame), both(frame)
         assert found.columns.tolist() == alone.columns.tolist()
         assert found[["qid", "docno"]].equals(alone[["qid", "docno"]]) and found["rank"].equals(alone["rank"])
-        np.testing.assert_allclose(found["score"], alone["score"], rtol=0, atol=1e-6)
+        np.testing.assert_allclose(found["score"], alone["score"], rtol=0, atol=near)
         with both.remembering():
             pd.testing.assert_frame_equal(both(frame), both(frame))
-            np.testing.assert_allclose(both(frame)["score"], found["score"], rtol=0, atol=1e-6)
+            np.testing.assert_allclose(both(frame)["score"], found["score"], rtol=0, atol=near)
         before = found["score"]
         for weight in ranker.module.parameters():
             weight.data.mul_(1.5)
