@@ -205,6 +205,16 @@ def test_bootstrap_of_a_ratio_draws_rows():
     assert ratio.high - ratio.low < 0.3  # unpaired rows would spread several times as wide
 
 
+def test_bootstrap_of_a_ratio_that_may_be_infinite():
+    def ratio(above, below, axis=0):
+        with np.errstate(divide="ignore"):
+            return above.mean(axis=axis) / below.mean(axis=axis)
+
+    rows = np.array([[1.0, 0], [2, 0], [1, 0], [3, 0], [1, 0], [3, 0], [2, 0], [4, 1]])
+    found = ours.bootstrap_interval(rows, ratio, method="percentile", seed=1)
+    assert (found.estimate, found.high) == (17, math.inf) and 1 < found.low < 17
+
+
 def test_bootstrap_covers():
     generator = np.random.default_rng(3)
     hits = 0
