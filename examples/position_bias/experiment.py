@@ -269,11 +269,10 @@ def sampled_msmarco(folder: Path) -> Material:
     single = single[~single["qid"].isin(set(pd.concat([one.get_topics()["qid"] for one in test.values()])))]
     corpus = pd.concat([*(one.corpus for one in test.values()), single])[["docno", "text"]].drop_duplicates("docno")
     asked = {name: answerable(one.get_topics(), one.get_qrels()).assign(group=name) for name, one in test.items()}
-    order = draw(single[["qid", "query"]], len(single), 0, "validation")
-    apart = order["qid"].map(lambda qid: keyed_hash(0, "validation", qid) % 10 == 0)
+    apart = single["qid"].map(lambda qid: keyed_hash(0, "validation", qid) % 10 == 0)
     topics = {
-        "train": order[~apart].reset_index(drop=True),
-        "validation": order[apart].reset_index(drop=True),
+        "train": single.loc[~apart, ["qid", "query"]].reset_index(drop=True),
+        "validation": single.loc[apart, ["qid", "query"]].reset_index(drop=True),
         "test": pd.concat(asked.values(), ignore_index=True),
     }
     judged = [trec.get_qrels(), dev.get_qrels().assign(label=lambda frame: 2 * (frame["label"] > 0))]
