@@ -400,5 +400,5 @@ def _scaled(config: Any) -> float:
 _ANSWER_SCALE = {
     "t5": _scaled,
     "mt5": lambda config: 1.0,
-    "umt5": lambda config: config.d_model**-0.5 if config.tie_word_embeddings else 1.0,
+    "umt5": _scaled,
 }
