@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -474,7 +474,7 @@ def bootstrap_interval(
     low, high = _bca_of_mean(columns[0], drawn, drawn_at) if closed else result.confidence_interval
     if np.isnan([low, high]).any() and not np.isnan(drawn).any():  # resamples too much alike to say how they lean
         # Nothing lies between two infinite ones, such as ratios to a mean of 0.
-        how = "linear" if np.isfinite(drawn).all() else "nearest"
+        how: Literal["linear", "nearest"] = "linear" if np.isfinite(drawn).all() else "nearest"
         low, high = np.quantile(drawn, [(1 - drawn_at) / 2, (1 + drawn_at) / 2], method=how)
     return Interval(estimate, float(low), float(high), level, n)
 
