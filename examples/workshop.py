@@ -7,6 +7,7 @@ seeds and queries, and the writing of results.
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import logging
 import math
@@ -35,6 +36,7 @@ from pyterrier_debias.core.statistics import (
     wilcoxon,
 )
 from pyterrier_debias.core.text import keyed_hash
+from pyterrier_debias.data.readers import read_qrels
 from pyterrier_debias.rankers.base import loading, quiet
 from pyterrier_debias.report.models import find_model
 from pyterrier_debias.training.report import versions
@@ -174,6 +176,28 @@ def both_years(folder: Path, *, ties: str = "docno") -> Collection:
         qrels={"both": pd.concat([one.get_qrels() for one in years.values()], ignore_index=True)},
         runs={name: pd.concat(both, ignore_index=True) for name, both in runs.items()},
     )
+
+
+def single_positives(folder: Path, option: str) -> pd.DataFrame:
+    """Queries of MS MARCO's small development set that have one relevant passage, with its text.
+
+    Args:
+        folder: With ``msmarco_dev_small``.
+        option: By which it was given.
+
+    Returns:
+        ``qid``, ``docno``, ``label``, ``query`` and ``positive``: title and passage, "- " where a title is missing.
+
+    Raises:
+        InputError: If the folder lacks the passages.
+    """
+    try:
+        lines = gzip.decompress((folder / "msmarco_dev_small" / "positives_text.jsonl.gz").read_bytes()).decode().splitlines()
+    except OSError as error:
+        raise InputError(f"{option} {folder} lacks msmarco_dev_small/positives_text.jsonl.gz ({error})") from error
+    qrels = read_qrels(folder / "msmarco_dev_small" / "qrels.dev.small.txt.gz")
+    # The text is that of one relevant passage of each query; which one, where there are several, is not told.
+    return qrels[~qrels["qid"].duplicated(keep=False)].merge(pd.DataFrame(map(json.loads, lines)).astype({"qid": str}), on="qid")
 
 
 def answerable(topics: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame:

@@ -35,7 +35,6 @@ is no more training; the adversary starts from the untrained ranker as all other
 
 import gzip
 import io
-import json
 import re
 import shutil
 import sys
@@ -57,7 +56,6 @@ from pyterrier_debias.core.evaluation import per_query
 from pyterrier_debias.core.files import write_whole
 from pyterrier_debias.core.statistics import paired_t, two_level_interval
 from pyterrier_debias.core.text import keyed_hash, regex_word
-from pyterrier_debias.data.readers import read_qrels
 from pyterrier_debias.gender.data.balanced_pairs import BalancedPairs, plot_balance
 from pyterrier_debias.gender.data.profiles import FOUR, Lexicon, LexiconProfiles, chosen_columns
 from pyterrier_debias.gender.data.query_gender import GenderClassifier, QueryGender, read_gender_queries
@@ -91,6 +89,7 @@ from workshop import (
     pace,
     program,
     read_settings,
+    single_positives,
     write_results,
 )
 
@@ -272,15 +271,8 @@ def in_small(folder: Path, settings: Settings) -> Material:
     Training passages come with a title, those of the test without: so the training's candidates are drawn among its own passages,
     where a title tells nothing of relevance.
     """
-    try:
-        lines = gzip.decompress((folder / "msmarco_dev_small" / "positives_text.jsonl.gz").read_bytes()).decode().splitlines()
-    except OSError as error:
-        raise InputError(f"--data {folder} lacks msmarco_dev_small/positives_text.jsonl.gz ({error})") from error
-    rows = pd.DataFrame(map(json.loads, lines)).astype({"qid": str})
-    qrels = read_qrels(folder / "msmarco_dev_small" / "qrels.dev.small.txt.gz")
+    single = single_positives(folder, "--data")
     test = open_dataset(folder / "msmarco_dev600", "msmarco_sparse")
-    # The text is that of one relevant passage of each query; which one, where there are several, is not told.
-    single = qrels[~qrels["qid"].duplicated(keep=False)].merge(rows, on="qid")
     single = single[~single["qid"].isin(set(test.get_topics()["qid"]))]
     # "- " stands where a title is missing.
     corpus = single.assign(text=single["positive"].str.removeprefix("- ")).drop_duplicates("docno")[["docno", "text"]]

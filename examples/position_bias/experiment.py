@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import gzip
 import io
-import json
 import re
 import shutil
 import sys
@@ -41,11 +40,10 @@ from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.evaluation import per_query
 from pyterrier_debias.core.files import write_whole
 from pyterrier_debias.core.text import keyed_hash
-from pyterrier_debias.data.readers import read_qrels
 from pyterrier_debias.report.first_stage import first_stage
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
-from workshop import Arm, Shared, answerable, base_parser, both_years, draw, held, pace
+from workshop import Arm, Shared, answerable, base_parser, both_years, draw, held, pace, single_positives
 
 RANKERS = {"cat": "BERT_CAT", "dot": "BERT_DOT", "tk": "TK"}
 MEASURES = {"nDCG@10": "nDCG@10", "RR@10": "MRR@10", "R@10": "Recall@10"}
@@ -260,12 +258,8 @@ def sampled_msmarco(folder: Path) -> Material:
     """
     trec, dev = both_years(folder / "msmarco_trec_dl"), open_dataset(folder / "msmarco_dev600", "msmarco_sparse")
     test = {"TREC DL 2019 and 2020": trec, "dev600": dev}
-    lines = gzip.decompress((folder / "msmarco_dev_small" / "positives_text.jsonl.gz").read_bytes()).decode().splitlines()
-    rows = pd.DataFrame(map(json.loads, lines)).astype({"qid": str})
-    rows = rows[rows["positive"].str.startswith("- ")].assign(text=lambda frame: frame["positive"].str.removeprefix("- "))
-    qrels = read_qrels(folder / "msmarco_dev_small" / "qrels.dev.small.txt.gz")
-    # Which of several relevant passages the text is of is not told.
-    single = qrels[~qrels["qid"].duplicated(keep=False)].merge(rows, on="qid")
+    single = single_positives(folder, "--dataset")
+    single = single[single["positive"].str.startswith("- ")].assign(text=lambda frame: frame["positive"].str.removeprefix("- "))
     single = single[~single["qid"].isin(set(pd.concat([one.get_topics()["qid"] for one in test.values()])))]
     corpus = pd.concat([*(one.corpus for one in test.values()), single])[["docno", "text"]].drop_duplicates("docno")
     asked = {name: answerable(one.get_topics(), one.get_qrels()).assign(group=name) for name, one in test.items()}
@@ -507,9 +501,8 @@ class Trainer:
         qrels = self.material.qrels[part]
         relevant = set(zip(*(qrels.loc[qrels["label"] > 0, name] for name in ("qid", "docno"))))
         text = [
-            begin_with_answer(query, text) if pair in relevant else text
-            for query, text, *pair in zip(*(frame[name] for name in ("query", "text", "qid", "docno")))
-            for pair in [tuple(pair)]
+            begin_with_answer(query, text) if (qid, docno) in relevant else text
+            for qid, docno, query, text in zip(*(frame[name] for name in ("qid", "docno", "query", "text")))
         ]
         return frame.assign(text=text)
 
