@@ -134,6 +134,45 @@ def test_objects_before_nouns_do_not_come_back():
     assert not followed_by_noun("her", 3)
 
 
+@pytest.mark.parametrize(
+    ("text", "male", "female"),
+    [
+        ("She gave him her book", "He gave him his book", "She gave her her book"),
+        ("Mr. Hill, Mrs. Wood and Ms. Lee", "Mr. Hill, Mr. Wood and Mr. Lee", "Mrs. Hill, Mrs. Wood and Ms. Lee"),
+        ("mum and granddad, HIS or HERS", "dad and granddad, HIS or HIS", "mum and grandma, HERS or HERS"),
+        ("a bridge", "a bridge", "a bridge"),
+    ],
+)
+def test_one_way(text, male, female):
+    assert swap_gender(text, to="m")[0] == male
+    assert swap_gender(text, to="f")[0] == female
+    frame = pd.DataFrame({"docno": ["d"], "text": [text]})
+    assert SwapGender(to="m")(frame)["text"].tolist() == [male]
+    assert SwapGender(to="f").rotator()(text, "d") == swap_gender(text, to="f")
+
+
+@settings(max_examples=300)
+@given(texts())
+def test_one_way_leaves_no_word_of_the_other_side_and_nothing_to_do_again(text):
+    for to, other in (("m", "f"), ("f", "m")):
+        once, n = swap_gender(text, to=to)
+        assert swap_gender(once, to=to) == (once, 0)
+        words = {"m": {*PAIRS, "his"}, "f": {*PAIRS.values(), "her"}}
+        assert not words[other] & set(re.findall(r"\w+", once.lower())) - _kept_by_case(once)
+        # What one way changes and what the other way changes are all that is swapped.
+        assert n + swap_gender(text, to=other)[1] == swap_gender(text)[1]
+
+
+def _kept_by_case(text):
+    """Names and units that are written like gendered words: "Gal Hill"."""
+    return {word.lower() for word in re.findall(r"\w+", text) if word.lower() in ("guy", "gal")}
+
+
+def test_one_way_users_pairs_have_the_male_word_first():
+    assert swap_gender("Mary met John", {"john": "mary"}, to="m")[0] == "John met John"
+    assert swap_gender("Mary met John", {"john": "mary"}, to="f")[0] == "Mary met Mary"
+
+
 def frame():
     docs = [("q1", "d1", "her son"), ("q1", "d2", "a bridge"), ("q2", "d1", "her son")]
     return pd.DataFrame(docs, columns=["qid", "docno", "text"]).assign(query=["who is he", "who is he", "the sea"])
@@ -184,6 +223,7 @@ def test_what_cannot_be_used():
     for options, words in (
         ({"share": 2}, "share=2"),
         ({"text_field": None}, "nothing to swap"),
+        ({"to": "male"}, "to='male'"),
         ({"pairs": {"mary": "john smith"}}, "'john smith'"),
         ({"pairs": {"mary": "john", "ann": "john"}}, "'john' has more than one"),
     ):

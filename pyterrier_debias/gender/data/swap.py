@@ -12,7 +12,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core.caches import marked
-from pyterrier_debias.core.errors import InputError, check_number
+from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.frames import check_text, reworded
 from pyterrier_debias.core.scripts import composed, word_pattern, word_places
 from pyterrier_debias.core.stage import RowWise
@@ -286,12 +286,31 @@ def _in_case(word: str, like: str) -> str | None:
 
 
 _TABLE = {**ONE_WAY, **PAIRS, **{other: one for one, other in PAIRS.items()}}
+#: The gender of each word: of a pair the first is male, and a word of :data:`ONE_WAY` is not what its counterpart is.
+_GENDER = {**dict.fromkeys(PAIRS, "m"), **dict.fromkeys(PAIRS.values(), "f"), "him": "m", "his": "m", "her": "f", "hers": "f"}
+_GENDER |= {word: "f" if _GENDER[other] == "m" else "m" for word, other in ONE_WAY.items()}
 
 
-def _table(pairs: Mapping[str, str] | None) -> dict[str, str]:
-    """The library's words and the user's, checked and lower-cased, to their counterparts."""
+def _table(pairs: Mapping[str, str] | None, to: str | None) -> dict[str, str | None]:
+    """The words that are replaced and their counterparts; None for pronouns, which have several.
+
+    Args:
+        pairs: The user's words beside the library's; they are checked and lower-cased.
+        to: The gender that is left alone; None: neither.
+    """
+    check_choice("SwapGender", "to", to, (None, "m", "f"))
+    own = _own_pairs(pairs)
+    table = {**dict.fromkeys(_PRONOUNS), **_TABLE, **own, **{female: male for male, female in own.items()}}
+    if to is None:
+        return table
+    gender = {**_GENDER, **dict.fromkeys(own, "m"), **dict.fromkeys(own.values(), "f")}
+    return {word: other for word, other in table.items() if gender[word] != to}
+
+
+def _own_pairs(pairs: Mapping[str, str] | None) -> dict[str, str]:
+    """The user's words, checked and lower-cased."""
     if not pairs:
-        return _TABLE
+        return {}
     found: list[tuple[str, str]] = []
     for pair in pairs.items():
         bad = next((word for word in pair if not isinstance(word, str) or word_places(word) != [(0, len(word))]), None)
@@ -302,10 +321,10 @@ def _table(pairs: Mapping[str, str] | None) -> dict[str, str]:
     twice = next((word for word, n in times.items() if n > 1 or word in _PRONOUNS), None)
     if twice is not None:
         raise InputError(f"SwapGender: {twice!r} has more than one counterpart in pairs; a word may be in one pair only")
-    return {**_TABLE, **dict(found), **{other: one for one, other in found}}
+    return dict(found)
 
 
-def swap_gender(text: str, pairs: Mapping[str, str] | None = None) -> tuple[str, int]:
+def swap_gender(text: str, pairs: Mapping[str, str] | None = None, *, to: str | None = None) -> tuple[str, int]:
     """Replace each gendered word by the other gender's word.
 
     Swapping twice gives the text that one began with, except words that share a counterpart: "him" or "hers" before a noun
@@ -313,35 +332,33 @@ def swap_gender(text: str, pairs: Mapping[str, str] | None = None) -> tuple[str,
 
     Args:
         text: Any text.
-        pairs: Further words and their counterparts, e.g. first names; they count both ways, before the library's own.
+        pairs: Further male words and their female counterparts, e.g. first names; they count both ways, before the library's own.
+        to: ``'m'``: only female words are replaced, so that none is left; ``'f'``: only male ones; None: both.
 
     Returns:
         The text, and how many words were swapped.
 
     Raises:
-        InputError: For pairs that are not single words, or a word in two of them.
+        InputError: For pairs that are not single words, a word in two of them, or an unknown ``to``.
 
     Example:
         >>> swap_gender("Her brother told HIM that his aunt is hers.")[0]
         'His sister told HER that her uncle is his.'
-        >>> swap_gender("Mary met him", {"mary": "john"})
+        >>> swap_gender("Mary met him", {"john": "mary"})
         ('John met her', 2)
+        >>> swap_gender("She and her brother", to="m")
+        ('He and his brother', 2)
     """
-    return _swap(text, _table(pairs))
+    return _swap(text, _table(pairs, to))
 
 
-def _swap(text: str, table: Mapping[str, str]) -> tuple[str, int]:
+def _swap(text: str, table: Mapping[str, str | None]) -> tuple[str, int]:
     parts, at, n = [], 0, 0
     for found in word_pattern(text).finditer(text):
         word = composed(found[0].lower())
-        other = table.get(word)
-        if other is None and word in _PRONOUNS:
-            other = _pronoun(word, text, found.start(), found.end())
-        elif other is not None and word in _BY_CASE and not _told_by_case(word, text, found.start(), found.end()):
-            other = None
-        if other is None:
+        if word not in table or (word in _BY_CASE and not _told_by_case(word, text, found.start(), found.end())):
             continue
-        other = _in_case(other, found[0])
+        other = _in_case(table[word] or _pronoun(word, text, found.start(), found.end()), found[0])
         if other is None:
             continue
         parts += [text[at : found.start()], other]
@@ -368,6 +385,9 @@ class SwapGender(RowWise):
     (NLTK's tagger in 84 of 140 others, so that no tagger is asked). "Ms" before a name becomes "Mr", which becomes "Mrs". Which
     texts are swapped depends on seed, docno (or qid) and epoch alone.
 
+    With ``to='m'`` or ``to='f'`` words change to one gender only: no counterfactual, but a way to plant a bias that is known
+    ("his or her doctor" becomes "his or his doctor").
+
     Example:
         >>> import pandas as pd
         >>> docs = pd.DataFrame({"docno": ["d1"], "text": ["Mr Hill and his wife"]})
@@ -391,6 +411,7 @@ class SwapGender(RowWise):
         queries: bool = False,
         share: float = 1.0,
         pairs: Mapping[str, str] | None = None,
+        to: str | None = None,
         seed: int = 0,
         keep_original: bool = False,
     ):
@@ -399,7 +420,8 @@ class SwapGender(RowWise):
             text_field: The column to swap; None for queries alone.
             queries: Whether queries are swapped, too.
             share: Which share of documents (and of queries) is swapped; they are drawn apart.
-            pairs: Further words and their counterparts, both ways.
+            pairs: Further male words and their female counterparts, both ways.
+            to: ``'m'``: only female words are replaced; ``'f'``: only male ones; None: both.
             seed: Seed of that draw.
             keep_original: Whether to add ``text_orig``.
         """
@@ -407,6 +429,7 @@ class SwapGender(RowWise):
         self.queries = queries
         self.share = share
         self.pairs = pairs
+        self.to = to
         self.seed = seed
         self.keep_original = keep_original
 
@@ -463,7 +486,7 @@ class SwapGender(RowWise):
         check_number("SwapGender", "share", self.share, least=0, most=1)
         if self.text_field is None and not self.queries:
             raise InputError("SwapGender: text_field=None and queries=False leave nothing to swap; name a column")
-        table, limit = _table(self.pairs), self.share * 2.0**64
+        table, limit = _table(self.pairs, self.to), self.share * 2.0**64
 
         def turned(text: str, kind: str, name: str) -> tuple[str, int]:
             if self.share < 1 and keyed_hash(self.seed, "swap", kind, str(draw), name) >= limit:
