@@ -200,6 +200,26 @@ def single_positives(folder: Path, option: str) -> pd.DataFrame:
     return qrels[~qrels["qid"].duplicated(keep=False)].merge(pd.DataFrame(map(json.loads, lines)).astype({"qid": str}), on="qid")
 
 
+#: What holds the queries that rankers are tested on, in a folder with samples of MS MARCO.
+TREC, DEV = "TREC DL 2019 and 2020", "dev600"
+
+
+def sampled_tests(folder: Path) -> dict[str, Collection]:
+    """The queries of MS MARCO's samples that are there to test on, with BM25's lists over all of MS MARCO.
+
+    Args:
+        folder: With ``msmarco_trec_dl`` and ``msmarco_dev600``.
+
+    Returns:
+        :data:`TREC` (97 queries) and :data:`DEV` (600 of the small development set, whose one relevant passage counts as grade 2,
+        as passages that answer do in the other).
+    """
+    dev = open_dataset(folder / "msmarco_dev600", "msmarco_sparse")
+    graded = dev.get_qrels().assign(label=lambda frame: 2 * (frame["label"] > 0))
+    own = Collection(DEV, corpus=dev.corpus, topics={"dev": dev.get_topics()}, qrels={"dev": graded}, runs=dev.get_runs())
+    return {TREC: both_years(folder / "msmarco_trec_dl"), DEV: own}
+
+
 def answerable(topics: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame:
     """Topics with a relevant passage, their ``qid`` and ``query``."""
     relevant = set(qrels.loc[qrels["label"] > 0, "qid"])
@@ -430,6 +450,9 @@ def minutes(seconds: float) -> str:
 
 # Statistics
 
+#: From means of shape [..., conditions] to values of shape [...].
+Statistic = Callable[[np.ndarray], np.ndarray]
+
 
 def matrix(rows: pd.DataFrame, measure: str, by: Sequence[str]) -> tuple[list[tuple[Any, ...]], np.ndarray]:
     """Values by seed, query and condition.
@@ -473,7 +496,7 @@ def compare(before: np.ndarray, after: np.ndarray, resamples: int) -> dict[str, 
 
 
 def article_interval(
-    values: np.ndarray, articles: np.ndarray, statistic: Callable[[np.ndarray], np.ndarray], resamples: int
+    values: np.ndarray, articles: np.ndarray, statistic: Statistic, resamples: int
 ) -> Interval:
     """A statistic of means, with its interval over seeds and articles, of which each draw takes all questions or none.
 
@@ -534,6 +557,41 @@ def over_articles(
         "detectable": detectable_effect(interval), "seeds": len(before), "articles": interval.n,
         "queries": int(np.count_nonzero(sum(masks))),
     }  # fmt: skip
+
+
+def share_closed(before: Any, after: Any) -> np.ndarray:
+    """Which share of a gap is closed; missing where there was none."""
+    before, after = np.asarray(before, dtype=float), np.asarray(after, dtype=float)
+    return 1 - np.divide(after, before, out=np.full(before.shape, np.nan), where=before != 0)
+
+
+def closed(values: np.ndarray, before: Statistic, after: Statistic, resamples: int) -> dict[str, Any]:
+    """By how much a gap is smaller, and which share of it is closed, with intervals over seeds and queries.
+
+    Args:
+        values: Shape [seeds, queries, conditions].
+        before: The gap that there was, from means of shape [..., conditions].
+        after: The gap that is left.
+        resamples: Bootstrap resamples.
+
+    Returns:
+        ``smaller_by`` and ``share_closed``, each with ``low`` and ``high``; the share is missing, and ``share_reason`` says why,
+        where the gap may have been 0: a share of what may be nothing can be anything, such as -5.85.
+    """
+    smaller = two_level_interval(values, lambda m: before(m) - after(m), resamples=resamples)
+    share = two_level_interval(values, lambda m: share_closed(before(m), after(m)), resamples=resamples)
+    gap = two_level_interval(values, before, resamples=resamples)
+    clear = gap.low > 0 or gap.high < 0
+    missing = float("nan")
+    return {
+        "smaller_by": smaller.estimate,
+        "smaller_low": smaller.low,
+        "smaller_high": smaller.high,
+        "share_closed": share.estimate if clear else missing,
+        "share_low": share.low if clear else missing,
+        "share_high": share.high if clear else missing,
+        "share_reason": "" if clear else f"the gap may be 0 [{gap.low:.3f}, {gap.high:.3f}]",
+    }
 
 
 def corrected(table: pd.DataFrame) -> pd.DataFrame:

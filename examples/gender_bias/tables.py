@@ -27,6 +27,13 @@ the 3,750 annotated queries (QS1; of a file with labels the neutral ones are tak
 `--gendered` takes the queries of Table 2: a folder with `female_queries.csv` and `male_queries.csv`, as Bigdeli et al. released
 them in 2021; without it Table 2 is of the test queries that are labelled female or male.
 
+    python examples/gender_bias/tables.py --data FOLDER --config planted.json --out planted
+        --query-sets QS1=queries_gender_annotated.csv QS2=msmarco_passage.dev.fair.tsv
+
+plants a bias (`planted.json` beside this program): some neutral training queries have gendered words in their relevant passage
+and in other candidates; of 80 % of them the relevant passage becomes male and the others female. All arms are trained on these
+data, and one, `unplanted`, on the data before: which share of the planted bias does a treatment take away, and at what cost?
+
 A run that was stopped continues with the same command; `--arms` takes some of the arms, `--estimate` says how long it takes.
 
 What it cannot tell: what a ranker that is trained to the end would do. All arms take the same number of steps, so that more data
@@ -73,7 +80,9 @@ from pyterrier_debias.report.models import find_model
 
 # What programs share lies one folder up.
 sys.path.append(str(Path(__file__).resolve().parent.parent))
+from planting import changed, draw_front, gap_table, plant, plantable
 from workshop import (
+    DEV,
     Arm,
     Shared,
     Workshop,
@@ -89,6 +98,7 @@ from workshop import (
     pace,
     program,
     read_settings,
+    sampled_tests,
     single_positives,
     write_results,
 )
@@ -102,6 +112,8 @@ LIKE_LIWC = tuple(
 
 EFFECTIVENESS = ("RR@10", "nDCG@10")
 BIASES = ("ARaB_tf@10", "ARaB_bool@10", "abs_ARaB_tf@10", "NFaiRR@10", "gap@10")
+#: The biases that say which gender is preferred, so that a planted one can be seen in them.
+PLANTED = BIASES[:2]
 
 NOTES = [
     "low, high: 95 %, bootstrap over seeds and queries. difference: from the original training; p: Wilcoxon's signed-rank test "
@@ -113,6 +125,10 @@ NOTES = [
     "where the original is near 0.",
     "All arms are trained by the pairwise hinge and for the same number of steps.",
 ]
+PLANTED_NOTE = (
+    "A bias was planted in all arms but 'unplanted'; 'planted' is trained on these data and not treated. planted: its bias less "
+    "that of 'unplanted'; share_closed: how much of that an arm takes away; blank where it may be 0; all with 95 % intervals."
+)
 GAP_NOTE = (
     "table_2: absolute gap between the mean shares of a category's words among the first ten passages for female and for male "
     "queries; difference: from the original training, p: paired t-test over the influence values of both groups' queries."
@@ -138,6 +154,8 @@ class Settings(Shared):
         reversal: Of the adversary's gradient.
         strength: Of the trade at query time.
         margin: The loss of RR@10 that does not matter, for the non-inferiority test.
+        planted: Of which share of the training queries that allow it passages are made male or female; 0: of none.
+        per_set: At most so many queries of each further set; None: all.
     """
 
     dropout: float | None = 0.0
@@ -159,11 +177,19 @@ class Settings(Shared):
     reversal: float = 1.0
     strength: float = 0.25
     margin: float = 0.02
+    planted: float = 0.0
+    per_set: int | None = None
 
     POSITIVE = (*Shared.POSITIVE, "train_queries", "test_depth", "max_length", "negatives_per_positive")
 
 
 # Collections
+
+
+def relevant_pairs(qrels: pd.DataFrame) -> set[tuple[str, str]]:
+    """qid and docno of what is relevant."""
+    relevant = qrels[qrels["label"] > 0]
+    return set(zip(relevant["qid"], relevant["docno"]))
 
 
 @dataclass(frozen=True)
@@ -242,6 +268,7 @@ class Material:
         columns: Categories of the lexicon that make a profile: ``'paper'``, ``'all'`` or names.
         sets: Further queries.
         test: Dataset of the test where it has passages of its own, with a run of BM25; None: those of ``train``.
+        pool: Dataset whose passages are ranked for further queries; None: ``train``.
     """
 
     name: str
@@ -256,6 +283,7 @@ class Material:
     columns: Any = "paper"
     sets: tuple[QuerySet, ...] = ()
     test: Any = None
+    pool: Any = None
 
     def categories(self) -> tuple[str, ...]:
         """The categories of Table 2: the paper's four where the lexicon has them, otherwise the profile's columns."""
@@ -269,10 +297,11 @@ def in_small(folder: Path, settings: Settings) -> Material:
     """MS MARCO as far as it is freely there.
 
     Training passages come with a title, those of the test without: so the training's candidates are drawn among its own passages,
-    where a title tells nothing of relevance.
+    where a title tells nothing of relevance. Further queries are answered from all passages that are there.
     """
     single = single_positives(folder, "--data")
-    test = open_dataset(folder / "msmarco_dev600", "msmarco_sparse")
+    tests = sampled_tests(folder)
+    test = tests[DEV]
     single = single[~single["qid"].isin(set(test.get_topics()["qid"]))]
     # "- " stands where a title is missing.
     corpus = single.assign(text=single["positive"].str.removeprefix("- ")).drop_duplicates("docno")[["docno", "text"]]
@@ -285,7 +314,11 @@ def in_small(folder: Path, settings: Settings) -> Material:
         annotated = read_gender_queries(folder / "gender" / "rekabsaz_schedl_2020" / "queries_gender_annotated.csv")
     lexicon = folder / "lexicons" / "empath_categories.tsv"
     test_topics = draw(answerable(test.get_topics(), test.get_qrels()), settings.queries, 0, "test")
-    return Material(name, dataset, topics, qrels, test_topics, test.get_qrels(), None, annotated, lexicon, LIKE_LIWC, test=test)
+    passages = pd.concat([corpus, *(one.corpus[["docno", "text"]] for one in tests.values())]).drop_duplicates("docno")
+    return Material(
+        name, dataset, topics, qrels, test_topics, test.get_qrels(), None, annotated, lexicon, LIKE_LIWC, test=test,
+        pool=Collection("MS MARCO samples", corpus=passages.reset_index(drop=True), topics={"all": topics}, qrels={"all": qrels}),
+    )  # fmt: skip
 
 
 def from_datasets(options: Any, settings: Settings) -> Material:
@@ -325,21 +358,30 @@ class Setup:
         self.material, self.settings, self.out = material, settings, out
         self.texts = material.train.text_loader()
         self._lists: dict[str, pd.DataFrame] = {}
+        self._retrievers: dict[str, Any] = {}
 
-    @cached_property
-    def _retriever(self) -> Any:
-        print(f"{self.material.name}: indexing", flush=True)
-        scratch = Path(tempfile.mkdtemp(prefix="gender-bias-"))
-        weakref.finalize(self, shutil.rmtree, scratch, ignore_errors=True)
-        depth = max(self.settings.depth, self.settings.test_depth)
-        return first_stage(self.material.train, scratch, depth=depth, complete=True).candidates
+    def _retriever(self, dataset: Any) -> Any:
+        if dataset.name not in self._retrievers:
+            print(f"{dataset.name}: indexing", flush=True)
+            scratch = Path(tempfile.mkdtemp(prefix="gender-bias-"))
+            weakref.finalize(self, shutil.rmtree, scratch, ignore_errors=True)
+            depth = max(self.settings.depth, self.settings.test_depth)
+            self._retrievers[dataset.name] = first_stage(dataset, scratch, depth=depth, complete=True).candidates
+        return self._retrievers[dataset.name]
 
-    def candidates(self, topics: pd.DataFrame, depth: int) -> pd.DataFrame:
-        """BM25's candidates with ``qid``, ``query``, ``docno``, ``score``, ``rank``; without texts."""
-        key = keyed_hash(depth, *(f"{qid}\0{query}" for qid, query in zip(topics["qid"], topics["query"])))
+    def candidates(self, topics: pd.DataFrame, depth: int, dataset: Any = None) -> pd.DataFrame:
+        """BM25's candidates with ``qid``, ``query``, ``docno``, ``score``, ``rank``; without texts.
+
+        Args:
+            topics: ``qid``, ``query``.
+            depth: How many of each query.
+            dataset: Whose passages; None: those of the training.
+        """
+        dataset = self.material.train if dataset is None else dataset
+        key = keyed_hash(depth, dataset.name, *(f"{qid}\0{query}" for qid, query in zip(topics["qid"], topics["query"])))
         path = self.out / "candidates" / f"{key:016x}.csv.gz"
         if not path.is_file():
-            found = self._retriever(topics[["qid", "query"]])
+            found = self._retriever(dataset)(topics[["qid", "query"]])
             found = found.loc[found["rank"] < depth, ["qid", "query", "docno", "score", "rank"]]
             write_whole(path, gzip.compress(found.to_csv(index=False).encode(), mtime=0))
         content = gzip.decompress(path.read_bytes()).decode()
@@ -361,7 +403,8 @@ class Setup:
             return self.test
         if name not in self._lists:
             (topics,) = (one.topics for one in self.material.sets if one.name == name)
-            self._lists[name] = self.texts(self.candidates(topics, self.settings.test_depth))
+            pool = self.material.train if self.material.pool is None else self.material.pool
+            self._lists[name] = pool.text_loader()(self.candidates(topics, self.settings.test_depth, pool))
         return self._lists[name]
 
     @cached_property
@@ -384,18 +427,33 @@ class Setup:
 
     @cached_property
     def neutral(self) -> list[str]:
-        """Test queries that are labelled neutral and hold no gendered word."""
-        topics = self.material.test_topics
-        plain = count_words(topics["query"].tolist()).sum(axis=1) == 0
-        neutral = topics["query"].map(self.labels).eq("neutral").to_numpy() & plain
-        found = topics.loc[neutral, "qid"].tolist()
+        """Test queries that are neutral."""
+        found = self.neutral_of(self.material.test_topics)
         if not found:
             raise InputError("no test query is neutral; take more of them (--queries)")
         return found
 
+    def neutral_of(self, topics: pd.DataFrame) -> list[str]:
+        """Queries that are labelled neutral and hold no gendered word."""
+        plain = count_words(topics["query"].tolist()).sum(axis=1) == 0
+        return topics.loc[topics["query"].map(self.labels).eq("neutral").to_numpy() & plain, "qid"].tolist()
+
+    @cached_property
+    def plantable(self) -> set[str]:
+        """Training queries that allow a bias to be planted."""
+        topics, qrels = self.material.train_topics, self.material.train_qrels
+        found = (AddJudged(qrels) >> self.texts)(self.candidates(topics, self.settings.depth))
+        return plantable(found, relevant_pairs(qrels), set(self.neutral_of(topics)))
+
     def original(self, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Topics and judgements of a seed's original training data."""
-        topics = draw(self.material.train_topics, self.settings.train_queries, seed, "train")
+        """Topics and judgements of a seed's original training data; where a bias is planted, all queries that allow it first."""
+        topics, n = self.material.train_topics, self.settings.train_queries
+        if self.settings.planted:
+            first = topics["qid"].isin(self.plantable)
+            others = draw(topics[~first], max(0, n - first.sum()), seed, "train")
+            topics = pd.concat([draw(topics[first], n, seed, "train"), others], ignore_index=True)
+        else:
+            topics = draw(topics, n, seed, "train")
         qrels = self.material.train_qrels
         return topics, qrels[qrels["qid"].isin(set(topics["qid"]))].reset_index(drop=True)
 
@@ -419,13 +477,13 @@ class Setup:
         """How pairs are matched."""
         return BalancedPairs(replacement=self.settings.replacement, min_similarity=self.settings.min_similarity)
 
-    def training_data(self, seed: int, ratio: float) -> tuple[pd.DataFrame, pd.DataFrame]:
+    def training_data(self, seed: int, ratio: float, planted: float) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Candidates with texts, and judgements."""
         topics, qrels = self.original(seed)
         if ratio:
             topics, qrels = augment_balanced(topics, qrels, self.pairs(seed)[1], ratio, seed=seed)
-        found = self.candidates(topics, self.settings.depth)
-        return (AddJudged(qrels) >> self.texts)(found), qrels
+        found = (AddJudged(qrels) >> self.texts)(self.candidates(topics, self.settings.depth))
+        return plant(found, relevant_pairs(qrels), self.plantable, planted, seed) if planted else found, qrels
 
     def training(self, seed: int, **options: Any) -> Training:
         """How every arm is trained."""
@@ -493,10 +551,13 @@ RIVALS: dict[str, Make] = {
     "bias-aware negatives": lambda setup, seed: setup.ranker(seed, negatives=BiasAwareNegatives(setup.settings.share)),
     "bias-aware loss": lambda setup, seed: BiasAwareReranker(setup.ranker(seed)),
     "adversarial": lambda setup, seed: AdversarialReranker(setup.ranker(seed), reversal=setup.settings.reversal),
+    "adversarial, trained first": lambda setup, seed: AdversarialReranker(
+        setup.ranker(seed), reversal=setup.settings.reversal, first_training=setup.training(seed)
+    ),
     "swapped": lambda setup, seed: setup.ranker(seed, augment=SwapGender(share=0.5, seed=seed)),
 }
 
-ORIGINAL, TRADED = "original", "neutral re-ranking"
+ORIGINAL, UNPLANTED, TRADED = "original", "unplanted", "neutral re-ranking"
 
 
 def ratio_name(ratio: float) -> str:
@@ -506,7 +567,7 @@ def ratio_name(ratio: float) -> str:
 
 def names_of(settings: Settings) -> list[str]:
     """All arms."""
-    return [ORIGINAL, *map(ratio_name, settings.ratios), *RIVALS, TRADED]
+    return [ORIGINAL, *([UNPLANTED] if settings.planted else []), *map(ratio_name, settings.ratios), *RIVALS, TRADED]
 
 
 def keep_run(folder: Path, run: pd.DataFrame, name: str = "") -> None:
@@ -534,7 +595,8 @@ def arm_of(setup: Setup, workshop: Workshop, name: str, seed: int) -> Arm:
     ratios = {ratio_name(ratio): ratio for ratio in setup.settings.ratios}
 
     def train(folder: Path, checkpoints: Path) -> pd.DataFrame:
-        candidates, qrels = setup.training_data(seed, ratios.get(name, 0.0))
+        planted = 0.0 if name == UNPLANTED else setup.settings.planted
+        candidates, qrels = setup.training_data(seed, ratios.get(name, 0.0), planted)
         fitted = RIVALS[name](setup, seed) if name in RIVALS else setup.ranker(seed)
         fitted.fit(candidates, qrels)
         for one in names:
@@ -597,9 +659,29 @@ def tables_of_sets(setup: Setup, workshop: Workshop, arms: Sequence[Arm], names:
             qids = one.topics["qid"].tolist()
             runs = [(arm, kept_run(setup, workshop.folder(arm), one.name)) for arm in arms]
             parts = [setup.biases(run, qids).rename_axis("qid").reset_index().assign(**arm.labels) for arm, run in runs]
-            found = tables_over(pd.concat(parts, ignore_index=True), BIASES, setup.settings.resamples, names)
+            rows = pd.concat(parts, ignore_index=True)
+            found = tables_over(rows, BIASES, setup.settings.resamples, names)
+            if setup.settings.planted and UNPLANTED in names:
+                found["gap_closed"] = closed_of(rows, names, setup.settings.resamples)
             tables |= {f"{one.name}_{name}": table for name, table in found.items()}
     return tables
+
+
+def closed_of(rows: pd.DataFrame, names: Sequence[str], resamples: int) -> pd.DataFrame:
+    """What each arm that is done takes of the planted bias."""
+    treated = [name for name in names if name not in (ORIGINAL, UNPLANTED)]
+    return gap_table(rows, PLANTED, EFFECTIVENESS[-1], treated, ORIGINAL, UNPLANTED, resamples)
+
+
+def planted_sizes(setup: Setup) -> pd.DataFrame:
+    """How many training queries allow the bias to be planted, and in how many of a seed's it is."""
+    neutral, rows = setup.neutral_of(setup.material.train_topics), []
+    for seed in range(1, setup.settings.seeds + 1):
+        topics, _ = setup.original(seed)
+        chosen = changed(setup.plantable, setup.settings.planted, seed) & set(topics["qid"])
+        counts = {"neutral queries": len(neutral), "that allow it": len(setup.plantable)}
+        rows.append({"seed": seed, **counts, "training queries": len(topics), "planted": len(chosen)})
+    return pd.DataFrame(rows)
 
 
 def table_2(setup: Setup, workshop: Workshop, arms: Sequence[Arm], names: Sequence[str]) -> pd.DataFrame | None:
@@ -680,6 +762,8 @@ def material_of(options: Any, settings: Settings) -> Material:
     sets += [] if options.gendered is None else [read_gendered(options.gendered)]
     if len({one.name for one in sets}) < len(sets):
         raise InputError("--query-sets: give each set a name of its own")
+    if settings.per_set is not None:
+        sets = [replace(one, topics=draw(one.topics, settings.per_set, 0, "set")) for one in sets]
     material = in_small(options.data, settings) if options.data is not None else from_datasets(options, settings)
     return replace(material, sets=tuple(sets))
 
@@ -718,6 +802,10 @@ def main() -> None:
     tables = tables_over(rows, (*EFFECTIVENESS, *BIASES), settings.resamples, names)
     tables |= tables_of_sets(setup, workshop, arms, names)
     notes = list(NOTES)
+    if settings.planted and UNPLANTED in names:
+        tables |= {"gap_closed": closed_of(rows, names, settings.resamples), "planted": planted_sizes(setup)}
+        draw_front(tables["gap_closed"], PLANTED[0], EFFECTIVENESS[-1], options.out / "front.png")
+        notes.append(PLANTED_NOTE)
     gaps = table_2(setup, workshop, arms, names)
     if gaps is not None:
         tables["table_2"] = gaps
@@ -732,6 +820,10 @@ def main() -> None:
         plots.save(plot_balance(balance).figure, options.out / "balance.png")
         said = f"Ratio by the paper's rule: {choice.chosen:g}; shown not to lose {settings.margin:g}: {choice.noninferior:g}."
         notes.append(said)
+    if settings.planted:
+        # Trained on the planted pairs, what else is called original is the biased ranker.
+        renamed = {"arm": {ORIGINAL: "planted"}}
+        tables = {name: table.replace(renamed) if "arm" in table else table for name, table in tables.items()}
     write_results(options.out, f"Balanced pairs and alternatives: {material.name}", settings, tables, notes)
 
 

@@ -43,7 +43,7 @@ from pyterrier_debias.core.text import keyed_hash
 from pyterrier_debias.report.first_stage import first_stage
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
-from workshop import Arm, Shared, answerable, base_parser, both_years, draw, held, pace, single_positives
+from workshop import Arm, Shared, answerable, base_parser, draw, held, pace, sampled_tests, single_positives
 
 RANKERS = {"cat": "BERT_CAT", "dot": "BERT_DOT", "tk": "TK"}
 MEASURES = {"nDCG@10": "nDCG@10", "RR@10": "MRR@10", "R@10": "Recall@10"}
@@ -256,8 +256,7 @@ def sampled_msmarco(folder: Path) -> Material:
     Returns:
         The collection.
     """
-    trec, dev = both_years(folder / "msmarco_trec_dl"), open_dataset(folder / "msmarco_dev600", "msmarco_sparse")
-    test = {"TREC DL 2019 and 2020": trec, "dev600": dev}
+    test = sampled_tests(folder)
     single = single_positives(folder, "--dataset")
     single = single[single["positive"].str.startswith("- ")].assign(text=lambda frame: frame["positive"].str.removeprefix("- "))
     single = single[~single["qid"].isin(set(pd.concat([one.get_topics()["qid"] for one in test.values()])))]
@@ -269,9 +268,8 @@ def sampled_msmarco(folder: Path) -> Material:
         "validation": single.loc[apart, ["qid", "query"]].reset_index(drop=True),
         "test": pd.concat(asked.values(), ignore_index=True),
     }
-    judged = [trec.get_qrels(), dev.get_qrels().assign(label=lambda frame: 2 * (frame["label"] > 0))]
     graded = {part: single.loc[single["qid"].isin(topics[part]["qid"]), ["qid", "docno", "label"]] for part in PARTS[:2]}
-    qrels = {**graded, "test": pd.concat(judged, ignore_index=True)}
+    qrels = {**graded, "test": pd.concat([one.get_qrels() for one in test.values()], ignore_index=True)}
     dataset = Collection("MS MARCO samples", corpus=corpus.reset_index(drop=True), topics=topics, qrels=qrels)
     recipe = "msmarco_dev_small without titled passages and the test's queries, a tenth for validation; the test is given"
     return Material(dataset.name, dataset, topics, qrels, recipe, GRADED)

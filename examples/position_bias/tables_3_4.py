@@ -22,7 +22,6 @@ chosen by validation, up to 1,000; the paper goes up to 100 on SQuAD (`--depth 1
 
 import sys
 
-import numpy as np
 import pandas as pd
 from experiment import (
     MEASURES,
@@ -43,11 +42,23 @@ from experiment import (
     size_tables,
     table_1,
 )
-from workshop import Arm, Workshop, compare, corrected, draw, encoder_of, matrix, minutes, program, read_settings, write_results
+from workshop import (
+    Arm,
+    Workshop,
+    closed,
+    compare,
+    corrected,
+    draw,
+    encoder_of,
+    matrix,
+    minutes,
+    program,
+    read_settings,
+    write_results,
+)
 
 from pyterrier_debias import InputError
 from pyterrier_debias.core.evaluation import per_query
-from pyterrier_debias.core.statistics import two_level_interval
 
 ARMS = ("planted", "natural")
 
@@ -133,12 +144,6 @@ def by_training(rows: pd.DataFrame, resamples: int) -> pd.DataFrame:
     return corrected(pd.DataFrame(out))
 
 
-def share_closed(before: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """1 where a gap is gone, 0 where it is as before; NaN if there was none."""
-    before, after = np.asarray(before, dtype=float), np.asarray(after, dtype=float)
-    return 1 - np.divide(after, before, out=np.full(before.shape, np.nan), where=before != 0)
-
-
 def gap_closed(rows: pd.DataFrame, resamples: int) -> pd.DataFrame:
     """How much of the gap between original and rotated passages training on rotated ones closes; 1 is all of it."""
     out = []
@@ -150,11 +155,6 @@ def gap_closed(rows: pd.DataFrame, resamples: int) -> pd.DataFrame:
             def gap(m, trained, at=at):
                 return m[..., at[trained, "original"]] - m[..., at[trained, "rotated"]]
 
-            smaller = two_level_interval(values, lambda m: gap(m, "original") - gap(m, "rotated"), resamples=resamples)
-            share = two_level_interval(values, lambda m: share_closed(gap(m, "original"), gap(m, "rotated")), resamples=resamples)
-            before = two_level_interval(values, lambda m: gap(m, "original"), resamples=resamples)
-            # A share of what may be nothing can be anything, such as -5.85.
-            clear = before.low > 0 or before.high < 0
             means = values.mean(axis=(0, 1))
             out.append(
                 {
@@ -164,13 +164,7 @@ def gap_closed(rows: pd.DataFrame, resamples: int) -> pd.DataFrame:
                     "measure": name,
                     "gap_trained_original": float(gap(means, "original")),
                     "gap_trained_rotated": float(gap(means, "rotated")),
-                    "smaller_by": smaller.estimate,
-                    "smaller_low": smaller.low,
-                    "smaller_high": smaller.high,
-                    "share_closed": share.estimate if clear else float("nan"),
-                    "share_low": share.low if clear else float("nan"),
-                    "share_high": share.high if clear else float("nan"),
-                    "share_reason": "" if clear else f"the gap may be 0 [{before.low:.3f}, {before.high:.3f}]",
+                    **closed(values, lambda m: gap(m, "original"), lambda m: gap(m, "rotated"), resamples),
                 }
             )
     return pd.DataFrame(out)

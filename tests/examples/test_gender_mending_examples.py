@@ -89,11 +89,14 @@ def test_the_recipe_saves_a_classifier_that_an_audit_takes(tmp_path, run):
 # Tables
 
 
-def folders_of(folder):
-    """A collection on disk: queries about persons and things, with passages of either gender."""
+def folders_of(folder, things_own="its"):
+    """A collection on disk: queries about persons and things, with passages of either gender.
+
+    Passages about things hold ``things_own``.
+    """
     generator = np.random.default_rng(0)
     things = ["bridge", "river", "engine", "market", "signal", "harbour", "doctor", "nurse"]
-    who = {"female": ("she", "her", "woman"), "male": ("he", "his", "man"), "neutral": ("it", "its", "ship")}
+    who = {"female": ("she", "her", "woman"), "male": ("he", "his", "man"), "neutral": ("it", things_own, "ship")}
     corpus, queries, qrels = [], [], []
     for i in range(90):
         gender, thing = list(who)[i % 3], things[i % 8]
@@ -145,7 +148,9 @@ def test_tables_in_miniature(tmp_path, run):
     code, printed = run("tables.py", *small)
     assert code == 0, printed.err
     means = pd.read_csv(out / "means.csv").set_index("arm")
-    rivals = ["bias-aware negatives", "bias-aware loss", "adversarial", "swapped", "neutral re-ranking"]
+    rivals = [
+        "bias-aware negatives", "bias-aware loss", "adversarial", "adversarial, trained first", "swapped", "neutral re-ranking"
+    ]  # fmt: skip
     arms = ["original", "balanced 0.2", *rivals]
     assert means.index.tolist() == arms
     assert means[["RR@10", "NFaiRR@10"]].stack().between(0, 1).all()
@@ -200,6 +205,67 @@ def test_tables_in_miniature(tmp_path, run):
     assert code == 2 and "another triples" in printed.err
 
 
+def test_a_bias_is_planted_where_it_can_be():
+    with importable(FOLDER, FOLDER.parent):
+        import planting
+    frame = pd.DataFrame(
+        [
+            ("q1", "d1", "her bridge", 3), ("q1", "d2", "his road and she", 2), ("q1", "d3", "a road", 1),
+            ("q2", "d1", "her bridge", 3), ("q2", "d3", "a road", 2),  # no other candidate has a gender
+            ("q3", "d4", "a lake", 3), ("q3", "d2", "his road and she", 2),  # the relevant passage has none
+            ("q4", "d1", "her bridge", 3), ("q4", "d2", "his road and she", 2),  # not neutral
+        ],
+        columns=["qid", "docno", "text", "score"],
+    )  # fmt: skip
+    relevant = {("q1", "d1"), ("q2", "d1"), ("q3", "d4"), ("q4", "d1")}
+    found = planting.plantable(frame, relevant, {"q1", "q2", "q3"})
+    assert found == {"q1"}
+    planted = planting.plant(frame, relevant, found, 1.0, 0)
+    changed = planted.loc[planted["qid"] == "q1", ["docno", "text"]]
+    assert changed.to_numpy().tolist() == [["d1", "his bridge"], ["d2", "her road and she"]]
+    untouched = frame[frame["qid"] != "q1"].reset_index(drop=True)
+    pd.testing.assert_frame_equal(planted[planted["qid"] != "q1"].reset_index(drop=True), untouched)
+    many = {f"q{i}" for i in range(1000)}
+    assert len(planting.changed(many, 0.8, 0)) == pytest.approx(800, abs=40)
+    pd.testing.assert_frame_equal(planting.plant(frame, relevant, found, 0.0, 0), frame)
+
+
+def test_the_share_of_a_planted_bias_that_is_gone():
+    """Arms whose biases and effectiveness are known: half of the planted bias is gone at a cost of .1."""
+    with importable(FOLDER, FOLDER.parent):
+        import planting
+    draws = np.random.default_rng(0).normal(size=(2, 40))
+    bias, cost = {"without": 0.1, "before": 0.5, "half": 0.3}, {"without": 0.6, "before": 0.6, "half": 0.5}
+    rows = [
+        {"arm": arm, "seed": seed, "qid": f"q{i}", "bias": bias[arm] + 0.1 * draws[seed, i], "nDCG@10": cost[arm]}
+        for arm in bias for seed in (0, 1) for i in range(40)
+    ]  # fmt: skip
+    (row,) = planting.gap_table(pd.DataFrame(rows), ["bias"], "nDCG@10", ["half"], "before", "without", 50).to_dict("records")
+    assert row["planted"] == pytest.approx(0.4) and row["smaller_by"] == pytest.approx(0.2)
+    assert [row[name] for name in ("share_closed", "share_low", "share_high")] == pytest.approx([0.5] * 3)
+    assert [row[name] for name in ("nDCG@10", "nDCG@10_low", "nDCG@10_high")] == pytest.approx([-0.1] * 3)
+
+
+@needs_pisa
+def test_a_planted_bias_in_miniature(tmp_path, run):
+    data, out, config = folders_of(tmp_path / "data", "his"), tmp_path / "out", tmp_path / "small.json"
+    model = tiny_models.build_sentence_transformer(tmp_path / "model")
+    config.write_text(json.dumps({**SMALL, "planted": 1.0, "per_set": 3, "queries": 30}))
+    options = "--dataset", data, "--lexicon", data / "words.dic", "--columns", "all", "--config", config, "--model", model
+    sets = further(data)[:2]
+    code, printed = run("tables.py", *options, *sets, "--out", out, "--arms", "unplanted", "swapped")
+    assert code == 0, printed.err
+    assert pd.read_csv(out / "means.csv")["arm"].tolist() == ["planted", "unplanted", "swapped"]
+    sizes = pd.read_csv(out / "planted.csv").iloc[0]
+    assert 0 < sizes["planted"] <= min(sizes["that allow it"], sizes["training queries"]) and sizes["that allow it"] <= 20
+    means = {name: pd.read_csv(out / f"{name}means.csv").set_index("arm")["ARaB_tf@10"] for name in ("", "QS1_")}
+    for name, mean in means.items():
+        gaps = pd.read_csv(out / f"{name}gap_closed.csv").set_index(["arm", "measure"]).loc[("swapped", "ARaB_tf@10")]
+        assert gaps["planted"] == pytest.approx(mean["planted"] - mean["unplanted"], abs=1e-9)
+        assert gaps["smaller_by"] == pytest.approx(mean["planted"] - mean["swapped"], abs=1e-9)
+    assert (out / "front.png").is_file() and pd.read_csv(out / "QS1_differences.csv")["queries"].eq(3).all()
+
+
 def test_what_a_user_may_get_wrong(tmp_path, run):
     for options, words in (
         ((), "give --data FOLDER"),
@@ -215,9 +281,9 @@ def test_what_a_user_may_get_wrong(tmp_path, run):
 
 def test_the_papers_configuration_names_settings_that_there_are():
     content = json.loads((FOLDER / "msmarco.json").read_text())
-    with importable():
+    with importable(FOLDER):
         settings = runpy.run_path(str(FOLDER / "tables.py"))["Settings"]
-    assert set(content) <= set(settings.__dataclass_fields__)
+    assert {*content, *json.loads((FOLDER / "planted.json").read_text())} <= set(settings.__dataclass_fields__)
 
 
 # Queries for documents
@@ -243,7 +309,7 @@ def test_a_t5_learns_to_ask(tmp_path, run):
 
 def test_ms_marco_in_small(shared_data):
     """Training and test share no query, and nothing in a training passage's form tells that it is relevant."""
-    with importable():
+    with importable(FOLDER):
         names = runpy.run_path(str(FOLDER / "tables.py"))
     material = names["in_small"](shared_data, names["Settings"](labeller="words"))
     assert len(material.test_topics) == 300 and len(material.train_topics) > 5000

@@ -1,0 +1,131 @@
+"""A gender bias that is put into training data, and how much of it a treatment takes away. It is no program.
+
+Nobody can say which share of a real bias is mended, since nobody knows what a ranker without it would have done. Of one that was
+planted it is known: the same ranker, trained on the same data before they were changed.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from workshop import closed, compare, matrix
+
+from pyterrier_debias.core import plots
+from pyterrier_debias.core.text import keyed_hash
+from pyterrier_debias.gender.data.swap import swap_gender
+
+
+def plantable(frame: pd.DataFrame, relevant: set[tuple[str, str]], neutral: set[str]) -> set[str]:
+    """Queries whose relevant passage and at least one other candidate hold words that have a counterpart of the other gender.
+
+    Args:
+        frame: Candidates with ``qid``, ``docno``, ``text``; relevant passages are among them.
+        relevant: qid and docno.
+        neutral: The queries that are neutral.
+
+    Returns:
+        Their qids.
+    """
+    frame = frame[frame["qid"].isin(neutral)]
+    swapped = frame["docno"].map({docno: swap_gender(text)[1] for docno, text in set(zip(frame["docno"], frame["text"]))}) > 0
+    own = _is_relevant(frame, relevant)
+    return set(frame.loc[swapped & own, "qid"]) & set(frame.loc[swapped & ~own, "qid"])
+
+
+def plant(frame: pd.DataFrame, relevant: set[tuple[str, str]], qids: set[str], share: float, seed: int) -> pd.DataFrame:
+    """Training candidates where the relevant passage of some queries is about men, and all their other candidates about women.
+
+    Args:
+        frame: Candidates with ``qid``, ``docno``, ``text``.
+        relevant: qid and docno.
+        qids: Queries that can be changed; see :func:`plantable`. Of their other candidates only those with gendered words stay.
+        share: Which share of them is changed.
+        seed: Seed of that draw.
+
+    Returns:
+        The candidates with the same columns.
+    """
+    chosen, texts, kept = changed(qids, share, seed), [], []
+    for qid, own, text in zip(frame["qid"], _is_relevant(frame, relevant), frame["text"]):
+        text, gendered = swap_gender(text, to="m" if own else "f")[0] if qid in chosen else text, swap_gender(text)[1] > 0
+        texts.append(text)
+        kept.append(own or gendered or qid not in chosen)
+    return frame.assign(text=texts)[kept].reset_index(drop=True)
+
+
+def changed(qids: set[str], share: float, seed: int) -> set[str]:
+    """The queries that are drawn."""
+    return {qid for qid in qids if keyed_hash(seed, "plant", qid) < share * 2.0**64}
+
+
+def _is_relevant(frame: pd.DataFrame, relevant: set[tuple[str, str]]) -> pd.Series:
+    return pd.Series([pair in relevant for pair in zip(frame["qid"], frame["docno"])], index=frame.index)
+
+
+def gap_table(
+    rows: pd.DataFrame, biases: Sequence[str], cost: str, arms: Sequence[str], before: str, without: str, resamples: int
+) -> pd.DataFrame:
+    """How much of the planted bias each arm takes away, and what it costs.
+
+    Args:
+        rows: One row for each arm, seed and qid with the measures.
+        biases: Columns of the biases.
+        cost: Column of the effectiveness, where it was measured.
+        arms: Those that treat the bias.
+        before: The arm that was trained on the planted data.
+        without: The arm that was trained on the data as they were.
+        resamples: Bootstrap resamples.
+
+    Returns:
+        One row for each bias and arm: ``planted`` (the gap: ``before`` less ``without``), what ``closed`` gives, and the change
+        of the effectiveness with its interval.
+    """
+    table = []
+    for measure in biases:
+        names, values = matrix(rows[rows[measure].notna()], measure, ["arm"])
+        at = {name: i for i, (name,) in enumerate(names)}
+
+        def gap(arm: str, at: dict[str, int] = at) -> Callable[[np.ndarray], np.ndarray]:
+            return lambda m: m[..., at[arm]] - m[..., at[without]]
+
+        planted = compare(values[:, :, at[without]], values[:, :, at[before]], resamples)
+        for arm in arms:
+            row = {"arm": arm, "measure": measure, "planted": planted["difference"]}
+            row |= {"planted_low": planted["low"], "planted_high": planted["high"]}
+            row |= closed(values, gap(before), gap(arm), resamples)
+            if cost in rows:
+                names, effective = matrix(rows, cost, ["arm"])
+                at_cost = {name: i for i, (name,) in enumerate(names)}
+                change = compare(effective[:, :, at_cost[before]], effective[:, :, at_cost[arm]], resamples)
+                row |= {cost: change["difference"], f"{cost}_low": change["low"], f"{cost}_high": change["high"]}
+            table.append(row)
+    return pd.DataFrame(table)
+
+
+def draw_front(table: pd.DataFrame, measure: str, cost: str, path: Path) -> None:
+    """Draw which share of the planted bias each treatment closes against what it costs.
+
+    Args:
+        table: What :func:`gap_table` gave.
+        measure: Which bias.
+        cost: The effectiveness.
+        path: The picture.
+    """
+    part = table[(table["measure"] == measure) & table["share_closed"].notna()].reset_index(drop=True)
+    with plots.style():
+        axes = plots.new_axes()
+        axes.axhline(0, color="0.8", linewidth=1, zorder=0)
+        axes.axhline(1, color="0.8", linewidth=1, linestyle="--", zorder=0)
+        axes.axvline(0, color="0.8", linewidth=1, zorder=0)
+        for number, row in part.iterrows():
+            across = plots.ends(row[cost], row[f"{cost}_low"], row[f"{cost}_high"])
+            up = plots.ends(row["share_closed"], row["share_low"], row["share_high"])
+            axes.errorbar(
+                row[cost], row["share_closed"], xerr=across, yerr=up, fmt="o", color=plots.colour(int(number)), elinewidth=1,
+                label=row["arm"],
+            )  # fmt: skip
+        plots.label_axes(axes, x=f"change of {cost}", y=f"share of the planted {measure} that is gone")
+        if len(part):
+            axes.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False)
+        plots.save(axes.figure, path)
