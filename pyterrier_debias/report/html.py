@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -20,8 +19,6 @@ from pyterrier_debias.report.verdict import Answer, Verdict, by_sentence, title,
 
 #: How many queries the page names for each primary figure.
 _WORST = 5
-#: What of an answer a phone leaves out, so that the verdict is two screens there; the sections below have it.
-_LESS = re.compile(r"(, too few to see less than [\d.,]*\d|; (?!about )(?:(?!\. ).)+(?=\.(?: |$)))")
 
 #: What is said of the items of each kind: what the columns are called, and what their parts are parts of.
 _ITEMS = {
@@ -58,7 +55,7 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
     answers = [
         {
             "systems": ", ".join(answer.system for answer in own), "outcome": own[0].outcome,
-            "lead": lead if mark else "", "told": _told(own[0].outcome, told if mark else lead),
+            "lead": lead if mark else "", "told": _told(told if mark else lead, own[0].asides),
         }
         for own in same
         for lead, mark, told in [own[0].sentence.partition(": ")]
@@ -69,10 +66,13 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _told(outcome: str, sentence: str) -> list[tuple[str, bool]]:
-    """The parts of an answer, and whether a phone leaves them out."""
-    parts = _LESS.split(sentence) if outcome in ("yes", "cannot tell") else [sentence]
-    return [(part, place % 2 == 1) for place, part in enumerate(parts) if part]
+def _told(sentence: str, asides: Sequence[str]) -> list[tuple[str, bool]]:
+    """The parts of an answer, and whether a phone leaves them out, so that the verdict is two screens there."""
+    parts = []
+    for aside in asides:
+        before, found, sentence = sentence.partition(aside)
+        parts += [(before, False), (found, True)]
+    return [(part, less) for part, less in [*parts, (sentence, False)] if part]
 
 
 def _strips(answers: Sequence[Answer]) -> list[dict[str, float] | None]:

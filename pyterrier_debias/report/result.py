@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +152,7 @@ class AuditResult(AuditTables):
             "schema": json.dumps("pyterrier_debias.audit"),
             "schema_version": json.dumps(SCHEMA_VERSION),
             "settings": json.dumps(self.settings, indent=1, **options),
-            "verdict": _rows((_plain(asdict(verdict)) for verdict in verdicts(self)), **options),
+            "verdict": _rows((_plain(verdict.record()) for verdict in verdicts(self)), **options),
             **{name: _lines(getattr(self, name), **options) for name in ("findings", "per_query", "skipped", "failed")},
             "queries": json.dumps(self.queries, indent=1, **options),
             "attributions": _lines(self.attributions, **options),

@@ -36,6 +36,8 @@ class Answer:
         high: Upper end of its interval.
         unit: What the three are counted in, such as ``'nDCG@10'`` or ``'ranks'``.
         queries_needed: About how many queries would tell, where it could not be told; None elsewhere, and where that is unknown.
+        brief: The answer where there is one line for it; empty: the sentence.
+        asides: Parts of the sentence, in order, that a small screen leaves out.
     """
 
     system: str
@@ -46,6 +48,16 @@ class Answer:
     high: float = math.nan
     unit: str = ""
     queries_needed: int | None = None
+    brief: str = ""
+    asides: tuple[str, ...] = ()
+
+    def record(self) -> dict[str, Any]:
+        """What tables and JSON hold of it: all but what the sentence says already."""
+        return {name: getattr(self, name) for name in _RECORDED}
+
+
+#: Attributes of an answer that are kept.
+_RECORDED = tuple(f.name for f in fields(Answer) if f.name not in ("brief", "asides"))
 
 
 @dataclass(frozen=True)
@@ -66,6 +78,10 @@ class Verdict:
     treatments: tuple[Treatment, ...] = ()
     nothing_helps: str = ""
 
+    def record(self) -> dict[str, Any]:
+        """The same in plain data."""
+        return {**asdict(self), "answers": [answer.record() for answer in self.answers]}
+
 
 @dataclass(frozen=True)
 class _Figure:
@@ -81,6 +97,7 @@ class _Figure:
         digits: Of the figure.
         times: What the figure is multiplied by when it is told.
         noun: What is counted then, where that is not the unit.
+        end: The end of both clauses, which a short line leaves out.
     """
 
     measure: str
@@ -92,6 +109,7 @@ class _Figure:
     digits: int = 3
     times: float = 1.0
     noun: str = ""
+    end: str = ""
 
 
 _LEAN = "{size} ARaB@10 more than a random order of the same documents"
@@ -117,9 +135,9 @@ _WORDING = _Figure(
 )  # fmt: skip
 _JUDGED = _Figure(
     "Judged@10", "Judged@10", 0.02,
-    "{size} fewer of its first ten documents are judged than of the run that judgements came from",
-    "{size} more of its first ten documents are judged than of the run that judgements came from",
+    "{size} fewer of its first ten documents are judged", "{size} more of its first ten documents are judged",
     "as many are judged as of the run that judgements came from", 1, 10, "of its first ten documents",
+    " than of the run that judgements came from",
 )  # fmt: skip
 _SOURCE = _Figure(
     "displacement", "ranks", 0.5, "the rewritten text of a relevant document is {size} ranks ahead of the original",
@@ -288,21 +306,24 @@ def _told(result: AuditTables, row: Mapping[str, Any], figures: Sequence[_Figure
     detectable = row.get("detectable", math.nan)
     unit = figure.unit if figure else row["measure"]
 
-    def answer(outcome: Outcome, sentence: str, needed: int | None = None) -> Answer:
-        return Answer(system, outcome, sentence, value, low, high, unit, needed)
+    def answer(outcome: Outcome, sentence: str, **more: Any) -> Answer:
+        return Answer(system, outcome, sentence, value, low, high, unit, **more)
 
     if row["p_corrected"] < ALPHA:
         if figure is None:
             return answer("yes", f"Yes: {_size(row, None)}.")
         little = f", though by less than matters ({_amount(figure.margin, figure)})" if abs(value) < figure.margin else ""
         clause = (figure.falls if value < 0 else figure.rises).format(size=_size(row, figure, alone=True))
-        return answer("yes", f"Yes{little}: {clause}{_beside(result, row)}.")
+        beside, aside = _beside(result, row)
+        brief = f"Yes{little}: {clause}."
+        return answer("yes", f"Yes{little}: {clause}{figure.end}{beside}.", brief=brief, asides=(beside,) if aside else ())
     bound = max(abs(low), abs(high)) if bounded else detectable
     over = f"on {n} {'query' if n == 1 else 'queries'}"
     if _is_still(result, row):
         return answer("no", f"No: {figure.never if figure else 'no query changes'} ({over}).")
     hint = f" It points to yes (p = {p_text(row['p'])} before correction)." if row["p"] < ALPHA else ""
-    found = f"Could not tell: {_size(row, figure)} {over}"
+    size = _size(row, figure)
+    found = f"Could not tell: {size} {over}"
     if figure is None or math.isnan(bound):
         return answer("cannot tell", f"{found}.{hint}")
     margin = figure.margin
@@ -310,10 +331,12 @@ def _told(result: AuditTables, row: Mapping[str, Any], figures: Sequence[_Figure
         return answer("no", f"No: smaller than {_amount(_upwards(bound, figure), figure)} ({over}).")
     smallest = detectable if math.isfinite(detectable) else detectable_effect(Interval(value, low, high, 0.95, n))
     needed = _rounded_up(n * ((smallest if smallest > margin else bound) / margin) ** 2)
-    if detectable > margin and not hint:
-        found += f", too few to see less than {_amount(detectable, figure, bare=True)}"
+    blind = detectable > margin and not hint
+    too_few = f", too few to see less than {_amount(detectable, figure, bare=True)}" if blind else ""
     more = f"about {needed:,} would show {_amount(margin, figure, bare=True)}"
-    return answer("cannot tell", f"{found}; {more}.{hint}", needed)
+    brief = f"Could not tell ({needed:,} queries would): {size}"
+    asides = (too_few,) if too_few else ()
+    return answer("cannot tell", f"{found}{too_few}; {more}.{hint}", queries_needed=needed, brief=brief, asides=asides)
 
 
 def _is_still(result: AuditTables, row: Mapping[str, Any]) -> bool:
@@ -374,8 +397,12 @@ def _upwards(bound: float, figure: _Figure) -> float:
     return max(1, math.ceil(bound * scale - 1e-9)) / scale
 
 
-def _beside(result: AuditTables, row: Mapping[str, Any]) -> str:
-    """What else a reader wants to know of a bias that was found: how it shows in ranks, documents or effectiveness."""
+def _beside(result: AuditTables, row: Mapping[str, Any]) -> tuple[str, bool]:
+    """What else a reader wants to know of a bias that was found: how it shows in ranks, documents or effectiveness.
+
+    Returns:
+        The clause, and whether a small screen leaves it out.
+    """
     own = result.findings[(result.findings["bias"] == row["bias"]) & (result.findings["system"] == row["system"])]
 
     def value(measure: str, contrast: str) -> float:
@@ -385,26 +412,27 @@ def _beside(result: AuditTables, row: Mapping[str, Any]) -> str:
     if row["bias"] == "position":
         change, ranks = value("nDCG@10", "rotated - original"), value("displacement", "rotated alone")
         if row["measure"] == "displacement" and math.isfinite(change):
-            return f"; nDCG@10 changes by {change:+.3f}"
+            return f"; nDCG@10 changes by {change:+.3f}", True
         if row["measure"] != "displacement" and math.isfinite(ranks):
-            return f", and a relevant passage moves {'down' if ranks > 0 else 'up'} {abs(ranks):.2f} ranks"
+            return f", and a relevant passage moves {'down' if ranks > 0 else 'up'} {abs(ranks):.2f} ranks", False
     if row["bias"] == "survivorship":
         early, late = (value("RR", f"first met at {where}") for where in ("1 to 3", "7 or later"))
         if math.isfinite(early + late):
-            return f"; RR@10 is {early:.2f} where it was among the first three shown, {late:.2f} where seventh or later"
+            told = f"; RR@10 is {early:.2f} where it was among the first three shown, {late:.2f} where seventh or later"
+            return told, True
     if row["bias"] == "pooling":
         change = value("nDCG@10", "removed - as non-relevant")
         if change > 0:
-            return f"; with the unjudged left out its nDCG@10 is {change:.3f} higher"
+            return f"; with the unjudged left out its nDCG@10 is {change:.3f} higher", True
     if row["bias"] in _ALSO:
         measure, contrast, told = _ALSO[row["bias"]]
         also = value(measure, contrast)
         if math.isfinite(also):
-            return told.format(also)
+            return told.format(also), True
     if row["convention"].startswith("tf, log1p_total") and abs(row["value"]) < math.log(2):
         # ARaB's magnitude of a document with one word is ln 2.
-        return f", as if one in {math.log(2) / abs(row['value']):.0f} of its first ten held one such word more"
-    return ""
+        return f", as if one in {math.log(2) / abs(row['value']):.0f} of its first ten held one such word more", False
+    return "", False
 
 
 def verdict_frame(found: Iterable[Verdict]) -> pd.DataFrame:
@@ -422,8 +450,8 @@ def verdict_frame(found: Iterable[Verdict]) -> pd.DataFrame:
         names = "; ".join(treatment.name for treatment in verdict.treatments) or verdict.nothing_helps
         for answer in verdict.answers:
             told = names if answer.outcome == "yes" else ""
-            rows.append({"bias": verdict.bias, "question": verdict.question, **asdict(answer), "treatments": told})
-    columns = ["bias", "question", *(f.name for f in fields(Answer)), "treatments"]
+            rows.append({"bias": verdict.bias, "question": verdict.question, **answer.record(), "treatments": told})
+    columns = ["bias", "question", *_RECORDED, "treatments"]
     return pd.DataFrame(rows, columns=columns).astype({"queries_needed": "Int64"})
 
 

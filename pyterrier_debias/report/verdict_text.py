@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pyterrier_debias.core.errors import shortened
 from pyterrier_debias.report.tables import AuditTables
@@ -120,7 +119,7 @@ def _answers(answers: Sequence[Answer], width: int, detail: _Detail, *, found: b
     else:
         outcomes = {answer.outcome: answer for answer in answers}
         told = [
-            (one, replace(first, sentence=", ".join(a.system for a in answers if a.outcome == one)))
+            (one, Answer(first.system, one, ", ".join(a.system for a in answers if a.outcome == one)))
             for one, first in outcomes.items()
         ]
     widest = max((len(name) for name, _ in told), default=0)
@@ -136,21 +135,9 @@ def _in_brief(answer: Answer, width: int) -> str:
     """An answer for one line: what stands beside the figure is left out where the line is too short.
 
     Its end may still be missing, so that how many queries would tell what could not be told stands first.
-
-    Example:
-        >>> told = "Could not tell: 0.01 [-0.06, 0.07] nDCG@10 on 81 queries; about 3,400 would show 0.02."
-        >>> _in_brief(Answer("BM25", "cannot tell", told, queries_needed=3400), 100)
-        'Could not tell (3,400 queries would): 0.01 [-0.06, 0.07] nDCG@10'
-        >>> _in_brief(Answer("BM25", "no", "No: smaller than 0.01 nDCG@10 (on 81 queries)."), 100)
-        'No: smaller than 0.01 nDCG@10 (on 81 queries).'
-        >>> _in_brief(Answer("BM25", "yes", "Yes: down by 1.04 [0.79, 1.28] ranks; nDCG@10 changes by -0.015."), 50)
-        'Yes: down by 1.04 [0.79, 1.28] ranks.'
     """
-    if answer.queries_needed is None:
-        shortest = re.split(r"; | than of ", answer.sentence)[0].removesuffix(".")
-        return f"{shortest}." if len(answer.sentence) > width else answer.sentence
-    lead, _, told = answer.sentence.partition(" on ")[0].partition(": ")
-    return f"{lead} ({answer.queries_needed:,} queries would): {told}"
+    whole = answer.queries_needed is None and len(answer.sentence) <= width
+    return answer.sentence if whole else answer.brief or answer.sentence
 
 
 def _treatments(verdict: Verdict, width: int, detail: _Detail) -> Iterator[str]:

@@ -191,10 +191,12 @@ def test_each_outcome_has_a_mark_of_its_own_and_what_to_do(result, monkeypatch):
 
 
 def test_a_phone_leaves_out_what_the_sections_say(result, monkeypatch):
-    moved = replace(YES, sentence="Yes: down by 1.0 ranks; nDCG@10 changes by -0.03. Cost: nDCG@10 falls by 0.01 from BM25.")
+    told = "Yes: down by 1.0 ranks; nDCG@10 changes by -0.03. Cost: nDCG@10 falls by 0.01 from BM25."
+    moved = replace(YES, sentence=told, asides=("; nDCG@10 changes by -0.03",))
     wide = "Could not tell: 0.01 [-0.06, 0.07] nDCG@10 on 81 queries, too few to see less than 0.13; about 3,400 would show 0.02."
     lists = replace(MISSING, sentence="Not examined: it has no ranker to probe; name one.")
-    text = with_verdicts(result, monkeypatch, Verdict("x", QUESTION, (moved, replace(UNSURE, sentence=wide), UNSURE, lists)))
+    unsure = replace(UNSURE, sentence=wide, asides=(", too few to see less than 0.13",))
+    text = with_verdicts(result, monkeypatch, Verdict("x", QUESTION, (moved, unsure, UNSURE, lists)))
     left_out = re.findall(r'<span class="less">(.*?)</span>', text)
     assert left_out == ["; nDCG@10 changes by -0.03", ", too few to see less than 0.13"]
     assert re.search(r"max-width: 44rem\) \{.*?\.less \{ display: none", text, re.DOTALL)

@@ -69,7 +69,10 @@ def test_a_yes_also_says_what_it_means_for_effectiveness():
     change = found("pooling", -0.06, -0.1, -0.02)
     beside = found("pooling", 0.0124, measure="nDCG@10", contrast="removed - as non-relevant", primary=False, p_corrected=NAN)
     (verdict,) = verdicts(made([change, beside], biases=["pooling"]))
-    assert verdict.answers[0].sentence.endswith("with the unjudged left out its nDCG@10 is 0.012 higher.")
+    (one,) = verdict.answers
+    beside = "; with the unjudged left out its nDCG@10 is 0.012 higher"
+    assert one.sentence == f"{one.brief[:-1]} than of the run that judgements came from{beside}." and one.asides == (beside,)
+    assert one.brief == "Yes: 0.6 [0.2, 1.0] fewer of its first ten documents are judged."
     early = found("survivorship", 0.96, measure="RR@10", contrast="first met at 1 to 3", primary=False)
     late = found("survivorship", 0.76, measure="RR@10", contrast="first met at 7 or later", primary=False)
     (verdict,) = verdicts(made([found("survivorship", -0.4), early, late], biases=["survivorship"]))
@@ -126,6 +129,8 @@ def test_what_could_not_be_seen_says_how_many_queries_would_tell():
     one = verdicts(result)[0].answers[0]
     assert one.queries_needed == 50 * (0.08 / 0.02) ** 2
     assert one.sentence.endswith("on 50 queries, too few to see less than 0.08; about 800 would show 0.02.")
+    assert one.brief == "Could not tell (800 queries would): 0.010 [-0.030, 0.050] nDCG@10"
+    assert one.asides == (", too few to see less than 0.08",)
     result.findings["detectable"] = NAN
     assert verdicts(result)[0].answers[0].queries_needed == 410
 
@@ -337,6 +342,15 @@ def test_a_shortened_answer_still_says_how_many_queries_would_tell():
     answers = [line for line in lines if "Could not tell" in line]
     assert len(answers) == 20 and len(lines) <= 38
     assert all(re.search(r"Could not tell \([\d,]+ queries would\): \S", line) for line in answers)
+
+
+def test_systems_that_share_a_line_are_only_named():
+    systems = {f"BM25 on part {i}": i / 10 for i in range(12)}
+    unclear = [found(bias, i, i - 0.5, i + 0.5, 0.9, 1.0, system=name) for bias in BIASES for name, i in systems.items()]
+    lines = made(unclear, systems).to_text(100, most=38).splitlines()
+    shared = [line for line in lines if line.startswith("  cannot tell")]
+    assert len(shared) == 5 and all(line.split("  ")[2].startswith("BM25 on part 0, BM25 on part 1, ") for line in shared)
+    assert not any("queries would" in line for line in lines)
 
 
 def test_what_is_printed_begins_with_the_verdict_and_then_has_everything():
