@@ -54,7 +54,7 @@ from pyterrier_debias.core import bias, errors, plots, statistics, text
 from pyterrier_debias.data.opening import open_dataset
 from pyterrier_debias.data.readers import read_run
 from pyterrier_debias.further.order import given_order
-from pyterrier_debias.gender.data import documents
+from pyterrier_debias.gender.data import documents, swap
 from pyterrier_debias.gender.formulas import arab, exposure, leaning, matching
 from pyterrier_debias.gender.measures import background
 from pyterrier_debias.gender.measures.exposure import AWRF, ExpectedExposure
@@ -138,6 +138,8 @@ CASES = {
     "gender.data.documents.Texts(unknown)": lambda word: documents.Texts(unknown=word),
     "gender.data.query_gender.QueryGender(labeller)": lambda word: QueryGender(labeller=word)(given.topics()),
     "gender.data.query_gender.QueryGender(tokeniser)": lambda word: QueryGender(tokeniser=word)(given.topics()),
+    "gender.data.swap.swap_gender(to)": lambda word: swap.swap_gender("she", to=word),
+    "gender.data.swap.SwapGender(to)": lambda word: swap.SwapGender(to=word).rotator(),
     "gender.formulas.arab.magnitudes(method)": lambda word: arab.magnitudes(None, word),
     "gender.formulas.arab.magnitudes(tf_form)": lambda word: arab.magnitudes(None, "tf", word),
     "gender.formulas.leaning.lean_of_texts(method)": lambda word: leaning.lean_of_texts(["she"], method=word),
