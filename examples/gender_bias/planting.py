@@ -64,14 +64,20 @@ def _is_relevant(frame: pd.DataFrame, relevant: set[tuple[str, str]]) -> pd.Seri
 
 
 def gap_table(
-    rows: pd.DataFrame, biases: Sequence[str], cost: str, arms: Sequence[str], before: str, without: str, resamples: int
+    rows: pd.DataFrame,
+    biases: Sequence[str],
+    effectiveness: pd.DataFrame,
+    arms: Sequence[str],
+    before: str,
+    without: str,
+    resamples: int,
 ) -> pd.DataFrame:
     """How much of the planted bias each arm takes away, and what it costs.
 
     Args:
-        rows: One row for each arm, seed and qid with the measures.
-        biases: Columns of the biases.
-        cost: Column of the effectiveness, where it was measured.
+        rows: One row for each arm, seed and qid with the biases.
+        biases: Their columns.
+        effectiveness: The same of queries that are judged; the last column is the effectiveness.
         arms: Those that treat the bias.
         before: The arm that was trained on the planted data.
         without: The arm that was trained on the data as they were.
@@ -79,27 +85,29 @@ def gap_table(
 
     Returns:
         One row for each bias and arm: ``planted`` (the gap: ``before`` less ``without``), what ``closed`` gives, and the change
-        of the effectiveness with its interval.
+        of the effectiveness from ``before``; each with its interval.
     """
-    table = []
+    cost, table = str(effectiveness.columns[-1]), []
     for measure in biases:
         names, values = matrix(rows[rows[measure].notna()], measure, ["arm"])
         at = {name: i for i, (name,) in enumerate(names)}
+        names, effective = matrix(effectiveness, cost, ["arm"])
+        judged = {name: effective[:, :, i] for i, (name,) in enumerate(names)}
 
         def gap(arm: str, at: dict[str, int] = at) -> Callable[[np.ndarray], np.ndarray]:
             return lambda m: m[..., at[arm]] - m[..., at[without]]
 
         planted = compare(values[:, :, at[without]], values[:, :, at[before]], resamples)
         for arm in arms:
-            row = {"arm": arm, "measure": measure, "planted": planted["difference"]}
-            row |= {"planted_low": planted["low"], "planted_high": planted["high"]}
-            row |= closed(values, gap(before), gap(arm), resamples)
-            if cost in rows:
-                names, effective = matrix(rows, cost, ["arm"])
-                at_cost = {name: i for i, (name,) in enumerate(names)}
-                change = compare(effective[:, :, at_cost[before]], effective[:, :, at_cost[arm]], resamples)
-                row |= {cost: change["difference"], f"{cost}_low": change["low"], f"{cost}_high": change["high"]}
-            table.append(row)
+            change = compare(judged[before], judged[arm], resamples)
+            table.append(
+                {
+                    "arm": arm, "measure": measure,
+                    "planted": planted["difference"], "planted_low": planted["low"], "planted_high": planted["high"],
+                    **closed(values, gap(before), gap(arm), resamples),
+                    cost: change["difference"], f"{cost}_low": change["low"], f"{cost}_high": change["high"],
+                }
+            )  # fmt: skip
     return pd.DataFrame(table)
 
 
@@ -107,12 +115,12 @@ def draw_front(table: pd.DataFrame, measure: str, cost: str, path: Path) -> None
     """Draw which share of the planted bias each treatment closes against what it costs.
 
     Args:
-        table: What :func:`gap_table` gave.
+        table: What :func:`gap_table` gave, where there was a gap.
         measure: Which bias.
         cost: The effectiveness.
         path: The picture.
     """
-    part = table[(table["measure"] == measure) & table["share_closed"].notna()].reset_index(drop=True)
+    part = table[table["measure"] == measure].reset_index(drop=True)
     with plots.style():
         axes = plots.new_axes()
         axes.axhline(0, color="0.8", linewidth=1, zorder=0)
@@ -126,6 +134,5 @@ def draw_front(table: pd.DataFrame, measure: str, cost: str, path: Path) -> None
                 label=row["arm"],
             )  # fmt: skip
         plots.label_axes(axes, x=f"change of {cost}", y=f"share of the planted {measure} that is gone")
-        if len(part):
-            axes.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False)
+        axes.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False)
         plots.save(axes.figure, path)

@@ -651,8 +651,13 @@ def tables_over(rows: pd.DataFrame, measures: Sequence[str], resamples: int, arm
     return tables
 
 
-def tables_of_sets(setup: Setup, workshop: Workshop, arms: Sequence[Arm], names: Sequence[str]) -> dict[str, pd.DataFrame]:
-    """The bias columns of Tables 3 and 4: means and differences for each set of further neutral queries."""
+def tables_of_sets(
+    setup: Setup, workshop: Workshop, arms: Sequence[Arm], names: Sequence[str], test: pd.DataFrame
+) -> dict[str, pd.DataFrame]:
+    """The bias columns of Tables 3 and 4: means and differences for each set of further neutral queries.
+
+    Where a bias was planted, also how much of it each arm takes away; ``test`` is the rows of the test, which say what it costs.
+    """
     tables = {}
     for one in setup.material.sets:
         if one.name != GENDERED:
@@ -662,15 +667,19 @@ def tables_of_sets(setup: Setup, workshop: Workshop, arms: Sequence[Arm], names:
             rows = pd.concat(parts, ignore_index=True)
             found = tables_over(rows, BIASES, setup.settings.resamples, names)
             if setup.settings.planted and UNPLANTED in names:
-                found["gap_closed"] = closed_of(rows, names, setup.settings.resamples)
+                found["gap_closed"] = closed_of(setup, rows, names, test, f"front-{one.name}.png")
             tables |= {f"{one.name}_{name}": table for name, table in found.items()}
     return tables
 
 
-def closed_of(rows: pd.DataFrame, names: Sequence[str], resamples: int) -> pd.DataFrame:
-    """What each arm that is done takes of the planted bias."""
-    treated = [name for name in names if name not in (ORIGINAL, UNPLANTED)]
-    return gap_table(rows, PLANTED, EFFECTIVENESS[-1], treated, ORIGINAL, UNPLANTED, resamples)
+def closed_of(setup: Setup, rows: pd.DataFrame, names: Sequence[str], test: pd.DataFrame, picture: str) -> pd.DataFrame:
+    """What each arm that is done takes of the planted bias, with a picture where the bias can be seen."""
+    treated, cost = [name for name in names if name not in (ORIGINAL, UNPLANTED)], EFFECTIVENESS[-1]
+    effectiveness = test[["arm", "seed", "qid", cost]]
+    table = gap_table(rows, PLANTED, effectiveness, treated, ORIGINAL, UNPLANTED, setup.settings.resamples)
+    if table.loc[table["measure"] == PLANTED[0], "share_closed"].notna().any():
+        draw_front(table, PLANTED[0], cost, setup.out / picture)
+    return table
 
 
 def planted_sizes(setup: Setup) -> pd.DataFrame:
@@ -800,11 +809,10 @@ def main() -> None:
         return
     rows = workshop.carry_out(arms, seconds)
     tables = tables_over(rows, (*EFFECTIVENESS, *BIASES), settings.resamples, names)
-    tables |= tables_of_sets(setup, workshop, arms, names)
+    tables |= tables_of_sets(setup, workshop, arms, names, rows)
     notes = list(NOTES)
     if settings.planted and UNPLANTED in names:
-        tables |= {"gap_closed": closed_of(rows, names, settings.resamples), "planted": planted_sizes(setup)}
-        draw_front(tables["gap_closed"], PLANTED[0], EFFECTIVENESS[-1], options.out / "front.png")
+        tables |= {"gap_closed": closed_of(setup, rows, names, rows, "front.png"), "planted": planted_sizes(setup)}
         notes.append(PLANTED_NOTE)
     gaps = table_2(setup, workshop, arms, names)
     if gaps is not None:

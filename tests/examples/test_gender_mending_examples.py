@@ -240,7 +240,8 @@ def test_the_share_of_a_planted_bias_that_is_gone():
         {"arm": arm, "seed": seed, "qid": f"q{i}", "bias": bias[arm] + 0.1 * draws[seed, i], "nDCG@10": cost[arm]}
         for arm in bias for seed in (0, 1) for i in range(40)
     ]  # fmt: skip
-    (row,) = planting.gap_table(pd.DataFrame(rows), ["bias"], "nDCG@10", ["half"], "before", "without", 50).to_dict("records")
+    frame = pd.DataFrame(rows)
+    (row,) = planting.gap_table(frame, ["bias"], frame, ["half"], "before", "without", 50).to_dict("records")
     assert row["planted"] == pytest.approx(0.4) and row["smaller_by"] == pytest.approx(0.2)
     assert [row[name] for name in ("share_closed", "share_low", "share_high")] == pytest.approx([0.5] * 3)
     assert [row[name] for name in ("nDCG@10", "nDCG@10_low", "nDCG@10_high")] == pytest.approx([-0.1] * 3)
@@ -263,7 +264,16 @@ def test_a_planted_bias_in_miniature(tmp_path, run):
         gaps = pd.read_csv(out / f"{name}gap_closed.csv").set_index(["arm", "measure"]).loc[("swapped", "ARaB_tf@10")]
         assert gaps["planted"] == pytest.approx(mean["planted"] - mean["unplanted"], abs=1e-9)
         assert gaps["smaller_by"] == pytest.approx(mean["planted"] - mean["swapped"], abs=1e-9)
-    assert (out / "front.png").is_file() and pd.read_csv(out / "QS1_differences.csv")["queries"].eq(3).all()
+    assert pd.read_csv(out / "QS1_differences.csv")["queries"].eq(3).all()
+
+
+def test_the_front_shows_what_a_treatment_closes_and_costs(tmp_path):
+    with importable(FOLDER, FOLDER.parent):
+        import planting
+    row = {"arm": "half", "measure": "bias", "share_closed": 0.5, "share_low": 0.4, "share_high": 0.7, "nDCG@10": -0.1}
+    table = pd.DataFrame([{**row, "nDCG@10_low": -0.2, "nDCG@10_high": 0.0}])
+    planting.draw_front(table, "bias", "nDCG@10", tmp_path / "front.png")
+    assert (tmp_path / "front.png").stat().st_size > 1000
 
 
 def test_what_a_user_may_get_wrong(tmp_path, run):
