@@ -15,12 +15,17 @@ training so that it begins with the sentence that holds most of the question's w
 takes a folder with the samples `msmarco_dev_small`, `msmarco_trec_dl` and `msmarco_dev600` of MS MARCO: Table 3 in small.
 
 A run that was stopped continues with the same command. Arms can be made by several commands (`--arms`, `--rankers`, `--seeds`);
-the last one, which names all of them, reads back what is there. The small setting is the default: about an hour an arm on two
-cores with `--precision bfloat16`. `--config full.json` is near the paper's (a GPU, and GloVe's file), with the re-ranking depth
-chosen by validation, up to 1,000; the paper goes up to 100 on SQuAD (`--depth 100`). `--estimate` says how long it takes.
+the last one, which names all of them, reads back what is there. `--keep` saves each ranker in the folder of its arm.
+
+The small setting is the default: about an hour an arm on two cores with `--precision bfloat16`. `--config full.json` is near the
+paper's (a GPU, and GloVe's file), with the re-ranking depth chosen by validation, up to 1,000; the paper goes up to 100 on SQuAD
+(`--depth 100`). `--estimate` says how long it takes.
 """
 
+import hashlib
 import sys
+from collections.abc import Mapping
+from pathlib import Path
 
 import pandas as pd
 from experiment import (
@@ -61,6 +66,8 @@ from pyterrier_debias import InputError
 from pyterrier_debias.core.evaluation import per_query
 
 ARMS = ("planted", "natural")
+#: The folder of an arm that holds its ranker.
+KEPT = "ranker"
 
 
 def topics_of(material: Material, arm: str, settings: Settings) -> pd.DataFrame:
@@ -170,6 +177,13 @@ def gap_closed(rows: pd.DataFrame, resamples: int) -> pd.DataFrame:
     return pd.DataFrame(out)
 
 
+def kept_weights(folders: Mapping[str, Path]) -> pd.DataFrame:
+    """The rankers that were kept: ``arm``, and ``sha256`` of their weights, by which others can tell that theirs are the same."""
+    files = {name: next(iter(sorted(folder.rglob("*.safetensors"))), None) for name, folder in folders.items()}
+    rows = [(name, hashlib.sha256(file.read_bytes()).hexdigest()) for name, file in files.items() if file is not None]
+    return pd.DataFrame(rows, columns=["arm", "sha256"])
+
+
 NOTES = [
     "difference: rotated - original (of the evaluation, or of the training); low and high: 95 % interval from a bootstrap over "
     "seeds and queries.",
@@ -184,6 +198,7 @@ NOTES = [
 def main() -> None:
     options = parser(__doc__, "files, folders or irds: ids; several are one collection")
     options.add_argument("--rankers", nargs="+", choices=RANKERS, default=list(RANKERS), help="which (default: all)")
+    options.add_argument("--keep", action="store_true", help="save each ranker in the folder of its arm, arms/NAME/ranker")
     options.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS), help="which (default: both)")
     options = options.parse_args()
     settings = read_settings(options, Settings())
@@ -201,6 +216,8 @@ def main() -> None:
         def make(folder, checkpoints):
             ranker = new_ranker(kind, encoder, settings, seed)
             trainer.fit(ranker, kind, trained, seed, planted=arm == "planted", checkpoints=checkpoints)
+            if options.keep:
+                ranker.save(folder / KEPT)
             views, qids = candidates.for_tests(topics[arm], settings), topics[arm]["qid"].tolist()
             return measure(ranker, views, qrels, qids, material.measures)
 
@@ -236,6 +253,9 @@ def main() -> None:
         "gap_closed": gap_closed(rows, settings.resamples),
         "bm25": pd.DataFrame(bm25),
     }
+    weights = kept_weights({arm.name: workshop.folder(arm) / KEPT for arm in arms})
+    if len(weights):
+        tables["weights"] = weights
     write_results(options.out, "Tables 3 and 4: original and rotated passages", settings, tables, NOTES)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pyterrier_debias import Collection, InputError
+from pyterrier_debias import TK, Collection, InputError
 from pyterrier_debias.report.first_stage import pisa_installed
 from tests import tiny_models
 from tests.conftest import ROOT, importable
@@ -381,11 +381,15 @@ def test_tables_3_4(squad, small, tmp_path, run):
 @needs_pisa
 def test_table_3_on_samples_of_msmarco(samples, small, tmp_path, run):
     out = tmp_path / "out"
-    code, printed = run("tables_3_4.py", "--dataset", samples, "--config", small, "--out", out, "--rankers", "tk", "--queries", 6)
+    command = "--dataset", samples, "--config", small, "--out", out, "--rankers", "tk", "--queries", 6, "--keep"
+    code, printed = run("tables_3_4.py", *command)
     assert code == 0 and "8 of 8 arms" in printed.out, printed.err
     table = pd.read_csv(out / "by_evaluation.csv")
     assert set(table["group"]) == {"TREC DL 2019 and 2020", "dev600"} and set(table["arm"]) == {"natural", "planted"}
     assert pd.read_csv(out / "bm25.csv").set_index(["arm", "group"])["MRR@10"].between(0, 1).all()
+    weights = pd.read_csv(out / "weights.csv").set_index("arm")["sha256"]
+    kept = TK.load(out / "arms" / "natural-tk-original-0" / "ranker")
+    assert len(weights) == weights.nunique() == 8 and kept.score(["a"], ["a river"]).shape == (1,)
 
 
 @needs_pisa
