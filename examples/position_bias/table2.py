@@ -135,7 +135,7 @@ def main() -> None:
             result.mats().assign(**labels).to_csv(folder / "mats.csv", index=False)
             pd.to_pickle(result, folder / "ats.pkl")
             views = trainer.candidates.for_tests(topics, settings)
-            return measure(tk, views, material.qrels["test"], topics["qid"].tolist())
+            return measure(tk, views, material.qrels["test"], topics["qid"].tolist(), material.measures)
 
         labels = {"collection": material.name, "arm": arm, "positional": positional, "trained": trained, "seed": seed}
         steps, validated = (0, 0) if trained == "untrained" else (settings.optimiser_steps(), settings.validation_reads())

@@ -117,7 +117,7 @@ def main() -> None:
                 ranker = load_ranker(kind, workshop.folder(source_arm(kind, view, seed)) / "model")
             trainers[1].fit(ranker, kind, "original", seed, checkpoints=checkpoints)
             views = {"original": trainers[1].candidates.for_tests(topics, settings)["original"]}
-            return measure(ranker, views, target.qrels["test"], topics["qid"].tolist())
+            return measure(ranker, views, target.qrels["test"], topics["qid"].tolist(), target.measures)
 
         read = reads(kind, trainers[1].candidates.ranking(topics)) + settings.validation_reads()
         return Arm({"arm": start, "ranker": kind, "seed": seed}, make, kind, steps, read)
