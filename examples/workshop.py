@@ -635,7 +635,8 @@ def restructured(table: pd.DataFrame, caption: str) -> str:
         limits = zip(columns[values], columns.pop(low), columns.pop(f"{low.removesuffix('low')}high"))
         columns[values] = [f"{value} [{lower}, {upper}]" if lower else value for value, lower, upper in limits]
     constant = [name for name, cells in columns.items() if len(table) > 1 and len(set(cells)) == 1]
-    caption = "; ".join([caption, *(f"{name.replace('_', ' ')} {columns.pop(name)[0]}" for name in constant)])
+    same = {name: columns.pop(name)[0] for name in constant}
+    caption = "; ".join([caption, *(f"{name.replace('_', ' ')} {value}" for name, value in same.items() if value)])
     lines = [f".. list-table:: {caption}", "   :header-rows: 1", ""]
     for row in [[name.replace("_", " ") for name in columns], *zip(*columns.values())]:
         lines += [f"   {'* -' if at == 0 else '  -'} {value}".rstrip() for at, value in enumerate(row)]

@@ -133,6 +133,6 @@ def draw_front(table: pd.DataFrame, measure: str, cost: str, path: Path) -> None
                 row[cost], row["share_closed"], xerr=across, yerr=up, fmt="o", color=plots.colour(int(number)), elinewidth=1,
                 label=row["arm"],
             )  # fmt: skip
-        plots.label_axes(axes, x=f"change of {cost}", y=f"share of the planted {measure} that is gone")
+        plots.label_axes(axes, x=f"change of {cost} from no treatment", y=f"share of the planted {measure} that is gone")
         axes.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False)
         plots.save(axes.figure, path)

@@ -453,7 +453,7 @@ def test_markdown_table(workshop):
 
 def test_table_for_the_documentation(workshop):
     gaps = {"gap": [0.12345, 0.5], "low": [0.1, np.nan], "high": [0.2, np.nan]}
-    table = pd.DataFrame({"a": ["nDCG@10", "y"], **gaps, "p": [0.00001, 1.0], "seeds": [3, 3]})
+    table = pd.DataFrame({"a": ["nDCG@10", "y"], **gaps, "p": [0.00001, 1.0], "seeds": [3, 3], "why": ["", ""]})
     assert workshop.restructured(table, "Title").splitlines() == [
         ".. list-table:: Title; seeds 3",
         "   :header-rows: 1",
