@@ -81,6 +81,8 @@ def _gender(item: str, measure: str, arm: str, n: int, published: float | None) 
 EFFECTS = (
     _mats("msmarco_dev600", "MS MARCO", 0.021 - 0.176),
     _mats("squad_dev_v1.1_rebuilt + squad_train_v1.1_44articles", "SQuAD", 0.007 - 0.056),
+    Effect("Position", "Table 3", "BERT_CAT", "position_msmarco_gap", {"group": "dev600", "measure": "nDCG@10"},
+           "smaller by", 600, (0.432 - 0.395) - (0.416 - 0.415)),
     _position("Table 3", "BERT_CAT", ", planted", (0.432 - 0.395) - (0.416 - 0.415)),
     _position("Table 3", "BERT_DOT", ", planted", (0.373 - 0.329) - (0.362 - 0.364)),
     _position("Table 4", "BERT_CAT", "", "within 1 %"),
