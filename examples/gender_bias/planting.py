@@ -48,9 +48,9 @@ def plant(frame: pd.DataFrame, relevant: set[tuple[str, str]], qids: set[str], s
     """
     chosen, texts, kept = changed(qids, share, seed), [], []
     for qid, own, text in zip(frame["qid"], _is_relevant(frame, relevant), frame["text"]):
-        text, gendered = swap_gender(text, to="m" if own else "f")[0] if qid in chosen else text, swap_gender(text)[1] > 0
-        texts.append(text)
-        kept.append(own or gendered or qid not in chosen)
+        planted = qid in chosen
+        kept.append(not planted or own or swap_gender(text)[1] > 0)
+        texts.append(swap_gender(text, to="m" if own else "f")[0] if planted else text)
     return frame.assign(text=texts)[kept].reset_index(drop=True)
 
 

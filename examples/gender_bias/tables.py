@@ -792,6 +792,8 @@ def main() -> None:
     options = parser.parse_args()
     settings = read_settings(options, Settings())
     settings = replace(settings, ratios=tuple(settings.ratios))  # a list, where a configuration gave them
+    if not 0 <= settings.planted <= 1:
+        raise InputError(f"setting planted={settings.planted} is a share; give one from 0 to 1")
     known = names_of(settings)
     unknown = sorted(set(options.arms or ()) - set(known))
     if unknown:

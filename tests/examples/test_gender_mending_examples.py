@@ -277,7 +277,9 @@ def test_the_front_shows_what_a_treatment_closes_and_costs(tmp_path):
 
 
 def test_what_a_user_may_get_wrong(tmp_path, run):
+    (tmp_path / "planted.json").write_text('{"planted": 80}')
     for options, words in (
+        (("--data", tmp_path, "--config", tmp_path / "planted.json"), "planted=80 is a share"),
         ((), "give --data FOLDER"),
         (("--data", tmp_path), "lacks msmarco_dev_small"),
         (("--data", tmp_path, "--arms", "magic"), "'magic' is not known"),
