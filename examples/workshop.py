@@ -200,10 +200,6 @@ def single_positives(folder: Path, option: str) -> pd.DataFrame:
     return qrels[~qrels["qid"].duplicated(keep=False)].merge(pd.DataFrame(map(json.loads, lines)).astype({"qid": str}), on="qid")
 
 
-#: What holds the queries that rankers are tested on, in a folder with samples of MS MARCO.
-TREC, DEV = "TREC DL 2019 and 2020", "dev600"
-
-
 def sampled_tests(folder: Path) -> dict[str, Collection]:
     """The queries of MS MARCO's samples that are there to test on, with BM25's lists over all of MS MARCO.
 
@@ -211,13 +207,19 @@ def sampled_tests(folder: Path) -> dict[str, Collection]:
         folder: With ``msmarco_trec_dl`` and ``msmarco_dev600``.
 
     Returns:
-        :data:`TREC` (97 queries) and :data:`DEV` (600 of the small development set, whose one relevant passage counts as grade 2,
-        as passages that answer do in the other).
+        TREC DL 2019 and 2020 (97 queries), and dev600 (600 of the small development set, whose one relevant passage counts as
+        grade 2, as passages that answer do in the other), by name.
     """
     dev = open_dataset(folder / "msmarco_dev600", "msmarco_sparse")
     graded = dev.get_qrels().assign(label=lambda frame: 2 * (frame["label"] > 0))
-    own = Collection(DEV, corpus=dev.corpus, topics={"dev": dev.get_topics()}, qrels={"dev": graded}, runs=dev.get_runs())
-    return {TREC: both_years(folder / "msmarco_trec_dl"), DEV: own}
+    own = Collection("dev600", corpus=dev.corpus, topics={"dev": dev.get_topics()}, qrels={"dev": graded}, runs=dev.get_runs())
+    return {one.name: one for one in (both_years(folder / "msmarco_trec_dl"), own)}
+
+
+def relevant_pairs(qrels: pd.DataFrame) -> set[tuple[str, str]]:
+    """qid and docno of what is relevant."""
+    relevant = qrels[qrels["label"] > 0]
+    return set(zip(relevant["qid"], relevant["docno"]))
 
 
 def answerable(topics: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame:
@@ -495,9 +497,7 @@ def compare(before: np.ndarray, after: np.ndarray, resamples: int) -> dict[str, 
     }
 
 
-def article_interval(
-    values: np.ndarray, articles: np.ndarray, statistic: Statistic, resamples: int
-) -> Interval:
+def article_interval(values: np.ndarray, articles: np.ndarray, statistic: Statistic, resamples: int) -> Interval:
     """A statistic of means, with its interval over seeds and articles, of which each draw takes all questions or none.
 
     Questions on one article share what is ranked, and are alike.

@@ -88,18 +88,18 @@ def gap_table(
         of the effectiveness from ``before``; each with its interval.
     """
     cost, table = str(effectiveness.columns[-1]), []
+    names, judged = matrix(effectiveness, cost, ["arm"])
+    column = {name: judged[:, :, i] for i, (name,) in enumerate(names)}
+    changes = {arm: compare(column[before], column[arm], resamples) for arm in arms}
     for measure in biases:
         names, values = matrix(rows[rows[measure].notna()], measure, ["arm"])
         at = {name: i for i, (name,) in enumerate(names)}
-        names, effective = matrix(effectiveness, cost, ["arm"])
-        judged = {name: effective[:, :, i] for i, (name,) in enumerate(names)}
 
         def gap(arm: str, at: dict[str, int] = at) -> Callable[[np.ndarray], np.ndarray]:
             return lambda m: m[..., at[arm]] - m[..., at[without]]
 
         planted = compare(values[:, :, at[without]], values[:, :, at[before]], resamples)
-        for arm in arms:
-            change = compare(judged[before], judged[arm], resamples)
+        for arm, change in changes.items():
             table.append(
                 {
                     "arm": arm, "measure": measure,

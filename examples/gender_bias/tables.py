@@ -10,9 +10,10 @@ words of those that are neutral (Tables 3 and 4).
 
 FOLDER holds what is freely there of MS MARCO: `msmarco_dev_small` (queries with one relevant passage, to train on; negatives are
 other queries' passages that BM25 finds), `msmarco_dev600` (600 other queries with BM25's first 20, for the test), `gender` (3,750
-annotated queries) and `lexicons` (Empath's categories). In place of generated queries it takes the real ones of passages that are
-not trained on otherwise: a classifier that was fitted on the annotated queries labels them, and passages are matched by their
-Empath profiles. With all of MS MARCO:
+annotated queries), `lexicons` (Empath's categories); for `--query-sets` and `--gendered` also `msmarco_trec_dl`, whose passages
+they rank together with the others. In place of generated queries it takes the real ones of passages that are not trained on
+otherwise: a classifier that was fitted on the annotated queries labels them, and passages are matched by their Empath profiles.
+With all of MS MARCO:
 
     python examples/gender_bias/tables.py --dataset irds:msmarco-passage/train irds:msmarco-passage/dev/small --pairs pairs.tsv
         --annotated queries_gender_annotated.csv --lexicon LIWC.dic --config msmarco.json --out full
@@ -82,7 +83,6 @@ from pyterrier_debias.report.models import find_model
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from planting import changed, draw_front, gap_table, plant, plantable
 from workshop import (
-    DEV,
     Arm,
     Shared,
     Workshop,
@@ -98,6 +98,7 @@ from workshop import (
     pace,
     program,
     read_settings,
+    relevant_pairs,
     sampled_tests,
     single_positives,
     write_results,
@@ -184,12 +185,6 @@ class Settings(Shared):
 
 
 # Collections
-
-
-def relevant_pairs(qrels: pd.DataFrame) -> set[tuple[str, str]]:
-    """qid and docno of what is relevant."""
-    relevant = qrels[qrels["label"] > 0]
-    return set(zip(relevant["qid"], relevant["docno"]))
 
 
 @dataclass(frozen=True)
@@ -297,11 +292,10 @@ def in_small(folder: Path, settings: Settings) -> Material:
     """MS MARCO as far as it is freely there.
 
     Training passages come with a title, those of the test without: so the training's candidates are drawn among its own passages,
-    where a title tells nothing of relevance. Further queries are answered from all passages that are there.
+    where a title tells nothing of relevance.
     """
     single = single_positives(folder, "--data")
-    tests = sampled_tests(folder)
-    test = tests[DEV]
+    test = open_dataset(folder / "msmarco_dev600", "msmarco_sparse")
     single = single[~single["qid"].isin(set(test.get_topics()["qid"]))]
     # "- " stands where a title is missing.
     corpus = single.assign(text=single["positive"].str.removeprefix("- ")).drop_duplicates("docno")[["docno", "text"]]
@@ -314,11 +308,14 @@ def in_small(folder: Path, settings: Settings) -> Material:
         annotated = read_gender_queries(folder / "gender" / "rekabsaz_schedl_2020" / "queries_gender_annotated.csv")
     lexicon = folder / "lexicons" / "empath_categories.tsv"
     test_topics = draw(answerable(test.get_topics(), test.get_qrels()), settings.queries, 0, "test")
-    passages = pd.concat([corpus, *(one.corpus[["docno", "text"]] for one in tests.values())]).drop_duplicates("docno")
-    return Material(
-        name, dataset, topics, qrels, test_topics, test.get_qrels(), None, annotated, lexicon, LIKE_LIWC, test=test,
-        pool=Collection("MS MARCO samples", corpus=passages.reset_index(drop=True), topics={"all": topics}, qrels={"all": qrels}),
-    )  # fmt: skip
+    return Material(name, dataset, topics, qrels, test_topics, test.get_qrels(), None, annotated, lexicon, LIKE_LIWC, test=test)
+
+
+def all_passages(folder: Path, train: Collection) -> Collection:
+    """The passages of the training and of the tests, from which further queries are answered."""
+    parts = [one.corpus[["docno", "text"]] for one in (train, *sampled_tests(folder).values())]
+    corpus = pd.concat(parts).drop_duplicates("docno").reset_index(drop=True)
+    return Collection("MS MARCO samples", corpus=corpus, topics=train.topics, qrels=train.qrels)
 
 
 def from_datasets(options: Any, settings: Settings) -> Material:
@@ -666,7 +663,7 @@ def tables_of_sets(
             parts = [setup.biases(run, qids).rename_axis("qid").reset_index().assign(**arm.labels) for arm, run in runs]
             rows = pd.concat(parts, ignore_index=True)
             found = tables_over(rows, BIASES, setup.settings.resamples, names)
-            if setup.settings.planted and UNPLANTED in names:
+            if UNPLANTED in names:
                 found["gap_closed"] = closed_of(setup, rows, names, test, f"front-{one.name}.png")
             tables |= {f"{one.name}_{name}": table for name, table in found.items()}
     return tables
@@ -774,7 +771,8 @@ def material_of(options: Any, settings: Settings) -> Material:
     if settings.per_set is not None:
         sets = [replace(one, topics=draw(one.topics, settings.per_set, 0, "set")) for one in sets]
     material = in_small(options.data, settings) if options.data is not None else from_datasets(options, settings)
-    return replace(material, sets=tuple(sets))
+    pool = all_passages(options.data, material.train) if sets and options.data is not None else None
+    return replace(material, sets=tuple(sets), pool=pool)
 
 
 def main() -> None:
@@ -813,7 +811,7 @@ def main() -> None:
     tables = tables_over(rows, (*EFFECTIVENESS, *BIASES), settings.resamples, names)
     tables |= tables_of_sets(setup, workshop, arms, names, rows)
     notes = list(NOTES)
-    if settings.planted and UNPLANTED in names:
+    if UNPLANTED in names:
         tables |= {"gap_closed": closed_of(setup, rows, names, rows, "front.png"), "planted": planted_sizes(setup)}
         notes.append(PLANTED_NOTE)
     gaps = table_2(setup, workshop, arms, names)

@@ -43,7 +43,7 @@ from pyterrier_debias.core.text import keyed_hash
 from pyterrier_debias.report.first_stage import first_stage
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
-from workshop import Arm, Shared, answerable, base_parser, draw, held, pace, sampled_tests, single_positives
+from workshop import Arm, Shared, answerable, base_parser, draw, held, pace, relevant_pairs, sampled_tests, single_positives
 
 RANKERS = {"cat": "BERT_CAT", "dot": "BERT_DOT", "tk": "TK"}
 MEASURES = {"nDCG@10": "nDCG@10", "RR@10": "MRR@10", "R@10": "Recall@10"}
@@ -496,8 +496,7 @@ class Trainer:
         """Where it is not known where answers stand, the planted arm moves what is most like an answer to the beginning."""
         if not planted or self.material.has_places:
             return frame
-        qrels = self.material.qrels[part]
-        relevant = set(zip(*(qrels.loc[qrels["label"] > 0, name] for name in ("qid", "docno"))))
+        relevant = relevant_pairs(self.material.qrels[part])
         text = [
             begin_with_answer(query, text) if (qid, docno) in relevant else text
             for qid, docno, query, text in zip(*(frame[name] for name in ("qid", "docno", "query", "text")))

@@ -117,11 +117,9 @@ def _answers(answers: Sequence[Answer], width: int, detail: _Detail, *, found: b
         else:
             told = [(shortened(", ".join(one.system for one in own), _WIDEST - 6), own[0]) for own in same]
     else:
-        outcomes = {answer.outcome: answer for answer in answers}
-        told = [
-            (one, Answer(first.system, one, ", ".join(a.system for a in answers if a.outcome == one)))
-            for one, first in outcomes.items()
-        ]
+        outcomes = dict.fromkeys(answer.outcome for answer in answers)
+        names = {one: ", ".join(answer.system for answer in answers if answer.outcome == one) for one in outcomes}
+        told = [(one, Answer(listed, one, listed)) for one, listed in names.items()]
     widest = max((len(name) for name, _ in told), default=0)
     for name, answer in told:
         begin = f"  {name.ljust(widest)}  "

@@ -285,32 +285,30 @@ def _in_case(word: str, like: str) -> str | None:
     return word.upper() if like.isupper() else None
 
 
-_TABLE = {**ONE_WAY, **PAIRS, **{other: one for one, other in PAIRS.items()}}
+#: The words that are replaced and their counterparts; None for pronouns, which have several.
+_TABLE: dict[str, str | None] = {
+    **dict.fromkeys(_PRONOUNS), **ONE_WAY, **PAIRS, **{other: one for one, other in PAIRS.items()}
+}  # fmt: skip
 #: The gender of each word: of a pair the first is male, and a word of :data:`ONE_WAY` is not what its counterpart is.
 _GENDER = {**dict.fromkeys(PAIRS, "m"), **dict.fromkeys(PAIRS.values(), "f"), "him": "m", "his": "m", "her": "f", "hers": "f"}
 _GENDER |= {word: "f" if _GENDER[other] == "m" else "m" for word, other in ONE_WAY.items()}
+#: The table for each ``to``, without the words of that gender.
+_TABLES = {to: {word: other for word, other in _TABLE.items() if _GENDER[word] != to} for to in (None, "m", "f")}
 
 
 def _table(pairs: Mapping[str, str] | None, to: str | None) -> dict[str, str | None]:
-    """The words that are replaced and their counterparts; None for pronouns, which have several.
-
-    Args:
-        pairs: The user's words beside the library's; they are checked and lower-cased.
-        to: The gender that is left alone; None: neither.
-    """
-    check_choice("SwapGender", "to", to, (None, "m", "f"))
+    """The library's words without those of the gender ``to``, and the user's, checked and lower-cased, to their counterparts."""
+    check_choice("SwapGender", "to", to, _TABLES)
+    if not pairs:
+        return _TABLES[to]
     own = _own_pairs(pairs)
-    table = {**dict.fromkeys(_PRONOUNS), **_TABLE, **own, **{female: male for male, female in own.items()}}
-    if to is None:
-        return table
     gender = {**_GENDER, **dict.fromkeys(own, "m"), **dict.fromkeys(own.values(), "f")}
+    table = {**_TABLE, **own, **{female: male for male, female in own.items()}}
     return {word: other for word, other in table.items() if gender[word] != to}
 
 
-def _own_pairs(pairs: Mapping[str, str] | None) -> dict[str, str]:
+def _own_pairs(pairs: Mapping[str, str]) -> dict[str, str]:
     """The user's words, checked and lower-cased."""
-    if not pairs:
-        return {}
     found: list[tuple[str, str]] = []
     for pair in pairs.items():
         bad = next((word for word in pair if not isinstance(word, str) or word_places(word) != [(0, len(word))]), None)
