@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import hashlib
 import io
 import re
 import shutil
@@ -33,6 +34,7 @@ from pyterrier_debias import (
     CrossEncoder,
     InputError,
     RotatePassages,
+    SparseEncoder,
     Training,
     open_dataset,
 )
@@ -45,13 +47,17 @@ from pyterrier_debias.report.first_stage import first_stage
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from workshop import Arm, Shared, answerable, base_parser, draw, held, pace, relevant_pairs, sampled_tests, single_positives
 
-RANKERS = {"cat": "BERT_CAT", "dot": "BERT_DOT", "tk": "TK"}
+RANKERS = {"cat": "BERT_CAT", "dot": "BERT_DOT", "tk": "TK", "splade": "SPLADE"}
+#: Those of the paper.
+PAPER = ("cat", "dot", "tk")
 MEASURES = {"nDCG@10": "nDCG@10", "RR@10": "MRR@10", "R@10": "Recall@10"}
 #: The same where passages are relevant from grade 2 on, as in TREC Deep Learning.
 GRADED = {"nDCG@10": "nDCG@10", "RR(rel=2)@10": "MRR@10", "R(rel=2)@10": "Recall@10"}
 #: How passages are read, in training as in evaluation.
 VIEWS = ("original", "rotated")
 PARTS = ("train", "validation", "test")
+#: The folder of an arm that holds its ranker, where it is kept.
+KEPT = "ranker"
 #: Shares of the queries, where a collection brings no parts of its own; the rest is for training.
 SHARES = {"test": 0.3, "validation": 0.1}
 #: Where early answers end, and late ones begin.
@@ -70,6 +76,8 @@ class Settings(Shared):
         pooling: How the bi-encoder makes one vector, ``'mean'`` or ``'cls'``.
         glove: Text file of word vectors for TK; empty for the encoder's table of embeddings.
         tk: Further fields of TK's configuration.
+        masked_passages: How many passages SPLADE's encoder and head learn masked words from before they are trained to rank.
+        masked_rate: The learning rate of that.
         loss: Of :class:`~pyterrier_debias.Training`.
         learning_rate: By ranker.
         weight_decay: AdamW's.
@@ -93,9 +101,11 @@ class Settings(Shared):
     pooling: str = "mean"
     glove: str = ""
     tk: Mapping[str, Any] = field(default_factory=dict)
+    masked_passages: int = 8000
+    masked_rate: float = 5e-4
     loss: str = "pairwise"
     learning_rate: Mapping[str, Any] = field(
-        default_factory=lambda: {"cat": 1.5e-4, "dot": 1e-4, "tk": {"terms": 5e-4, "kernels": 5e-3}}
+        default_factory=lambda: {"cat": 1.5e-4, "dot": 1e-4, "tk": {"terms": 5e-4, "kernels": 5e-3}, "splade": 1e-4}
     )
     weight_decay: float = 0.01
     warmup: float = 0.1
@@ -111,7 +121,7 @@ class Settings(Shared):
     passages: int = 2000
     max_delta: int | None = 100
 
-    POSITIVE = (*Shared.POSITIVE, "passages")
+    POSITIVE = (*Shared.POSITIVE, "passages", "masked_passages")
 
     def validation_reads(self) -> int:
         """Texts that validation reads in an arm, at most."""
@@ -443,6 +453,8 @@ def new_ranker(kind: str, encoder: str, settings: Settings, seed: int, *, positi
         return CrossEncoder(encoder, head=settings.head, seed=seed, max_length=length)
     if kind == "dot":
         return BiEncoder(encoder, pooling=settings.pooling, max_length=length)
+    if kind == "splade":
+        return SparseEncoder(encoder, seed=seed, max_length=length)
     make, source = (TK.from_glove, settings.glove) if settings.glove else (TK.from_embeddings, encoder)
     return make(source, seed=seed, positional=positional, config=dict(settings.tk), max_length=length)
 
@@ -471,7 +483,14 @@ def training_of(settings: Settings, kind: str, seed: int, *, rotated: bool, chec
 
 def load_ranker(kind: str, folder: Path) -> Any:
     """A ranker that an arm has saved."""
-    return {"cat": CrossEncoder, "dot": BiEncoder, "tk": TK}[kind].load(folder)
+    return {"cat": CrossEncoder, "dot": BiEncoder, "tk": TK, "splade": SparseEncoder}[kind].load(folder)
+
+
+def kept_weights(folders: Mapping[str, Path]) -> pd.DataFrame:
+    """The rankers that were kept: ``arm``, and ``sha256`` of their weights, by which others can tell that theirs are the same."""
+    files = {name: next(iter(sorted(folder.rglob("*.safetensors"))), None) for name, folder in folders.items()}
+    rows = [(name, hashlib.sha256(file.read_bytes()).hexdigest()) for name, file in files.items() if file is not None]
+    return pd.DataFrame(rows, columns=["arm", "sha256"])
 
 
 class Trainer:

@@ -16,12 +16,14 @@ from collections.abc import Sequence
 
 import pandas as pd
 from experiment import (
+    KEPT,
     MEASURES,
     VIEWS,
     Candidates,
     Settings,
     Trainer,
     expected_seconds,
+    kept_weights,
     measure,
     new_ranker,
     open_material,
@@ -112,6 +114,7 @@ NOTES = [
 def main() -> None:
     options = parser(__doc__, "files, folders or irds: ids of one collection; give the option once for each collection")
     options.add_argument("--arms", nargs="+", choices=ARMS, default=["natural"], help="which (default: natural)")
+    options.add_argument("--keep", action="store_true", help="save each ranker in the folder of its arm, arms/NAME/ranker")
     options.add_argument("--passages", type=int, help="passages that MATS reads (default 2000)")
     options = options.parse_args()
     settings = read_settings(options, Settings())
@@ -131,6 +134,8 @@ def main() -> None:
             tk = new_ranker("tk", encoder, settings, seed, positional=positional)
             if trained != "untrained":
                 trainer.fit(tk, "tk", trained, seed, planted=arm == "planted", checkpoints=checkpoints)
+            if options.keep:
+                tk.save(folder / KEPT)
             result = MATSProbe(tk, max_delta=settings.max_delta).result(passages[material.name])
             result.mats().assign(**labels).to_csv(folder / "mats.csv", index=False)
             pd.to_pickle(result, folder / "ats.pkl")
@@ -166,6 +171,9 @@ def main() -> None:
         "mats_change": mats_change(mats),
         "effectiveness": effectiveness(rows, settings.resamples),
     }
+    weights = kept_weights({arm.name: workshop.folder(arm) / KEPT for _, arm in arms})
+    if len(weights):
+        tables["weights"] = weights
     write_results(options.out, "Table 2: MATS of TK", settings, tables, NOTES)
 
 

@@ -15,6 +15,7 @@ from itertools import combinations
 import pandas as pd
 from experiment import (
     MEASURES,
+    PAPER,
     RANKERS,
     VIEWS,
     Candidates,
@@ -84,7 +85,7 @@ NOTES = [
 
 def main() -> None:
     options = parser(__doc__, "files, folders or irds: ids; give the option twice, for source and target")
-    options.add_argument("--rankers", nargs="+", choices=RANKERS, default=list(RANKERS), help="which (default: all)")
+    options.add_argument("--rankers", nargs="+", choices=PAPER, default=list(PAPER), help="which (default: all)")
     options = options.parse_args()
     if len(options.dataset) != 2:
         raise InputError(f"table5 needs --dataset twice, for source and target, not {len(options.dataset)} times")

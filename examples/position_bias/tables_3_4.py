@@ -16,20 +16,21 @@ takes a folder with the samples `msmarco_dev_small`, `msmarco_trec_dl` and `msma
 
 A run that was stopped continues with the same command. Arms can be made by several commands (`--arms`, `--rankers`, `--seeds`);
 the last one, which names all of them, reads back what is there. `--keep` saves each ranker in the folder of its arm.
+`--rankers splade` is beyond the paper: a sparse encoder, whose encoder first learns to predict masked words of the passages.
 
 The small setting is the default: about an hour an arm on two cores with `--precision bfloat16`. `--config full.json` is near the
 paper's (a GPU, and GloVe's file), with the re-ranking depth chosen by validation, up to 1,000; the paper goes up to 100 on SQuAD
 (`--depth 100`). `--estimate` says how long it takes.
 """
 
-import hashlib
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
 from experiment import (
+    KEPT,
     MEASURES,
+    PAPER,
     RANKERS,
     VIEWS,
     Candidates,
@@ -37,6 +38,7 @@ from experiment import (
     Settings,
     Trainer,
     expected_seconds,
+    kept_weights,
     measure,
     new_ranker,
     open_material,
@@ -47,6 +49,8 @@ from experiment import (
     size_tables,
     table_1,
 )
+from figure2 import some_passages
+from masked import masked_encoder
 from workshop import (
     Arm,
     Workshop,
@@ -66,8 +70,6 @@ from pyterrier_debias import InputError
 from pyterrier_debias.core.evaluation import per_query
 
 ARMS = ("planted", "natural")
-#: The folder of an arm that holds its ranker.
-KEPT = "ranker"
 
 
 def topics_of(material: Material, arm: str, settings: Settings) -> pd.DataFrame:
@@ -177,11 +179,13 @@ def gap_closed(rows: pd.DataFrame, resamples: int) -> pd.DataFrame:
     return pd.DataFrame(out)
 
 
-def kept_weights(folders: Mapping[str, Path]) -> pd.DataFrame:
-    """The rankers that were kept: ``arm``, and ``sha256`` of their weights, by which others can tell that theirs are the same."""
-    files = {name: next(iter(sorted(folder.rglob("*.safetensors"))), None) for name, folder in folders.items()}
-    rows = [(name, hashlib.sha256(file.read_bytes()).hexdigest()) for name, file in files.items() if file is not None]
-    return pd.DataFrame(rows, columns=["arm", "sha256"])
+def start_of(kind: str, encoder: str, material: Material, settings: Settings, out: Path) -> str:
+    """What a ranker starts from: SPLADE from an encoder that has learned to predict masked words of the collection's passages."""
+    if kind != "splade":
+        return encoder
+    texts = some_passages(material.dataset, settings.masked_passages, settings.split_seed)["text"].tolist()
+    options = {"learning_rate": settings.masked_rate, "batch_size": 2 * settings.batch_size, "max_length": settings.max_length}
+    return masked_encoder(encoder, texts, out / "masked", seed=settings.split_seed, **options)
 
 
 NOTES = [
@@ -197,7 +201,7 @@ NOTES = [
 
 def main() -> None:
     options = parser(__doc__, "files, folders or irds: ids; several are one collection")
-    options.add_argument("--rankers", nargs="+", choices=RANKERS, default=list(RANKERS), help="which (default: all)")
+    options.add_argument("--rankers", nargs="+", choices=RANKERS, default=list(PAPER), help="which (default: the paper's)")
     options.add_argument("--keep", action="store_true", help="save each ranker in the folder of its arm, arms/NAME/ranker")
     options.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS), help="which (default: both)")
     options = options.parse_args()
@@ -214,7 +218,7 @@ def main() -> None:
 
     def arm_of(arm: str, kind: str, trained: str, seed: int) -> Arm:
         def make(folder, checkpoints):
-            ranker = new_ranker(kind, encoder, settings, seed)
+            ranker = new_ranker(kind, start_of(kind, encoder, material, settings, options.out), settings, seed)
             trainer.fit(ranker, kind, trained, seed, planted=arm == "planted", checkpoints=checkpoints)
             if options.keep:
                 ranker.save(folder / KEPT)

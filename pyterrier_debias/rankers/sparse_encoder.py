@@ -42,6 +42,9 @@ _HEADS = {
     "ElectraForMaskedLM": ("electra", ("generator_predictions", "generator_lm_head")),
 }
 
+#: What a masked language model reads of a batch.
+_READ = ("input_ids", "attention_mask", "token_type_ids")
+
 
 class SparseEncoder(CorpusEncoder):
     r"""Scores a pair by the inner product of two sparse vectors over a vocabulary, :math:`s(q, d) = \sum_j q_j d_j` (SPLADE).
@@ -399,8 +402,19 @@ class SparseEncoder(CorpusEncoder):
 
         encoder, pooling = _parts(module)
         device = self.torch_device
-        found = encoder({name: moved(v, device) if isinstance(v, torch.Tensor) else v for name, v in features.items()})
-        weights = _pooled(found["token_embeddings"], found["attention_mask"], pooling)
+        own = {name: moved(v, device) if isinstance(v, torch.Tensor) else v for name, v in features.items()}
+        if torch.is_grad_enabled() and device.type == "cpu" and _trains_fast(encoder.model, pooling):
+            from pyterrier_debias.rankers.largest_logits import largest_logits
+
+            model = encoder.model
+            states = model.bert(**{name: own[name] for name in _READ if name in own}).last_hidden_state
+            head = model.cls.predictions
+            decoder = head.decoder
+            logits = largest_logits(head.transform(states), own["attention_mask"], decoder.weight, decoder.bias)
+            weights = _weights(logits, pooling)
+        else:
+            found = encoder(own)
+            weights = _pooled(found["token_embeddings"], found["attention_mask"], pooling)
         return {"sentence_embedding": _largest(weights, module)}
 
 
@@ -470,16 +484,25 @@ def _pooled(logits: torch.Tensor, mask: torch.Tensor | None, pooling: Any) -> to
     log(1 + relu(x)) grows with x, so that the largest logit has the largest weight, and the logarithm is taken once a term.
     """
 
-    def weights(values: torch.Tensor) -> torch.Tensor:
-        values = values.float().relu().log1p()
-        return values.log1p() if pooling.activation_function == "log1p_relu" else values
-
     if mask is not None:
         # A token that weighs nothing: relu makes 0 of it.
         logits = logits.masked_fill(~mask.bool()[..., None], -1.0)
     if pooling.pooling_strategy == "max":
-        return weights(logits.max(dim=1).values)
-    return weights(logits).sum(dim=1)
+        return _weights(logits.max(dim=1).values, pooling)
+    return _weights(logits, pooling).sum(dim=1)
+
+
+def _weights(logits: torch.Tensor, pooling: Any) -> torch.Tensor:
+    """Weights of terms, float32, from their logits."""
+    values = logits.float().relu().log1p()
+    return values.log1p() if pooling.activation_function == "log1p_relu" else values
+
+
+def _trains_fast(model: Any, pooling: Any) -> bool:
+    """Whether the largest logits are all that training needs, and the model is one whose head is known layer by layer."""
+    if type(model).__name__ != "BertForMaskedLM" or pooling.pooling_strategy != "max":
+        return False
+    return not any(part._forward_hooks or part._forward_pre_hooks for part in (model, *model.cls.modules()))
 
 
 def _largest(weights: torch.Tensor, module: Any) -> torch.Tensor:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pyterrier_debias import TK, Collection, InputError
+from pyterrier_debias import TK, Collection, InputError, SparseEncoder
 from pyterrier_debias.report.first_stage import pisa_installed
 from tests import tiny_models
 from tests.conftest import ROOT, importable
@@ -325,6 +325,37 @@ def test_a_fresh_head_is_as_wide_as_asked(experiment, workshop, tmp_path):
     assert broad == pytest.approx(narrow * 0.4 / modules[0].config.initializer_range)
 
 
+def test_masked_words_are_learned(tmp_path):
+    """Where each word tells the next, a masked word is predicted; without training it is not."""
+    import torch
+    from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+    with importable(FOLDER):
+        from masked import masked_encoder
+    encoder = str(tiny_models.build(tmp_path / "tiny", labels=None))
+    words = tiny_models.WORDS[4:24]
+    texts = [f"{words[i % 10]} {words[10 + i % 10]}" for i in range(4000)]
+    options = {"learning_rate": 5e-3, "batch_size": 20, "max_length": 16, "seed": 1}
+    folders = [masked_encoder(encoder, some, tmp_path / name, **options) for name, some in (("a", texts), ("b", texts[:20]))]
+
+    def right(folder):
+        model, tokenizer = AutoModelForMaskedLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+        with torch.no_grad():
+            masked = tokenizer([f"{word} [MASK]" for word in words[:10]], return_tensors="pt")
+            found = model(**masked).logits[masked["input_ids"] == tokenizer.mask_token_id].argmax(dim=1)
+        return (found == torch.tensor(tokenizer.convert_tokens_to_ids(words[10:]))).sum().item()
+
+    assert right(folders[0]) >= 8 > 3 >= right(folders[1])
+    # It is made once; from the same seed it comes out the same.
+    before = (tmp_path / "b" / "model.safetensors").read_bytes()
+    assert masked_encoder("no-such-model", texts, tmp_path / "b", **options) == str(tmp_path / "b")
+    masked_encoder(encoder, texts[:20], tmp_path / "c", **options)
+    assert (tmp_path / "c" / "model.safetensors").read_bytes() == before
+    other = tiny_models.build(tmp_path / "distil", architecture="distilbert", labels=None)
+    with pytest.raises(InputError, match="BERT-shaped"):
+        masked_encoder(str(other), texts, tmp_path / "d", **options)
+
+
 # From end to end
 
 
@@ -390,6 +421,12 @@ def test_table_3_on_samples_of_msmarco(samples, small, tmp_path, run):
     weights = pd.read_csv(out / "weights.csv").set_index("arm")["sha256"]
     kept = TK.load(out / "arms" / "natural-tk-original-0" / "ranker")
     assert len(weights) == weights.nunique() == 8 and kept.score(["a"], ["a river"]).shape == (1,)
+    # SPLADE, beyond the paper, joins; its encoder has learned masked words, once for all arms.
+    code, printed = run("tables_3_4.py", *command, "--seeds", 1, "--rankers", "splade", "--arms", "natural")
+    assert code == 0 and printed.out.count("masked language model:") == 1, printed.err
+    kept = SparseEncoder.load(out / "arms" / "natural-splade-rotated-0" / "ranker")
+    assert kept.score(["a river"], ["a river"])[0] > 0 and (out / "masked").is_dir()
+    assert set(pd.read_csv(out / "by_evaluation.csv")["ranker"]) == {"SPLADE"}
 
 
 @needs_pisa
@@ -427,8 +464,11 @@ def test_table_5(squad, small, tmp_path, run):
 @needs_pisa
 def test_table_2(squad, small, tmp_path, run):
     out = tmp_path / "out"
-    code, _ = run("table2.py", "--dataset", squad, "--config", small, "--arms", "planted", "--out", out)
+    code, _ = run("table2.py", "--dataset", squad, "--config", small, "--arms", "planted", "--keep", "--out", out)
     assert code == 0
+    # Without training, positions change no weight: two of each seed's six are one.
+    weights = pd.read_csv(out / "weights.csv")["sha256"]
+    assert len(weights) == 2 * 6 and weights.nunique() == 2 * 5
     table = pd.read_csv(out / "mats.csv")
     own = table[(table["pair_scope"] == "cross_passage") & (table["term_average"] == "present")]
     assert len(own) == 2 * 3 and (own["seeds"] == 2).all()
