@@ -1,6 +1,6 @@
 """Execute the notebooks of this folder, and the quickstart beside it, in their full setting, and keep their outputs.
 
-``python examples/notebooks/run.py`` runs all six, ``python examples/notebooks/run.py position gender`` the named ones. Each
+``python examples/notebooks/run.py`` runs all seven, ``python examples/notebooks/run.py position gender`` the named ones. Each
 takes a few minutes of one core. ``PYTERRIER_DEBIAS_DATA`` names the folder of the collections; see the notebooks' second cell.
 The extra ``test`` brings what runs notebooks.
 
@@ -20,7 +20,7 @@ from nbclient import NotebookClient
 from PIL import Image
 
 FOLDER = Path(__file__).resolve().parent
-NAMES = ["quickstart", "position", "survivorship", "gender", "linguistic", "pooling"]
+NAMES = ["quickstart", "position", "survivorship", "gender", "linguistic", "pooling", "public_rankers"]
 
 
 def places() -> list[str]:
