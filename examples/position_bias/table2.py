@@ -114,6 +114,7 @@ NOTES = [
 def main() -> None:
     options = parser(__doc__, "files, folders or irds: ids of one collection; give the option once for each collection")
     options.add_argument("--arms", nargs="+", choices=ARMS, default=["natural"], help="which (default: natural)")
+    options.add_argument("--positional", nargs="+", choices=POSITIONAL, default=list(POSITIONAL), help="which (default: both)")
     options.add_argument("--keep", action="store_true", help="save each ranker in the folder of its arm, arms/NAME/ranker")
     options.add_argument("--passages", type=int, help="passages that MATS reads (default 2000)")
     options = options.parse_args()
@@ -151,7 +152,7 @@ def main() -> None:
     conditions = [
         (number, arm, positional, trained)
         for number, material in enumerate(materials) for arm in options.arms if arm == "natural" or material.has_places
-        for positional in POSITIONAL for trained in TRAINED
+        for positional in options.positional for trained in TRAINED
     ]
     arms = [(where, arm_of(trainers[where], *rest, seed)) for seed in range(settings.seeds) for where, *rest in conditions]
     seconds = {}

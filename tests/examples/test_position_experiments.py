@@ -482,6 +482,11 @@ def test_table_2(squad, small, tmp_path, run):
     assert len(own_change) == 2
     assert len(pd.read_csv(out / "effectiveness.csv")) == 2 * 3 * 3
     assert len(pd.read_csv(out / "mats_across_passages.csv")) == 2 * 3 * 2
+    # Some of the conditions, read back.
+    one = "--positional", "none", "--seeds", 1, "--keep"
+    code, printed = run("table2.py", "--dataset", squad, "--config", small, "--arms", "planted", *one, "--out", out)
+    assert code == 0 and "0 of 3 arms" in printed.out
+    assert set(pd.read_csv(out / "mats.csv")["positional"]) == {"none"}
 
 
 def test_markdown_table(workshop):
