@@ -14,9 +14,10 @@ and monoT5 ranked; no judgements). It audits, an arm at a time:
 - parsed, with `--parser stanford` alone: wording once more, with the syntactic indices in complexity;
 - pairs: the same 5,000 pairs in the orders of four rankers: gender, length, and how far the orders agree.
 
-`--ranker NAME=FOLDER` adds a ranker that you have trained (what its `save()` wrote) to each arm in which all-MiniLM-L6-v2 is. A
-run that was stopped continues with the same command: finished arms are kept. Tables (`*.csv`, `*.inc`, `results.json`) hold
-identifiers and figures, no texts; `picture.png` is drawn from them.
+`--ranker NAME=FOLDER` adds a ranker that you have trained (what its `save()` wrote) to each arm in which all-MiniLM-L6-v2 is;
+`--retrained NAME=FOLDER` puts the same ranker, trained on rotated passages, beside it in the arm moved. A run that was stopped
+continues with the same command: finished arms are kept. Tables (`*.csv`, `*.inc`, `results.json`) hold identifiers and figures,
+no texts; `picture.png` is drawn from them.
 
 What it cannot tell: how a ranker that is not at hand would react to changed texts (its position bias is not examined); whether
 judgements or rankers are to blame where both lean one way; how the rankers of the 5,000 pairs would rank a whole collection.
@@ -89,6 +90,7 @@ class Settings:
     Attributes:
         model: The bi-encoder that is at hand.
         rankers: Further ones, by name: folders.
+        retrained: Of these, those that were also trained on rotated passages: folders.
         depth: Documents of a list.
         moved_depth: Candidates of a query whose passages are rotated.
         queries: Of each year and of the pairs, from the first; None for all.
@@ -100,6 +102,7 @@ class Settings:
 
     model: str
     rankers: dict[str, str]
+    retrained: dict[str, str]
     depth: int
     moved_depth: int
     queries: int | None
@@ -165,11 +168,14 @@ def audits(trec: Collection, rankers: Mapping[str, Any], settings: Settings, out
     runs = trec.get_runs()
     candidates = pt.Transformer.from_df(runs[FIRST]) >> trec.text_loader()
     rerankers = {name: System(name, candidates, ranker) for name, ranker in rankers.items()}
-    with scratch_folder() as folder:
-        indexer = PisaIndexer(folder, max(1000, settings.depth))
+    with scratch_folder() as scratch:
+        indexer = PisaIndexer(scratch, max(1000, settings.depth))
         live = System(LIVE, indexer(trec.get_corpus_iter()), None, indexer)
         both = [treated(name, system, settings) for name, system in rerankers.items()]
         moved = {LIVE: live, **{name: one for several in both for name, one in several.items()}}
+        for name, folder in settings.retrained.items():
+            told = f"{name}, trained on rotated passages"
+            moved[told] = System(told, candidates, find_model(folder).ranker(), untreated=name)
         found = {
             "published": kept(out, "published", {**runs, **rerankers}, trec, biases=list(BIASES), baseline=FIRST, **options),
             "moved": kept(out, "moved", moved, trec, biases="position", draws=settings.draws, **moving),
@@ -467,12 +473,12 @@ def tables_of(found: Mapping[str, AuditResult], trec: Collection, settings: Sett
     }
 
 
-def folders(given: Sequence[str]) -> dict[str, str]:
+def folders(option: str, given: Sequence[str]) -> dict[str, str]:
     """Rankers by name, as the command line gives them."""
     pairs = [one.partition("=") for one in given]
     wrong = next((one for one, (name, equals, folder) in zip(given, pairs) if not (name and equals and folder)), None)
     if wrong is not None:
-        raise InputError(f"--ranker {wrong}: give a name and a folder, as in --ranker mine=./my-ranker")
+        raise InputError(f"{option} {wrong}: give a name and a folder, as in {option} mine=./my-ranker")
     return {name: folder for name, _, folder in pairs}
 
 
@@ -481,6 +487,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="the folder that holds the two folders above")
     parser.add_argument("--model", default="minilm", help="the bi-encoder that is at hand: hub name, folder, or minilm")
     parser.add_argument("--ranker", action="append", default=[], metavar="NAME=FOLDER", help="a further ranker; may be repeated")
+    retrained = "a ranker of --ranker, trained on rotated passages"
+    parser.add_argument("--retrained", action="append", default=[], metavar="NAME=FOLDER", help=retrained)
     parser.add_argument("--depth", type=int, default=100, help="documents of a list (default: %(default)s)")
     parser.add_argument("--moved-depth", type=int, default=20, help="candidates that are rotated (default: %(default)s)")
     parser.add_argument("--queries", type=int, help="of each year and of the pairs; all where nothing is said")
@@ -490,8 +498,11 @@ def main() -> None:
     parser.add_argument("--parser", choices=["", "stanford"], default="", help="trees for the arm parsed (default: no such arm)")
     parser.add_argument("--out", type=Path, required=True, help="folder for results; a run that was stopped continues from it")
     o = parser.parse_args()
-    given = folders(o.ranker)
-    settings = Settings(o.model, given, o.depth, o.moved_depth, o.queries, o.draws, tuple(o.rotations), o.seed, o.parser)
+    given, retrained = folders("--ranker", o.ranker), folders("--retrained", o.retrained)
+    if unknown := sorted(set(retrained) - set(given)):
+        raise InputError(f"--retrained {unknown[0]}: there is no --ranker of this name to compare it with; name that one, too")
+    numbers = (o.depth, o.moved_depth, o.queries, o.draws, tuple(o.rotations), o.seed)
+    settings = Settings(o.model, given, retrained, *numbers, o.parser)
     trec = trec_dl(o.data / "msmarco_trec_dl", o.queries)
     models = [find_model(o.model, "bi"), *(find_model(folder) for folder in settings.rankers.values())]
     rankers = {name: model.ranker() for name, model in zip([models[0].name, *settings.rankers], models)}

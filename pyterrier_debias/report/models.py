@@ -23,6 +23,7 @@ KINDS = {
     "bi": ("bi_encoder", "BiEncoder"),
     "multi": ("multi_vector", "MultiVector"),
     "sparse": ("sparse_encoder", "SparseEncoder"),
+    "tk": ("tk", "TK"),
     "t5": ("t5", "T5Reranker"),
     "duot5": ("duo_t5", "DuoT5Reranker"),
 }
@@ -113,6 +114,8 @@ def _kind(source: str, config: Any) -> str | None:
     modules = _read(source, "modules.json")
     if "model_type" not in saved and modules is not None:
         return "sparse" if any(part["type"].endswith(".SpladePooling") for part in modules) else "bi"
+    if config.get("model_type") == "transformer_kernel":
+        return "tk"
     if config.get("model_type") in ("t5", "mt5", "umt5"):
         # The files of a duoT5 are those of a monoT5; only its name tells that it reads other prompts.
         return "duot5" if "duot5" in Path(source).name.lower() else "t5"

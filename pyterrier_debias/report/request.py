@@ -37,7 +37,7 @@ class Request:
         "[KIND:]NAME",
         "A ranker for the first stage's results: a folder or a Hugging Face name, with its kind in front if it cannot "
         "be recognised from the files: cross: (cross-encoder), bi: (bi-encoder), multi: (ColBERT), sparse: (SPLADE), "
-        "t5: (monoT5), duot5: (duoT5). May be repeated. 'none' audits only first stages.  [default: all-MiniLM-L6-v2]",
+        "tk: (TK), t5: (monoT5), duot5: (duoT5). May be repeated. 'none' audits only first stages.  [default: all-MiniLM-L6-v2]",
     ))  # fmt: skip
     rotations: int | None = field(default=None, metadata=_shown(
         "N",

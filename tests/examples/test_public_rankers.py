@@ -72,7 +72,8 @@ def data(tmp_path_factory):
 def test_all_arms(run, data, tmp_path):
     model = tiny_models.build_sentence_transformer(tmp_path / "model")
     out, options = tmp_path / "out", ["--depth", 14, "--moved-depth", 4, "--draws", 1, "--queries", 3]
-    options = ["--data", data, "--model", model, "--ranker", f"again={model}", *options, "--out", out]
+    rankers = ["--model", model, "--ranker", f"again={model}", "--retrained", f"again={model}"]
+    options = ["--data", data, *rankers, *options, "--out", out]
     code, printed = run("audits.py", *options)
     assert not code, printed.err
     tables = {path.stem: pd.read_csv(path) for path in out.glob("*.csv")}
@@ -81,7 +82,9 @@ def test_all_arms(run, data, tmp_path):
     twice = tables["length"].set_index("system").loc[["model", "again"], ["nDCG@10", "value", "against_BM25"]].to_numpy()
     assert (twice[0] == twice[1]).all()
     position = tables["position"].set_index("system")
-    assert position.loc["BM25 (PISA)", "value"] == 0 and position["share gone"].notna().sum() == 4
+    assert position.loc["BM25 (PISA)", "value"] == 0 and position["share gone"].notna().sum() == 5
+    retrained = position.loc["again, trained on rotated passages"]
+    assert retrained["value"] == position.loc["again", "value"] and retrained["share gone"] == retrained["change"] == 0
     pairs = tables["pairs"]
     assert set(pairs["system"]) == {"BM25", "ANCE", "ColBERT", "monoT5"} and len(tables["agreement"]) == 6
     assert (out / "picture.png").stat().st_size < 100_000
@@ -94,6 +97,8 @@ def test_all_arms(run, data, tmp_path):
     assert not code and before == {path: path.stat().st_mtime_ns for path in out.glob("*/audit.json")}
     code, printed = run("audits.py", "--data", data, "--ranker", "again", "--out", out)
     assert code == 2 and "give a name and a folder" in printed.err
+    code, printed = run("audits.py", "--data", data, "--retrained", "other=folder", "--out", out)
+    assert code == 2 and "no --ranker of this name" in printed.err
 
 
 def test_wording_with_trees_is_of_all_indices(program, data, tmp_path, capsys):
@@ -131,7 +136,7 @@ def test_a_figure_of_the_pairs_is_that_of_its_definition(program):
         return found.assign(text=found["docno"].map(texts)).sample(frac=1, random_state=seed, ignore_index=True)
 
     runs = {"one": order(0), "other": order(1)}
-    settings = audits.Settings("minilm", {}, 12, 12, None, 1, (2,), 0)
+    settings = audits.Settings("minilm", {}, {}, 12, 12, None, 1, (2,), 0)
     topics = pd.DataFrame({"qid": [str(n) for n in range(8)], "query": "tea"})
     table = audits.pair_table(topics, runs, settings).set_index(["bias", "system"])
     words = {docno: len(text.split()) for docno, text in texts.items()}

@@ -2,9 +2,10 @@ import json
 
 import pytest
 
-from pyterrier_debias import BiEncoder, CrossEncoder, InputError, MultiVector, SparseEncoder, T5Reranker
+from pyterrier_debias import TK, BiEncoder, CrossEncoder, InputError, MultiVector, SparseEncoder, T5Reranker
 from pyterrier_debias.rankers.duo_t5 import DuoT5Reranker
 from pyterrier_debias.report.models import KINDS, find_model
+from tests import tiny_models
 
 
 def model(folder, config=None, **files):
@@ -30,6 +31,7 @@ def model(folder, config=None, **files):
         ("multi", {"architectures": ["BertModel"]}, {"artifact__metadata": {"dim": 128}}),
         ("sparse", {}, {"modules__json": [], "config_sentence_transformers__json": {"model_type": "SparseEncoder"}}),
         ("sparse", {"architectures": ["BertForMaskedLM"]}, {"modules__json": [{"type": "a.b.SpladePooling"}]}),
+        ("tk", {"architectures": ["TKModel"], "model_type": "transformer_kernel"}, {}),
         ("t5", {"architectures": ["T5ForConditionalGeneration"], "model_type": "t5"}, {}),
     ],
 )
@@ -51,13 +53,13 @@ def test_what_cannot_be_told_is_asked_for(tmp_path):
     assert find_model(f"multi:{folder}", "cross").kind == "multi"
 
 
-RANKERS = [CrossEncoder, BiEncoder, MultiVector, SparseEncoder, T5Reranker, DuoT5Reranker]
+RANKERS = [CrossEncoder, BiEncoder, MultiVector, SparseEncoder, TK, T5Reranker, DuoT5Reranker]
 
 
 @pytest.mark.parametrize(("kind", "ranker"), list(zip(KINDS, RANKERS)))
 def test_each_kind_has_its_ranker_which_is_not_loaded_yet(tmp_path, kind, ranker):
     folder = model(tmp_path / "m")
-    assert len(KINDS) == 6
+    assert len(KINDS) == len(RANKERS)
     made = find_model(folder, kind).ranker(device="cpu", dtype="float32", verbose=False)
     assert isinstance(made, ranker) and made.model == folder and made.device == "cpu"
 
@@ -76,6 +78,14 @@ def test_what_this_package_saved_says_itself_what_opens_it(tmp_path):
     saved = {"pyterrier_debias_training__json": {"ranker": "CrossEncoder", "options": {"head": "parade-max"}}}
     found = find_model(model(tmp_path / "m", {"architectures": ["BertModel"], "model_type": "bert"}, **saved))
     assert (found.kind, found.ranker().head) == ("cross", "parade-max")
+
+
+def test_a_saved_tk_is_found_and_scores_the_same(tmp_path):
+    tk = TK(str(tiny_models.build_tk(tmp_path / "tk")))
+    tk.save(tmp_path / "saved")
+    found = find_model(str(tmp_path / "saved"))
+    assert found.kind == "tk"
+    assert found.ranker().score(["a river"], ["the river"]) == pytest.approx(tk.score(["a river"], ["the river"]))
 
 
 def test_the_packaged_weights_are_found_by_their_short_names():
