@@ -45,7 +45,22 @@ from pyterrier_debias.core.text import keyed_hash
 from pyterrier_debias.report.first_stage import first_stage
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
-from workshop import Arm, Shared, answerable, base_parser, draw, held, pace, relevant_pairs, sampled_tests, single_positives
+from workshop import (
+    Arm,
+    Shared,
+    answerable,
+    base_parser,
+    closed,
+    compare,
+    corrected,
+    draw,
+    held,
+    matrix,
+    pace,
+    relevant_pairs,
+    sampled_tests,
+    single_positives,
+)
 
 RANKERS = {"cat": "BERT_CAT", "dot": "BERT_DOT", "tk": "TK", "splade": "SPLADE"}
 #: Those of the paper.
@@ -563,6 +578,48 @@ def measure(
         values = per_query(ranker(frame), qrels, list(measures), qids).rename(columns=measures)
         parts.append(values.reset_index().assign(evaluated=view))
     return pd.concat(parts, ignore_index=True)
+
+
+def by_training(rows: pd.DataFrame, who: Sequence[str], resamples: int) -> pd.DataFrame:
+    """What training on rotated passages changes: a row for each evaluation and measure of those that ``who`` tells apart."""
+    out = []
+    for what, part in rows.groupby([*who, "evaluated"], sort=False):
+        for name in MEASURES.values():
+            _, values = matrix(part, name, ["trained"])
+            out.append(
+                {
+                    **dict(zip([*who, "evaluated"], what)),
+                    "measure": name,
+                    "trained_original": float(values[..., 0].mean()),
+                    "trained_rotated": float(values[..., 1].mean()),
+                    **compare(values[..., 0], values[..., 1], resamples),
+                }
+            )
+    return corrected(pd.DataFrame(out))
+
+
+def gap_closed(rows: pd.DataFrame, who: Sequence[str], resamples: int) -> pd.DataFrame:
+    """How much of the gap between original and rotated passages training on rotated ones closes; 1 is all of it."""
+    out = []
+    for what, part in rows.groupby(list(who), sort=False):
+        for name in MEASURES.values():
+            names, values = matrix(part, name, ["trained", "evaluated"])
+            at = {pair: i for i, pair in enumerate(names)}
+
+            def gap(m, trained, at=at):
+                return m[..., at[trained, "original"]] - m[..., at[trained, "rotated"]]
+
+            means = values.mean(axis=(0, 1))
+            out.append(
+                {
+                    **dict(zip(who, what)),
+                    "measure": name,
+                    "gap_trained_original": float(gap(means, "original")),
+                    "gap_trained_rotated": float(gap(means, "rotated")),
+                    **closed(values, lambda m: gap(m, "original"), lambda m: gap(m, "rotated"), resamples),
+                }
+            )
+    return pd.DataFrame(out)
 
 
 def expected_seconds(arms: Sequence[Arm], trainer: Trainer, encoder: str) -> dict[str, float]:

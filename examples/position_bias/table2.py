@@ -22,7 +22,9 @@ from experiment import (
     Candidates,
     Settings,
     Trainer,
+    by_training,
     expected_seconds,
+    gap_closed,
     kept_weights,
     measure,
     new_ranker,
@@ -107,6 +109,8 @@ NOTES = [
     "over i, std_pairs that of the cosines around ATS(i); low and high: 95 % of Student's t over seeds, for mats_paper or for "
     "the difference.",
     "difference: rotated - original (training, in MATS; evaluation, in effectiveness, with a bootstrap over seeds and queries).",
+    "gap: original - rotated evaluation; share_closed: 1 - gap of rotated training / gap of original training; blank where that "
+    "gap's interval holds 0.",
     "p: Wilcoxon's signed-rank test over queries, each query's mean over seeds; p_corrected: Holm, over all rows of the table.",
 ]
 
@@ -163,6 +167,7 @@ def main() -> None:
         return
     rows = workshop.carry_out([arm for _, arm in arms], seconds)
     mats = pd.concat([pd.read_csv(workshop.folder(arm) / "mats.csv") for _, arm in arms], ignore_index=True)
+    trained = rows[rows["trained"].isin(VIEWS)]
     draw_figure_2([arm for _, arm in arms], workshop)
     tables = {
         **size_tables(sizes),
@@ -171,6 +176,8 @@ def main() -> None:
         "mats": mats_table(mats),
         "mats_change": mats_change(mats),
         "effectiveness": effectiveness(rows, settings.resamples),
+        "by_training": by_training(trained, CONDITION, settings.resamples),
+        "gap_closed": gap_closed(trained, CONDITION, settings.resamples),
     }
     weights = kept_weights({arm.name: workshop.folder(arm) / KEPT for _, arm in arms})
     if len(weights):

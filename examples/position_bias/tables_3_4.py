@@ -37,7 +37,9 @@ from experiment import (
     Material,
     Settings,
     Trainer,
+    by_training,
     expected_seconds,
+    gap_closed,
     kept_weights,
     measure,
     new_ranker,
@@ -54,7 +56,6 @@ from masked import masked_encoder
 from workshop import (
     Arm,
     Workshop,
-    closed,
     compare,
     corrected,
     draw,
@@ -70,6 +71,8 @@ from pyterrier_debias import InputError
 from pyterrier_debias.core.evaluation import per_query
 
 ARMS = ("planted", "natural")
+#: What tells rows of different questions apart.
+WHO = ["arm", "group", "ranker"]
 
 
 def topics_of(material: Material, arm: str, settings: Settings) -> pd.DataFrame:
@@ -129,53 +132,6 @@ def in_paper_layout(table: pd.DataFrame) -> pd.DataFrame:
             line[f"{row.measure} original"], line[f"{row.measure} rotated"] = row.original, row.rotated
             line[f"{row.measure} delta"] = f"{row.paper_delta_percent:+.1f} %{star}"
         out.append(line)
-    return pd.DataFrame(out)
-
-
-def by_training(rows: pd.DataFrame, resamples: int) -> pd.DataFrame:
-    """What training on rotated passages changes; one row for each arm, group, ranker, evaluation and measure."""
-    out = []
-    for (arm, group, ranker, evaluated), part in rows.groupby(["arm", "group", "ranker", "evaluated"], sort=False):
-        for name in MEASURES.values():
-            _, values = matrix(part, name, ["trained"])
-            out.append(
-                {
-                    "arm": arm,
-                    "group": group,
-                    "ranker": RANKERS[ranker],
-                    "evaluated": evaluated,
-                    "measure": name,
-                    "trained_original": float(values[..., 0].mean()),
-                    "trained_rotated": float(values[..., 1].mean()),
-                    **compare(values[..., 0], values[..., 1], resamples),
-                }
-            )
-    return corrected(pd.DataFrame(out))
-
-
-def gap_closed(rows: pd.DataFrame, resamples: int) -> pd.DataFrame:
-    """How much of the gap between original and rotated passages training on rotated ones closes; 1 is all of it."""
-    out = []
-    for (arm, group, ranker), part in rows.groupby(["arm", "group", "ranker"], sort=False):
-        for name in MEASURES.values():
-            names, values = matrix(part, name, ["trained", "evaluated"])
-            at = {pair: i for i, pair in enumerate(names)}
-
-            def gap(m, trained, at=at):
-                return m[..., at[trained, "original"]] - m[..., at[trained, "rotated"]]
-
-            means = values.mean(axis=(0, 1))
-            out.append(
-                {
-                    "arm": arm,
-                    "group": group,
-                    "ranker": RANKERS[ranker],
-                    "measure": name,
-                    "gap_trained_original": float(gap(means, "original")),
-                    "gap_trained_rotated": float(gap(means, "rotated")),
-                    **closed(values, lambda m: gap(m, "original"), lambda m: gap(m, "rotated"), resamples),
-                }
-            )
     return pd.DataFrame(out)
 
 
@@ -249,12 +205,13 @@ def main() -> None:
             bm25.append({"arm": arm, "group": group, "queries": len(qids), **found.loc[qids].mean()})
     rows = pd.concat(parts, ignore_index=True)
     evaluated = by_evaluation(rows, settings.resamples)
+    named = rows.assign(ranker=rows["ranker"].map(RANKERS))
     tables = {
         **size_tables(sizes),
         "effectiveness": in_paper_layout(evaluated),
         "by_evaluation": evaluated,
-        "by_training": by_training(rows, settings.resamples),
-        "gap_closed": gap_closed(rows, settings.resamples),
+        "by_training": by_training(named, WHO, settings.resamples),
+        "gap_closed": gap_closed(named, WHO, settings.resamples),
         "bm25": pd.DataFrame(bm25),
     }
     weights = kept_weights({arm.name: workshop.folder(arm) / KEPT for arm in arms})

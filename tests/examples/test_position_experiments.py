@@ -481,6 +481,10 @@ def test_table_2(squad, small, tmp_path, run):
         assert row.difference == pytest.approx(expected)
     assert len(own_change) == 2
     assert len(pd.read_csv(out / "effectiveness.csv")) == 2 * 3 * 3
+    effects = pd.read_csv(out / "effectiveness.csv").set_index(["positional", "measure", "trained"])["difference"].unstack()
+    gaps = pd.read_csv(out / "gap_closed.csv").set_index(["positional", "measure"])
+    assert np.allclose(gaps["smaller_by"], (effects["rotated"] - effects["original"]).reindex(gaps.index))
+    assert len(pd.read_csv(out / "by_training.csv")) == 2 * 3 * 2
     assert len(pd.read_csv(out / "mats_across_passages.csv")) == 2 * 3 * 2
     # Some of the conditions, read back.
     one = "--positional", "none", "--seeds", 1, "--keep"
