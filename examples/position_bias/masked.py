@@ -22,8 +22,10 @@ def masked_encoder(
 ) -> str:
     """Train an encoder and a new head over its token embeddings to predict masked tokens, one pass over texts, once.
 
+    A model that brings its head is left as it is.
+
     Args:
-        encoder: Hub name or folder of a BERT-shaped encoder.
+        encoder: Hub name or folder of a masked language model, or of a BERT-shaped encoder.
         texts: In the order in which they are read.
         folder: Where the model is kept; what is there is not made again.
         learning_rate: The highest, after a tenth of the steps; it falls to 0 on a line.
@@ -32,10 +34,10 @@ def masked_encoder(
         seed: Of the head, of the tokens that are masked, and of dropout.
 
     Returns:
-        The folder.
+        The folder; the encoder itself where it brings its head.
 
     Raises:
-        InputError: If the encoder is not BERT-shaped.
+        InputError: If the encoder has no head and is not BERT-shaped.
     """
     if folder.is_dir():
         return str(folder)
@@ -43,8 +45,11 @@ def masked_encoder(
     from transformers import AutoModelForMaskedLM, AutoTokenizer, DataCollatorForLanguageModeling, get_linear_schedule_with_warmup
 
     with drawn_from(seed), loading(encoder, "masked_encoder") as where:
-        model = AutoModelForMaskedLM.from_pretrained(where, dtype=torch.float32, trust_remote_code=False)
+        options = {"dtype": torch.float32, "trust_remote_code": False, "output_loading_info": True}
+        model, report = AutoModelForMaskedLM.from_pretrained(where, **options)
         tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
+    if not report["missing_keys"]:
+        return encoder
     if type(model).__name__ != "BertForMaskedLM":
         raise InputError(f"model {encoder} is not BERT-shaped ({type(model).__name__}), as a head for SPLADE needs it")
     steps = -(-len(texts) // batch_size)

@@ -354,6 +354,10 @@ def test_masked_words_are_learned(tmp_path):
     other = tiny_models.build(tmp_path / "distil", architecture="distilbert", labels=None)
     with pytest.raises(InputError, match="BERT-shaped"):
         masked_encoder(str(other), texts, tmp_path / "d", **options)
+    # A model that brings its head needs none.
+    for folder in (tmp_path / "a", tiny_models.build(tmp_path / "masked", architecture="distilbert", labels=None, masked=True)):
+        assert masked_encoder(str(folder), texts, tmp_path / "e", **options) == str(folder)
+    assert not (tmp_path / "e").exists()
 
 
 # From end to end
