@@ -13,6 +13,7 @@ the peak of a process of its own (Linux).
 import argparse
 import logging
 import multiprocessing
+import re
 import tempfile
 import time
 from collections.abc import Callable
@@ -109,15 +110,14 @@ def peak(way: str, folder: Path, examples: int, words: int) -> float:
     step = step_of(way, folder)
     step(triples(1, 8, 0))
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
-    before = memory("VmHWM")
+    before = held_at_most()
     step(triples(examples, words, 1))
-    return memory("VmHWM") - before
+    return held_at_most() - before
 
 
-def memory(what: str) -> float:
-    """A figure of this process in MB."""
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(f"{what}:"))
-    return int(line.split()[1]) / 1024
+def held_at_most() -> float:
+    """MB that this process has held at most since its peak began anew."""
+    return int(re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) / 1024
 
 
 def compared(folder: Path, bias: float, options: argparse.Namespace) -> None:

@@ -48,6 +48,7 @@ sys.path.append(str(Path(__file__).resolve().parent.parent))
 from workshop import (
     Arm,
     Shared,
+    Workshop,
     answerable,
     base_parser,
     closed,
@@ -73,6 +74,8 @@ VIEWS = ("original", "rotated")
 PARTS = ("train", "validation", "test")
 #: The folder of an arm that holds its ranker, where it is kept.
 KEPT = "ranker"
+#: The option that keeps them.
+KEEP: dict[str, Any] = {"action": "store_true", "help": f"save each ranker in the folder of its arm, arms/NAME/{KEPT}"}
 #: Shares of the queries, where a collection brings no parts of its own; the rest is for training.
 SHARES = {"test": 0.3, "validation": 0.1}
 #: Where early answers end, and late ones begin.
@@ -501,11 +504,14 @@ def load_ranker(kind: str, folder: Path) -> Any:
     return {"cat": CrossEncoder, "dot": BiEncoder, "tk": TK, "splade": SparseEncoder}[kind].load(folder)
 
 
-def kept_weights(folders: Mapping[str, Path]) -> pd.DataFrame:
-    """The rankers that were kept: ``arm``, and ``sha256`` of their weights, by which others can tell that theirs are the same."""
-    files = {name: next(iter(sorted(folder.rglob("*.safetensors"))), None) for name, folder in folders.items()}
+def kept_weights(workshop: Workshop, arms: Sequence[Arm]) -> dict[str, pd.DataFrame]:
+    """The table ``weights`` of the rankers that were kept, by whose ``sha256`` others can tell that theirs are the same.
+
+    No table where none was kept.
+    """
+    files = {arm.name: next(iter(sorted((workshop.folder(arm) / KEPT).rglob("*.safetensors"))), None) for arm in arms}
     rows = [(name, hashlib.sha256(file.read_bytes()).hexdigest()) for name, file in files.items() if file is not None]
-    return pd.DataFrame(rows, columns=["arm", "sha256"])
+    return {"weights": pd.DataFrame(rows, columns=["arm", "sha256"])} if rows else {}
 
 
 class Trainer:

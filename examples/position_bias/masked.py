@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyterrier as pt
@@ -18,15 +18,16 @@ MASKED = 0.15
 
 
 def masked_encoder(
-    encoder: str, texts: Sequence[str], folder: Path, *, learning_rate: float, batch_size: int, max_length: int, seed: int
-) -> str:
+    encoder: str, read_texts: Callable[[], Sequence[str]], folder: Path, *,
+    learning_rate: float, batch_size: int, max_length: int, seed: int,
+) -> str:  # fmt: skip
     """Train an encoder and a new head over its token embeddings to predict masked tokens, one pass over texts, once.
 
     A model that brings its head is left as it is.
 
     Args:
         encoder: Hub name or folder of a masked language model, or of a BERT-shaped encoder.
-        texts: In the order in which they are read.
+        read_texts: Gives the texts, in the order in which they are learned from; called only where a model is made.
         folder: Where the model is kept; what is there is not made again.
         learning_rate: The highest, after a tenth of the steps; it falls to 0 on a line.
         batch_size: Texts of a step.
@@ -52,6 +53,7 @@ def masked_encoder(
         return encoder
     if type(model).__name__ != "BertForMaskedLM":
         raise InputError(f"model {encoder} is not BERT-shaped ({type(model).__name__}), as a head for SPLADE needs it")
+    texts = read_texts()
     steps = -(-len(texts) // batch_size)
     optimiser = torch.optim.AdamW(model.parameters(), lr=learning_rate)
     schedule = get_linear_schedule_with_warmup(optimiser, steps // 10, steps)

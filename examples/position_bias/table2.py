@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 from experiment import (
+    KEEP,
     KEPT,
     MEASURES,
     VIEWS,
@@ -119,7 +120,7 @@ def main() -> None:
     options = parser(__doc__, "files, folders or irds: ids of one collection; give the option once for each collection")
     options.add_argument("--arms", nargs="+", choices=ARMS, default=["natural"], help="which (default: natural)")
     options.add_argument("--positional", nargs="+", choices=POSITIONAL, default=list(POSITIONAL), help="which (default: both)")
-    options.add_argument("--keep", action="store_true", help="save each ranker in the folder of its arm, arms/NAME/ranker")
+    options.add_argument("--keep", **KEEP)
     options.add_argument("--passages", type=int, help="passages that MATS reads (default 2000)")
     options = options.parse_args()
     settings = read_settings(options, Settings())
@@ -179,9 +180,7 @@ def main() -> None:
         "by_training": by_training(trained, CONDITION, settings.resamples),
         "gap_closed": gap_closed(trained, CONDITION, settings.resamples),
     }
-    weights = kept_weights({arm.name: workshop.folder(arm) / KEPT for _, arm in arms})
-    if len(weights):
-        tables["weights"] = weights
+    tables |= kept_weights(workshop, [arm for _, arm in arms])
     write_results(options.out, "Table 2: MATS of TK", settings, tables, NOTES)
 
 

@@ -28,6 +28,7 @@ from pathlib import Path
 
 import pandas as pd
 from experiment import (
+    KEEP,
     KEPT,
     MEASURES,
     PAPER,
@@ -139,7 +140,10 @@ def start_of(kind: str, encoder: str, material: Material, settings: Settings, ou
     """What a ranker starts from: SPLADE from an encoder that has learned to predict masked words of the collection's passages."""
     if kind != "splade":
         return encoder
-    texts = some_passages(material.dataset, settings.masked_passages, settings.split_seed)["text"].tolist()
+
+    def texts() -> list[str]:
+        return some_passages(material.dataset, settings.masked_passages, settings.split_seed)["text"].tolist()
+
     options = {"learning_rate": settings.masked_rate, "batch_size": 2 * settings.batch_size, "max_length": settings.max_length}
     return masked_encoder(encoder, texts, out / "masked", seed=settings.split_seed, **options)
 
@@ -158,7 +162,7 @@ NOTES = [
 def main() -> None:
     options = parser(__doc__, "files, folders or irds: ids; several are one collection")
     options.add_argument("--rankers", nargs="+", choices=RANKERS, default=list(PAPER), help="which (default: the paper's)")
-    options.add_argument("--keep", action="store_true", help="save each ranker in the folder of its arm, arms/NAME/ranker")
+    options.add_argument("--keep", **KEEP)
     options.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS), help="which (default: both)")
     options = options.parse_args()
     settings = read_settings(options, Settings())
@@ -214,9 +218,7 @@ def main() -> None:
         "gap_closed": gap_closed(named, WHO, settings.resamples),
         "bm25": pd.DataFrame(bm25),
     }
-    weights = kept_weights({arm.name: workshop.folder(arm) / KEPT for arm in arms})
-    if len(weights):
-        tables["weights"] = weights
+    tables |= kept_weights(workshop, arms)
     write_results(options.out, "Tables 3 and 4: original and rotated passages", settings, tables, NOTES)
 
 

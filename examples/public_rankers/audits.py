@@ -501,8 +501,10 @@ def main() -> None:
     given, retrained = folders("--ranker", o.ranker), folders("--retrained", o.retrained)
     if unknown := sorted(set(retrained) - set(given)):
         raise InputError(f"--retrained {unknown[0]}: there is no --ranker of this name to compare it with; name that one, too")
-    numbers = (o.depth, o.moved_depth, o.queries, o.draws, tuple(o.rotations), o.seed)
-    settings = Settings(o.model, given, retrained, *numbers, o.parser)
+    settings = Settings(
+        model=o.model, rankers=given, retrained=retrained, depth=o.depth, moved_depth=o.moved_depth, queries=o.queries,
+        draws=o.draws, rotations=tuple(o.rotations), seed=o.seed, parser=o.parser,
+    )  # fmt: skip
     trec = trec_dl(o.data / "msmarco_trec_dl", o.queries)
     models = [find_model(o.model, "bi"), *(find_model(folder) for folder in settings.rankers.values())]
     rankers = {name: model.ranker() for name, model in zip([models[0].name, *settings.rankers], models)}

@@ -13,7 +13,7 @@ within the rounding of the number format.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,18 @@ _BERT_SHAPED = {"BertModel", "RobertaModel", "XLMRobertaModel", "CamembertModel"
 
 #: Those of them whose first position comes after the padding token's id.
 _OFFSET_POSITIONS = {"RobertaModel", "XLMRobertaModel", "CamembertModel"}
+
+
+def hooked(modules: Iterable[torch.nn.Module]) -> bool:
+    """Whether a module has a hook that wants to see its forward pass, which another way of computing it would not call.
+
+    Args:
+        modules: Which modules; those inside of them are not looked at.
+
+    Returns:
+        True if any has one.
+    """
+    return any(module._forward_hooks or module._forward_pre_hooks for module in modules)
 
 
 class PackedBert:
@@ -72,7 +84,7 @@ class PackedBert:
             return False
         if getattr(encoder.config, "position_embedding_type", "absolute") not in (None, "absolute"):
             return False
-        if any(module._forward_hooks or module._forward_pre_hooks for module in encoder.modules()):
+        if hooked(encoder.modules()):
             return False
         return all(
             type(linear) is torch.nn.Linear

@@ -15,7 +15,7 @@ from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.rankers.base import InMemory, Ranker, shared_options
 from pyterrier_debias.rankers.dual_encoder import COMPARED, PROBE, CorpusEncoder
 from pyterrier_debias.rankers.engine import moved
-from pyterrier_debias.rankers.packed import PackedBert
+from pyterrier_debias.rankers.packed import PackedBert, hooked
 from pyterrier_debias.rankers.postings import Postings
 from pyterrier_debias.rankers.sparse_retriever import SparseRetriever
 from pyterrier_debias.training.seeds import drawn_from
@@ -467,7 +467,7 @@ def _packed(model: Any) -> tuple[PackedBert | None, Callable[[torch.Tensor], tor
     if not name or not PackedBert.supports(getattr(model, name)):
         return None, None
     head = [getattr(model, layer) for layer in layers]
-    if any(part._forward_hooks or part._forward_pre_hooks for one in (model, *head) for part in one.modules()):
+    if hooked(model.modules()):
         return None, None
 
     def logits(states: torch.Tensor) -> torch.Tensor:
@@ -502,7 +502,7 @@ def _trains_fast(model: Any, pooling: Any) -> bool:
     """Whether the largest logits are all that training needs, and the model is one whose head is known layer by layer."""
     if type(model).__name__ != "BertForMaskedLM" or pooling.pooling_strategy != "max":
         return False
-    return not any(part._forward_hooks or part._forward_pre_hooks for part in (model, *model.cls.modules()))
+    return not hooked((model, *model.cls.modules()))
 
 
 def _largest(weights: torch.Tensor, module: Any) -> torch.Tensor:

@@ -336,7 +336,11 @@ def test_masked_words_are_learned(tmp_path):
     words = tiny_models.WORDS[4:24]
     texts = [f"{words[i % 10]} {words[10 + i % 10]}" for i in range(4000)]
     options = {"learning_rate": 5e-3, "batch_size": 20, "max_length": 16, "seed": 1}
-    folders = [masked_encoder(encoder, some, tmp_path / name, **options) for name, some in (("a", texts), ("b", texts[:20]))]
+    few = texts[:20]
+    folders = [
+        masked_encoder(encoder, lambda: texts, tmp_path / "a", **options),
+        masked_encoder(encoder, lambda: few, tmp_path / "b", **options),
+    ]
 
     def right(folder):
         model, tokenizer = AutoModelForMaskedLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
@@ -348,15 +352,15 @@ def test_masked_words_are_learned(tmp_path):
     assert right(folders[0]) >= 8 > 3 >= right(folders[1])
     # It is made once; from the same seed it comes out the same.
     before = (tmp_path / "b" / "model.safetensors").read_bytes()
-    assert masked_encoder("no-such-model", texts, tmp_path / "b", **options) == str(tmp_path / "b")
-    masked_encoder(encoder, texts[:20], tmp_path / "c", **options)
+    assert masked_encoder("no-such-model", pytest.fail, tmp_path / "b", **options) == str(tmp_path / "b")
+    masked_encoder(encoder, lambda: few, tmp_path / "c", **options)
     assert (tmp_path / "c" / "model.safetensors").read_bytes() == before
     other = tiny_models.build(tmp_path / "distil", architecture="distilbert", labels=None)
     with pytest.raises(InputError, match="BERT-shaped"):
-        masked_encoder(str(other), texts, tmp_path / "d", **options)
+        masked_encoder(str(other), lambda: texts, tmp_path / "d", **options)
     # A model that brings its head needs none.
     for folder in (tmp_path / "a", tiny_models.build(tmp_path / "masked", architecture="distilbert", labels=None, masked=True)):
-        assert masked_encoder(str(folder), texts, tmp_path / "e", **options) == str(folder)
+        assert masked_encoder(str(folder), pytest.fail, tmp_path / "e", **options) == str(folder)
     assert not (tmp_path / "e").exists()
 
 
