@@ -147,6 +147,31 @@ def read_settings(options: argparse.Namespace, default: Any) -> Any:
     return settings
 
 
+def named(option: str, given: Sequence[str], what: str = "FILE") -> dict[str, str]:
+    """What the command line gives as ``NAME=FILE``, several times.
+
+    Args:
+        option: What it is given with, such as ``--run``.
+        given: The texts.
+        what: What stands behind the sign.
+
+    Returns:
+        Name to file.
+
+    Raises:
+        InputError: For a text without a name or without a file, or a name that comes twice.
+    """
+    found: dict[str, str] = {}
+    for text in given:
+        name, _, path = text.partition("=")
+        if not name or not path:
+            raise InputError(f"{option} {text}: write NAME={what}")
+        if name in found:
+            raise InputError(f"{option} {text}: {name!r} is named twice; give each {what.lower()} a name of its own")
+        found[name] = path
+    return found
+
+
 # Collections
 
 

@@ -25,9 +25,9 @@ from pathlib import Path
 import pandas as pd
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
-from workshop import program, write_results
+from workshop import named, program, write_results
 
-from pyterrier_debias import InputError, open_dataset
+from pyterrier_debias import open_dataset
 from pyterrier_debias.core import plots
 from pyterrier_debias.data.readers import read_run, read_topics
 from pyterrier_debias.gender.audit import neutral_qids
@@ -74,13 +74,7 @@ def runs_of(options: argparse.Namespace, dataset: object) -> dict[str, pd.DataFr
     """The runs by name."""
     if not options.run:
         return dict(dataset.get_runs())
-    runs = {}
-    for text in options.run:
-        name, equals, path = text.partition("=")
-        if not equals:
-            raise InputError(f"--run {text}: write NAME=FILE")
-        runs[name] = read_run(path)
-    return runs
+    return {name: read_run(path) for name, path in named("--run", options.run).items()}
 
 
 def excerpt(marked: str, around: int = 60) -> str:

@@ -56,7 +56,7 @@ from pyterrier_debias.report.verdict import margins
 
 # What programs share lies one folder up.
 sys.path.append(str(Path(__file__).resolve().parent.parent))
-from workshop import both_years, program, write_results
+from workshop import both_years, named, program, write_results
 
 MEASURE = "nDCG@10"
 #: Published runs: the name of the file to that of the ranker. The first is the one that others are compared with.
@@ -473,15 +473,6 @@ def tables_of(found: Mapping[str, AuditResult], trec: Collection, settings: Sett
     }
 
 
-def folders(option: str, given: Sequence[str]) -> dict[str, str]:
-    """Rankers by name, as the command line gives them."""
-    pairs = [one.partition("=") for one in given]
-    wrong = next((one for one, (name, equals, folder) in zip(given, pairs) if not (name and equals and folder)), None)
-    if wrong is not None:
-        raise InputError(f"{option} {wrong}: give a name and a folder, as in {option} mine=./my-ranker")
-    return {name: folder for name, _, folder in pairs}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="the folder that holds the two folders above")
@@ -498,7 +489,7 @@ def main() -> None:
     parser.add_argument("--parser", choices=["", "stanford"], default="", help="trees for the arm parsed (default: no such arm)")
     parser.add_argument("--out", type=Path, required=True, help="folder for results; a run that was stopped continues from it")
     o = parser.parse_args()
-    given, retrained = folders("--ranker", o.ranker), folders("--retrained", o.retrained)
+    given, retrained = named("--ranker", o.ranker, "FOLDER"), named("--retrained", o.retrained, "FOLDER")
     if unknown := sorted(set(retrained) - set(given)):
         raise InputError(f"--retrained {unknown[0]}: there is no --ranker of this name to compare it with; name that one, too")
     settings = Settings(

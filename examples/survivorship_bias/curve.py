@@ -35,7 +35,7 @@ from pyterrier_debias.survivorship.measures.curve import SurvivorshipCurve, Surv
 
 # What programs share lies one folder up.
 sys.path.append(str(Path(__file__).resolve().parent.parent))
-from workshop import markdown, restructured
+from workshop import markdown, named, restructured
 
 #: Queries of msmarco-qna/dev, and how many of them were answered within k passages, k = 1 to 10.
 TOTAL, SIZES = 101_093, [8197, 15543, 22060, 27858, 33062, 38024, 42669, 47146, 51344, 55568]
@@ -111,10 +111,8 @@ def main() -> int:
             dataset = open_dataset(options.dataset)
         topics = dataset.get_topics(options.split) if options.split else dataset.get_topics()
         qrels = read_qrels(options.qrels) if options.qrels else dataset.get_qrels()
-        named = [text.partition("=") for text in options.run]
-        if any(not separator for _, separator, _ in named):
-            raise InputError("--run must be NAME=FILE")
-        systems = {name: read_run(path) for name, _, path in named} or dict(provided(dataset, "get_runs") or {})
+        given = named("--run", options.run)
+        systems = {name: read_run(path) for name, path in given.items()} or dict(provided(dataset, "get_runs") or {})
         if not systems:
             raise InputError(f"{options.dataset} has no run; name some with --run NAME=FILE")
         if options.dataset == "planted":

@@ -5,7 +5,8 @@
 
 Every question of SQuAD was asked about one paragraph. Suppose that labellers had seen only the first k paragraphs of a list, and
 that questions whose paragraph was not among them had been dropped. Lists are those of BM25, of the lowest layer of
-all-MiniLM-L6-v2, and of both together; systems are BM25, all-MiniLM-L6-v2, their fusion, and runs that are given
+all-MiniLM-L6-v2, and of both together; systems are BM25, all-MiniLM-L6-v2, their fusion, rankers that are given
+(`--ranker NAME=FOLDER`: an encoder searches all paragraphs, another ranker reranks the fusion's first `rerank`) and runs
 (`--run NAME=FILE`). The program says
 
 - how far each system's mean over the surviving questions is from that over all (`distortion`), how far its lead over BM25 is
@@ -27,15 +28,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
+import pyterrier as pt
 from scipy import stats
 
 from pyterrier_debias import Answerability, InputError
 from pyterrier_debias.core import plots
+from pyterrier_debias.core.files import file_name
 from pyterrier_debias.core.statistics import Interval, detectable_effect
 from pyterrier_debias.core.text import keyed_hash
 from pyterrier_debias.data.answers import read_squad
 from pyterrier_debias.data.readers import read_run
 from pyterrier_debias.report.cross_bias import wording_by_rank
+from pyterrier_debias.report.models import find_model
 from pyterrier_debias.survivorship.data.ranks import with_ranks
 from pyterrier_debias.survivorship.formulas.nested import difference_of_means
 from pyterrier_debias.survivorship.measures.curve import SurvivorshipCurve, SurvivorshipResult
@@ -45,7 +49,7 @@ from pyterrier_debias.survivorship.training.answerability import calibration_err
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from questions import BM25, ONE_LAYER, Questions, bi_encoder, dense, fused, kept, lists
 from questions import bm25 as run_bm25
-from workshop import program, read_settings, same_run, write_results
+from workshop import named, program, read_settings, same_run, write_results
 
 MINILM, FUSED = "all-MiniLM-L6-v2", "BM25 + MiniLM"
 #: Thresholds in tables; curves have all.
@@ -75,6 +79,9 @@ class Settings:
         queries: About how many questions are taken; None for all.
         folds: Of answerability.
         resamples: Of articles, and of the permutations of trends.
+        rerank: Documents of the fusion that a ranker reads which cannot search.
+        ranker: Further systems, NAME=FOLDER.
+        run: Further systems, NAME=FILE.
     """
 
     questions: str = ""
@@ -85,14 +92,16 @@ class Settings:
     queries: int | None = None
     folds: int = 4
     resamples: int = 999
+    rerank: int = 20
+    ranker: tuple[str, ...] = field(default=())
     run: tuple[str, ...] = field(default=())
 
-    POSITIVE: ClassVar[tuple[str, ...]] = ("shown", "folds", "resamples")
+    POSITIVE: ClassVar[tuple[str, ...]] = ("shown", "folds", "resamples", "rerank")
     CHOICES: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     def record(self) -> dict[str, Any]:
         """What all runs in a folder share; files by their names."""
-        said = {name: value for name, value in asdict(self).items() if name not in ("folds", "resamples", "run")}
+        said = {name: value for name, value in asdict(self).items() if name not in ("folds", "resamples", "ranker", "run")}
         return said | {name: Path(said[name]).name for name in ("questions", "unanswerable")}
 
 
@@ -102,11 +111,25 @@ def systems_of(questions: Questions, settings: Settings, out: Path) -> dict[str,
     lexical = kept(out / "runs" / "bm25.trec.gz", lambda: run_bm25(questions, depth))
     ranker = bi_encoder(settings.model, None, out, max_length=settings.max_length)
     neural = kept(out / "runs" / "minilm.trec.gz", lambda: dense(questions, ranker, depth))
-    given = [text.partition("=") for text in settings.run]
-    if any(not separator for _, separator, _ in given):
-        raise InputError("--run must be NAME=FILE")
-    runs = {BM25: lexical, MINILM: neural, FUSED: fused([lexical, neural], depth)}
-    return runs | {name: read_run(path) for name, _, path in given}
+    both = fused([lexical, neural], depth)
+    runs = {BM25: lexical, MINILM: neural, FUSED: both}
+    for name, folder in named("--ranker", settings.ranker, "FOLDER").items():
+        ranker = find_model(folder).ranker()
+        own = out / "runs" / file_name(f"{name} {ranker.fingerprint()}")
+        if hasattr(ranker, "retriever"):
+            runs[name] = kept(own / "all.trec.gz", lambda ranker=ranker: dense(questions, ranker, depth))
+        else:
+            runs[name] = reranked(questions, ranker, both[both["rank"] < settings.rerank], own)
+    return runs | {name: read_run(path) for name, path in named("--run", settings.run).items()}
+
+
+def reranked(questions: Questions, ranker: pt.Transformer, candidates: pd.DataFrame, folder: Path) -> pd.DataFrame:
+    """Candidates in a ranker's order; what each article's questions get is kept in a file, so that a stopped call goes on."""
+    pipeline, parts = questions.collection.text_loader() >> ranker, []
+    for article, own in pt.tqdm(questions.topics.groupby("article", sort=False), desc=folder.name):
+        rows = candidates.merge(own[["qid", "query"]], on="qid")
+        parts.append(kept(folder / f"{file_name(article)}.trec.gz", lambda rows=rows: pipeline(rows)))
+    return pd.concat(parts, ignore_index=True)
 
 
 def curves(
@@ -315,6 +338,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--questions", help="SQuAD file whose questions all have an answer (v1.1)")
     parser.add_argument("--unanswerable", help="SQuAD file with unanswerable questions (v2.0)")
+    parser.add_argument("--ranker", action="append", metavar="NAME=FOLDER", help="a further system: what a ranker's save() wrote")
     parser.add_argument("--run", action="append", metavar="NAME=FILE", help="a further system; may be given several times")
     parser.add_argument("--model", help="bi-encoder: hub name, folder, or minilm (default minilm)")
     parser.add_argument("--queries", type=int, help="about how many questions to take (default all)")

@@ -96,7 +96,7 @@ def test_all_arms(run, data, tmp_path):
     code, printed = run("audits.py", *options)
     assert not code and before == {path: path.stat().st_mtime_ns for path in out.glob("*/audit.json")}
     code, printed = run("audits.py", "--data", data, "--ranker", "again", "--out", out)
-    assert code == 2 and "give a name and a folder" in printed.err
+    assert code == 2 and "--ranker again: write NAME=FOLDER" in printed.err
     code, printed = run("audits.py", "--data", data, "--retrained", "other=folder", "--out", out)
     assert code == 2 and "no --ranker of this name" in printed.err
 

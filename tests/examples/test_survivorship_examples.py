@@ -8,7 +8,7 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 
-from pyterrier_debias import InputError, PlantedCollection
+from pyterrier_debias import CrossEncoder, InputError, PlantedCollection
 from tests import tiny_models
 from tests.conftest import ROOT
 from tests.examples.squad import squad_file
@@ -183,7 +183,39 @@ def test_real_questions(tmp_path, run):
     again = pd.read_csv(tmp_path / "out" / "distortion.csv").query("measure == 'RR@10'").set_index(["shown", "system", "k"])
     pd.testing.assert_series_equal(again.loc[("BM25", "again", 1)], own, check_names=False)
     code, printed = run("real_questions.py", *command, "--run", extra)
-    assert code == 2 and "--run must be NAME=FILE" in printed.err
+    assert code == 2 and f"--run {extra}: write NAME=FILE" in printed.err
+
+
+def test_rankers_of_ones_own_on_real_questions(tmp_path, run):
+    """An encoder searches all paragraphs, another ranker reranks; a second call reads what the first one kept."""
+    pytest.importorskip("pyterrier_pisa")
+    model = tiny_models.build_sentence_transformer(tmp_path / "model")
+    CrossEncoder(str(tiny_models.build(tmp_path / "source"))).save(tmp_path / "mine")
+    questions = squad_file(tmp_path / "dev.json", 8)
+    unanswerable = squad_file(tmp_path / "two.json", 8, impossible=True)
+    command = ["--questions", questions, "--unanswerable", unanswerable, "--model", model, "--resamples", 19]
+    command += ["--out", tmp_path / "out", "--ranker", f"again={model}", "--ranker", f"mine={tmp_path / 'mine'}"]
+    (tmp_path / "small.json").write_text('{"rerank": 3}')
+    code, printed = run("real_questions.py", *command, "--config", tmp_path / "small.json")
+    assert code == 0, printed.err
+    table = pd.read_csv(tmp_path / "out" / "distortion.csv").set_index(["shown", "system", "k"])
+    minilm = table.xs("all-MiniLM-L6-v2", level="system").reset_index(drop=True)
+    pd.testing.assert_frame_equal(table.xs("again", level="system").reset_index(drop=True), minilm)
+    [folder] = (tmp_path / "out" / "runs").glob("mine*")
+    parts = sorted(folder.glob("*.trec.gz"))
+    found = pd.concat([pt.io.read_results(str(path)) for path in parts])
+    assert len(parts) == 8 and (found.groupby("qid").size() == 3).all() and found["qid"].nunique() == 48
+    # A part that is lost is made again, the others are not.
+    before = found.sort_values(["qid", "rank"]).reset_index(drop=True)
+    kept = parts[1].stat().st_mtime_ns
+    parts[0].unlink()
+    assert run("real_questions.py", *command, "--config", tmp_path / "small.json")[0] == 0
+    found = pd.concat([pt.io.read_results(str(path)) for path in parts]).sort_values(["qid", "rank"]).reset_index(drop=True)
+    pd.testing.assert_frame_equal(found, before)
+    assert parts[1].stat().st_mtime_ns == kept
+    twice = ["--ranker", f"mine={model}"]
+    code, printed = run("real_questions.py", *command, *twice, "--config", tmp_path / "small.json")
+    assert code == 2 and "'mine' is named twice" in printed.err
 
 
 @pytest.mark.parametrize("ranker", ["adapter", "dense"])
