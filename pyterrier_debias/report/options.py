@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pandas as pd
 
@@ -26,6 +26,7 @@ from pyterrier_debias.data.readers import TIES, read_qrels, read_run, read_topic
 from pyterrier_debias.data.terrier import TerrierCollection, check_weighting_model
 from pyterrier_debias.gender.audit import GenderBias
 from pyterrier_debias.gender.data.query_gender import GenderClassifier
+from pyterrier_debias.rankers.base import DTYPES, Ranker
 from pyterrier_debias.report.checkpoint import Checkpoint
 from pyterrier_debias.report.first_stage import default_systems
 from pyterrier_debias.report.inputs import check_baseline, check_settings, find_biases
@@ -33,11 +34,6 @@ from pyterrier_debias.report.models import Model, find_model
 from pyterrier_debias.report.request import Request
 from pyterrier_debias.report.result import HOLDS, RESULT_FILE, AuditResult
 from pyterrier_debias.report.run import audit
-
-if TYPE_CHECKING:
-    from pyterrier_debias.rankers.base import Ranker
-
-DTYPES = ("float32", "bfloat16", "float16")
 
 
 def perform(

@@ -103,7 +103,7 @@ class Request:
         "NAME", "Where models run: cpu, cuda, cuda:1, mps.  [default: the fastest device available]"
     ))  # fmt: skip
     dtype: str = field(default="float32", metadata=_shown(
-        "NAME", "float32, bfloat16 or float16. Half precision changes scores, which can look like bias."
+        "NAME", "float32, tf32 (CUDA only), bfloat16 or float16. All but float32 change scores, which can look like bias."
     ))  # fmt: skip
     workers: int | None = field(default=None, metadata=_shown(
         "N", "Score in N processes, here or on a Ray cluster, each with its own GPU if there are enough. Needs the extra ray."

@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 import pyterrier_debias
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.data.readers import TIES
+from pyterrier_debias.rankers.base import DTYPES
 from pyterrier_debias.report import cli
 from pyterrier_debias.report.inputs import BIASES
 from pyterrier_debias.report.models import KINDS
-from pyterrier_debias.report.options import DTYPES
 from pyterrier_debias.report.request import Request
 from pyterrier_debias.report.text import CORRECTION_NAMES
 
