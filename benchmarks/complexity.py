@@ -178,7 +178,7 @@ def main() -> None:
     choices = [row for name, topics in collections.items() for row in by_choice(name, topics, taggers[0])]
     found = [by_tagger(name, topics, taggers) for name, topics in collections.items()]
     agreement, indices = ([row for pair in found for row in pair[i]] for i in (0, 1))
-    command = "``python benchmarks/complexity.py``"
+    command = "``python benchmarks/complexity.py --queries NAME=PATH``"
     files = {
         "complexity_choices.inc": [
             table(f"Ten indices of words on real queries; queries per CPU second of one core; {command}", words),

@@ -384,8 +384,8 @@ def examine(
         ])  # fmt: skip
     first = int(found["seed"].min())
     title = (
-        f"False alarms on real collections [99 % interval]; ``python benchmarks/real_nulls.py --nulls {found['seed'].nunique()} "
-        f"{f'--first-seed {first} ' if first else ''}--queries {queries} --draws {draws}``"
+        f"False alarms on real collections [99 % interval]; ``python benchmarks/real_nulls.py --data FOLDER "
+        f"--nulls {found['seed'].nunique()} {f'--first-seed {first} ' if first else ''}--queries {queries} --draws {draws}``"
     )
     write_table(out / "real_nulls.inc", title, rows)
     lines = [f"{len(found)} nulls in {time.perf_counter() - started:.0f} s", table.round(4).to_string(index=False)]

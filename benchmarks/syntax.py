@@ -178,7 +178,7 @@ def agreement(lines: pd.DataFrame, cache: str | None) -> str:
         )
     rows[-1] = {**dict.fromkeys(rows[0], "–"), **rows[-1]}
     complexity = [with_reference(name, lines[own], parsers) for name, own in collections.items()]
-    command = "``python benchmarks/syntax.py --agreement benchmarks/syntax_trees.tsv``"
+    command = "``python benchmarks/syntax.py --queries NAME=PATH --agreement benchmarks/syntax_trees.tsv``"
     return "\n".join([
         table("Queries for which two passes, and the parser and the reference, give the same count, in % with 95 % intervals; "
               f"*usual count*: the share that has the most frequent one; {command}", rows),
@@ -227,7 +227,7 @@ def main() -> None:
         grammars += differences
         indices = pd.concat([indices, pd.DataFrame(each).set_index("index")], axis=1)
         print(f"{name}: {time.monotonic() - begin:.0f} s", flush=True)
-    command = "``python benchmarks/syntax.py``"
+    command = "``python benchmarks/syntax.py --queries NAME=PATH``"
     text = "\n".join([
         table(f"Thirty indices with and without trees; *length*: rank correlation with the number of words; {command}", rows),
         table(f"Single indices with trees: defined, and rank correlation with the number of words; {command}",

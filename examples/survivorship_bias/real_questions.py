@@ -115,7 +115,7 @@ def systems_of(questions: Questions, settings: Settings, out: Path) -> dict[str,
     runs = {BM25: lexical, MINILM: neural, FUSED: both}
     for name, folder in named("--ranker", settings.ranker, "FOLDER").items():
         ranker = find_model(folder).ranker()
-        own = out / "runs" / file_name(f"{name} {ranker.fingerprint()}")
+        own = out / "runs" / file_name(f"{name} {keyed_hash(0, 'ranker', ranker.fingerprint()):x}")
         if hasattr(ranker, "retriever"):
             runs[name] = kept(own / "all.trec.gz", lambda ranker=ranker: dense(questions, ranker, depth))
         else:
