@@ -152,3 +152,11 @@ def test_lists_are_cut_to_what_measures_see(monkeypatch):
         with monkeypatch.context() as whole:
             whole.setattr("pyterrier_debias.core.evaluation._CUT", frozenset())
             pd.testing.assert_frame_equal(found, per_query(scores, qrels, names, ["3", "1", "2"]))
+
+
+def test_of_repeated_judgements_the_highest_counts():
+    run = pd.DataFrame({"qid": "q1", "docno": ["a", "b"], "score": [2.0, 1.0]})
+    qrels = pd.DataFrame({"qid": "q1", "docno": ["a", "b"], "label": [2, 1]})
+    twice = pd.concat([qrels.assign(label=0), qrels, qrels.assign(label=[1, 0])])
+    measures = ["nDCG@10", "RR(rel=2)@10", "Judged@10"]
+    pd.testing.assert_frame_equal(per_query(run, twice, measures, ["q1"]), per_query(run, qrels, measures, ["q1"]))

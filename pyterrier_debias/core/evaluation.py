@@ -12,7 +12,7 @@ import pandas as pd
 
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.core.frames import check_overlap, pair_numbers, ranked, with_grades, with_string_ids
+from pyterrier_debias.core.frames import check_overlap, highest_grades, pair_numbers, ranked, with_string_ids
 
 
 def parse_measures(measures: Sequence[Any]) -> list[Any]:
@@ -88,7 +88,7 @@ def per_query(results: pd.DataFrame, qrels: pd.DataFrame, measures: Sequence[Any
 
     Args:
         results: Result frame ``qid``, ``docno``, ``score``.
-        qrels: Judgements ``qid``, ``docno``, ``label``.
+        qrels: Judgements ``qid``, ``docno``, ``label``; of a document that is judged more than once the highest label counts.
         measures: ir_measures objects or names.
         qids: The queries to give values for, all of them judged; see :func:`judged_qids`.
 
@@ -106,7 +106,7 @@ def per_query(results: pd.DataFrame, qrels: pd.DataFrame, measures: Sequence[Any
     table = {str(m): dict.fromkeys(asked, 0.0) for m in parsed}
     keep = set(asked)
     results = with_string_ids(results, "per_query")
-    results, judged = results[results["qid"].isin(keep)], with_grades(qrels, "per_query")
+    results, judged = results[results["qid"].isin(keep)], highest_grades(qrels, "per_query")
     labels = _by_query(judged, "label", keep) if len(results) else {}
     if (judged["label"] < 0).any():
         labels = _safe(labels)
@@ -259,8 +259,8 @@ def judged_input(
         topics: The topics, where ``inp`` are candidates; None for those of ``inp``.
 
     Returns:
-        ``inp`` without queries that nobody judged, judgements, topics, and the judged qids, sorted: what is drawn at random by a
-        query's place must not depend on the order of rows.
+        ``inp`` without queries that nobody judged, judgements (of a pair with several the highest), topics, and the judged qids,
+        sorted: what is drawn at random by a query's place must not depend on the order of rows.
 
     Raises:
         InputError: Where there are no judgements, or no query is judged.
@@ -268,7 +268,7 @@ def judged_input(
     name, qrels = type(stage).__name__, provided(stage.dataset, "get_qrels") if qrels is None else qrels
     if qrels is None:
         raise InputError(f"{name}: there are no judgements; give evaluate(..., qrels) or a dataset that has them")
-    inp, qrels = with_string_ids(inp, stage), with_grades(qrels, stage)
+    inp, qrels = with_string_ids(inp, stage), highest_grades(qrels, stage)
     topics = inp if topics is None else with_string_ids(topics, f"{name}, topics")
     check_overlap(topics, qrels, stage)
     qids = sorted(judged_qids(topics, qrels))

@@ -422,6 +422,26 @@ def test_rankers_of_whole_lists(ranker):
         assert row.after == one_rotated(ranker, row.qid, row.docno, row.draw)
 
 
+def test_passages_that_are_cut_off_once_rotated():
+    """A ranker that drops what scores too little drops no candidate as it is; a passage that falls out comes last."""
+    word = pt.apply.doc_score(lambda row: 5.0 - float((row["text"] + " tea").split().index("tea")))
+    texts = ["tea is a hot drink for all of us here", "rain and tea and rain today", "boats tea go up and down"]
+    candidates = pd.DataFrame({"qid": "q1", "query": "tea", "docno": ["d1", "d2", "d3"], "text": texts})
+    qrels = pd.DataFrame({"qid": ["q1"], "docno": ["d1"], "label": [1]})
+    dropping = word >> pt.apply.generic(lambda frame: frame[frame["score"] > 0])
+    found, whole = (PositionSensitivity(one, draws=6, **FAST).evaluate(candidates, qrels) for one in (dropping, word))
+    assert len(dropping(candidates)) == 3 and "whole lists" in found.notes[0] and whole.notes == ()
+    assert found.displacement["draw"].tolist() == list(range(6))
+    assert found.displacement["displacement"].tolist() == whole.displacement["displacement"].tolist()
+
+
+def test_of_repeated_judgements_the_highest_counts(result):
+    twice = pd.concat([QRELS.assign(label=0), QRELS, QRELS.iloc[::-1]])
+    found = PositionSensitivity(EARLY, answers=ANSWERS, **FAST).evaluate(CANDIDATES, twice)
+    pd.testing.assert_frame_equal(found.displacement, result.displacement)
+    pd.testing.assert_frame_equal(found.table, result.table)
+
+
 def test_rankers_of_pairs_are_recognised(result):
     assert result.notes == ()
 

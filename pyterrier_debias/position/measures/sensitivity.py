@@ -344,7 +344,7 @@ class PositionSensitivity(Stage):
         variants = variants or Variants()
         frames, moves, still, change = [], [], True, 0.0
         for part, arms in self._ranked(candidates, ranker, answers, system.name, variants):
-            change = max(change, _context_change(part, arms))
+            change = max(change, _context_change(part, arms, self.draws))
             arms = arms[arms["arm"] != "control"].reset_index(drop=True)
             still = still and ((arms["arm"] == "original").all() or _never_moved(arms))
             if relevant is not None:
@@ -623,7 +623,7 @@ def _never_moved(arms: pd.DataFrame) -> bool:
 
 def _places(rankings: pd.DataFrame, wanted: pd.DataFrame, name: str) -> pd.DataFrame:
     """The rank of one passage a query in each draw, after all others where it is missing: ``qid``, ``draw``, and it."""
-    lengths = rankings.groupby(["qid", "draw"], sort=False)["rank"].max().add(1).rename("length").reset_index()
+    lengths = rankings.groupby(["qid", "draw"])["rank"].max().add(1).rename("length").reset_index()
     ranks = rankings.merge(wanted[["qid", "docno"]], on=["qid", "docno"])[["qid", "draw", "rank"]]
     places = lengths.merge(ranks, on=["qid", "draw"], how="left")
     return places.assign(**{name: places["rank"].fillna(places["length"]).astype(int)})[["qid", "draw", name]]
@@ -639,11 +639,11 @@ def _control_arm(part: pd.DataFrame, qids: set[str], text_field: str) -> list[Ar
     return [Arm("control", 0, rows, part[text_field].iloc[rows].tolist(), "control")]
 
 
-def _context_change(candidates: pd.DataFrame, arms: pd.DataFrame) -> float:
+def _context_change(candidates: pd.DataFrame, arms: pd.DataFrame, draws: int) -> float:
     """The largest change of a score in the control lists, as a share of the range of the list's scores; infinite if the
-    ranker left candidates out."""
+    ranker left candidates out, of the lists as they are or of rotated ones."""
     original, control = arms[arms["arm"] == "original"], arms[arms["arm"] == "control"]
-    if len(original) < len(candidates):
+    if len(original) < len(candidates) or (arms["arm"] == "rotated").sum() < draws * len(candidates):
         return float("inf")
     return float(score_changes(original, control)["change"].max()) if len(control) else 0.0
 
