@@ -628,6 +628,16 @@ def gap_closed(rows: pd.DataFrame, who: Sequence[str], resamples: int) -> pd.Dat
     return pd.DataFrame(out)
 
 
+def gap_by_seed(rows: pd.DataFrame, who: Sequence[str], resamples: int) -> pd.DataFrame:
+    """The same of each seed by itself, by the first measure; intervals are over queries alone."""
+    figures = ["gap_trained_original", "gap_trained_rotated", "smaller_by", "smaller_low", "smaller_high"]
+    parts = []
+    for seed, own in rows.groupby("seed"):
+        table = gap_closed(own, who, resamples).assign(seed=seed)
+        parts.append(table.loc[table["measure"] == next(iter(MEASURES.values())), [*who, "measure", "seed", *figures]])
+    return pd.concat(parts, ignore_index=True).sort_values([*who, "seed"], kind="stable", ignore_index=True)
+
+
 def expected_seconds(arms: Sequence[Arm], trainer: Trainer, encoder: str) -> dict[str, float]:
     """What arms will take, from a few steps of training and some scored pairs of each kind of ranker.
 

@@ -25,6 +25,7 @@ from experiment import (
     Trainer,
     by_training,
     expected_seconds,
+    gap_by_seed,
     gap_closed,
     kept_weights,
     measure,
@@ -179,6 +180,7 @@ def main() -> None:
         "effectiveness": effectiveness(rows, settings.resamples),
         "by_training": by_training(trained, CONDITION, settings.resamples),
         "gap_closed": gap_closed(trained, CONDITION, settings.resamples),
+        "gap_by_seed": gap_by_seed(trained, CONDITION, settings.resamples),
     }
     tables |= kept_weights(workshop, [arm for _, arm in arms])
     write_results(options.out, "Table 2: MATS of TK", settings, tables, NOTES)

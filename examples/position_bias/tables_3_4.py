@@ -40,6 +40,7 @@ from experiment import (
     Trainer,
     by_training,
     expected_seconds,
+    gap_by_seed,
     gap_closed,
     kept_weights,
     measure,
@@ -216,6 +217,7 @@ def main() -> None:
         "by_evaluation": evaluated,
         "by_training": by_training(named, WHO, settings.resamples),
         "gap_closed": gap_closed(named, WHO, settings.resamples),
+        "gap_by_seed": gap_by_seed(named, WHO, settings.resamples),
         "bm25": pd.DataFrame(bm25),
     }
     tables |= kept_weights(workshop, arms)

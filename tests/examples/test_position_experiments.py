@@ -493,6 +493,11 @@ def test_table_2(squad, small, tmp_path, run):
     gaps = pd.read_csv(out / "gap_closed.csv").set_index(["positional", "measure"])
     assert np.allclose(gaps["smaller_by"], (effects["rotated"] - effects["original"]).reindex(gaps.index))
     assert len(pd.read_csv(out / "by_training.csv")) == 2 * 3 * 2
+    # The mean over seeds is the figure of all.
+    by_seed = pd.read_csv(out / "gap_by_seed.csv")
+    means = by_seed.groupby("positional")[["gap_trained_original", "gap_trained_rotated", "smaller_by"]].mean()
+    for positional, row in means.iterrows():
+        np.testing.assert_allclose(row, gaps.loc[(positional, "nDCG@10"), means.columns].astype(float), atol=1e-9)
     assert len(pd.read_csv(out / "mats_across_passages.csv")) == 2 * 3 * 2
     # Some of the conditions, read back.
     one = "--positional", "none", "--seeds", 1, "--keep"
