@@ -17,6 +17,7 @@ import pandas as pd
 import pyterrier as pt
 import pyterrier.testing
 import pytest
+from pandas.api.types import is_string_dtype
 
 from pyterrier_debias.core.pieces import PIECES
 from pyterrier_debias.core.stage import Stage, parts_of
@@ -111,8 +112,11 @@ def check_empty(case: Case) -> None:
     frame = case.frame()
     out = case.make()(frame.iloc[:0])
     assert len(out) == 0
-    assert list(out.columns) == list(case.make()(frame).columns)
+    whole = case.make()(frame)
+    assert list(out.columns) == list(whole.columns)
     assert out.columns.is_unique
+    # What reads text, as in frame["text"].str, reads that of an empty frame too.
+    assert [c for c in whole if is_string_dtype(whole[c]) and not is_string_dtype(out[c])] == []
 
 
 def check_columns_are_kept(case: Case) -> None:

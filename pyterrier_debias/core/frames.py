@@ -455,7 +455,10 @@ def highest_grades(qrels: pd.DataFrame, stage: Any) -> pd.DataFrame:
     Raises:
         InputError: See :func:`with_grades`.
     """
-    return with_grades(qrels, stage).groupby(["qid", "docno"], as_index=False, sort=False)["label"].max()
+    judged = with_grades(qrels, stage)[["qid", "docno", "label"]]
+    if not judged.duplicated(["qid", "docno"]).any():
+        return judged.reset_index(drop=True)
+    return judged.groupby(["qid", "docno"], as_index=False, sort=False)["label"].max()
 
 
 def check_pairs(frame: pd.DataFrame, stage: Any) -> None:
@@ -668,6 +671,52 @@ def with_query(topics: pd.DataFrame) -> pd.DataFrame:
     return topics.rename(columns={"text": "query"})
 
 
+def _listed(value: Any) -> list[Any]:
+    """A list, or a single value as one; an empty list for what is missing."""
+    return list(value) if pd.api.types.is_list_like(value) else [] if _missing(value) else [value]
+
+
+def with_listed_answers(frame: pd.DataFrame, column: str, stage: Any) -> pd.DataFrame:
+    """Answers as lists of texts, where a mapping holds them with their places, as in SQuAD of Hugging Face's hub.
+
+    Args:
+        frame: A frame with the column.
+        column: Its texts, lists of texts, or mappings of ``text`` to such a list and of ``answer_start``, where it is there, to
+            the characters at which these begin.
+        stage: The calling stage, named in the message.
+
+    Returns:
+        The same frame if it holds no mapping. Else a copy with lists; and with ``start``, unless it has one: lists as long, -1
+        where the place is not known.
+
+    Raises:
+        InputError: For another mapping, which would be read as a list of its keys.
+
+    Example:
+        >>> held = {"text": ["Paris", "in Paris"], "answer_start": [15, 12]}
+        >>> with_listed_answers(pd.DataFrame({"docno": ["d1"], "answers": [held]}), "answers", "example").values.tolist()
+        [['d1', ['Paris', 'in Paris'], [15, 12]]]
+    """
+    values = frame[column].tolist()
+    if not any(isinstance(value, Mapping) for value in values):
+        return frame
+    lists: list[list[Any]] = []
+    places: list[list[Any]] = []
+    for row, value in enumerate(values):
+        held = value if isinstance(value, Mapping) else {"text": _listed(value)}
+        own: Any = held.get("text")
+        begin: Any = held.get("answer_start", [-1] * np.size(own))
+        if not all(isinstance(part, (list, tuple, np.ndarray)) for part in (own, begin)) or len(own) != len(begin):
+            raise InputError(
+                f"{stage_name(stage)}: column {column!r} holds a mapping of {', '.join(map(repr, held)) or 'nothing'} at "
+                f"{_row(frame, row)}; give a list of texts, or a mapping of 'text' and 'answer_start' to lists of one length"
+            )
+        lists.append(list(own))
+        places.append(list(begin))
+    frame = frame.assign(**{column: pd.Series(lists, index=frame.index, dtype=object)})
+    return frame if "start" in frame.columns else frame.assign(start=pd.Series(places, index=frame.index, dtype=object))
+
+
 def query_forms(frame: pd.DataFrame) -> list[str]:
     """Columns that hold another form of the query, made from its words: ``query_toks``, ``query_vec``, ``query_embs``.
 
@@ -722,6 +771,7 @@ def reworded(frame: pd.DataFrame, queries: Any, *, keep: bool = True) -> pd.Data
         [{'qid': '1', 'query_0': 'teas', 'query': 'tea'}]
     """
     frame = frame.drop(columns=query_forms(frame))
+    queries = pd.Series(queries, index=frame.index, dtype="str")  # an empty list would make numbers
     if keep:
         return pt.model.push_queries(frame, keep_original=True).assign(query=queries)
     return frame.assign(**dict.fromkeys(["query", *earlier_queries(frame)], queries))

@@ -165,6 +165,22 @@ def name_ticks(axes: Axes, names: Sequence[str]) -> None:
     axes.set_xticks(range(len(names)), ["\n".join(textwrap.wrap(shortened(visible(name), 60), width)) for name in names])
 
 
+def legend_label(name: str) -> str:
+    """A name as a legend shows it: matplotlib leaves out those that begin with an underscore.
+
+    Args:
+        name: Such as that of a system.
+
+    Returns:
+        The name, with a character of no width before a first underscore.
+
+    Example:
+        >>> legend_label("BM25"), legend_label("_mine")
+        ('BM25', '\\u200b_mine')
+    """
+    return f"\u200b{name}" if name.startswith("_") else name
+
+
 def ends(value: Any, low: Any, high: Any) -> np.ndarray:
     """Lengths of error bars, for ``xerr`` and ``yerr``.
 

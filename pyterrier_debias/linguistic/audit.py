@@ -471,7 +471,8 @@ class _Examined:
                 table = self.reworded[system.name].table
                 place = np.arange(len(table)) + 0.5 * ((number + 0.5) / len(self.context.systems) - 0.5)
                 ends = plots.ends(table["difference"], table["low"], table["high"])
-                axes.errorbar(place, table["difference"], yerr=ends, fmt="o", color=plots.colour(number), label=system.name)
+                label = plots.legend_label(system.name)
+                axes.errorbar(place, table["difference"], yerr=ends, fmt="o", color=plots.colour(number), label=label)
             axes.set_xticks(range(len(table)), [c.split(" - ")[0].replace("_", " ") for c in table["comparison"]])
             axes.legend()
             n = self.found.per_query["qid"].nunique()

@@ -456,7 +456,7 @@ class _Examined:
         with plots.style():
             depths = list(next(iter(self.judged.values())).columns)
             for index, (name, shares) in enumerate(self.judged.items()):
-                axes.plot(depths, shares.mean(), "o-", color=plots.colour(index), label=name)
+                axes.plot(depths, shares.mean(), "o-", color=plots.colour(index), label=plots.legend_label(name))
             if self.pool:
                 shares = judged_shares(self.pool[1], self.context.qrels, self.qids, depths)
                 axes.plot(depths, shares.mean(), "--", color=plots.GREY, label=f"pool: {self.pool[0]}")

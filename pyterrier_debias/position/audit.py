@@ -418,4 +418,4 @@ def _line(axes: Any, x: Any, table: pd.DataFrame, index: int, label: str) -> Non
     from pyterrier_debias.core import plots
 
     ends = plots.ends(table["value"], table["low"], table["high"])
-    axes.errorbar(x, table["value"], yerr=ends, fmt="o-", color=plots.colour(index), label=label)
+    axes.errorbar(x, table["value"], yerr=ends, fmt="o-", color=plots.colour(index), label=plots.legend_label(label))

@@ -109,6 +109,29 @@ def test_queries_that_do_not_count_are_left_out(caplog):
     assert "left out: {'system': 1}" in caplog.text
 
 
+@pytest.mark.parametrize("dtype", [float, "float32", int, str])
+def test_identifiers_in_options_are_read_as_those_of_frames(dtype):
+    """A merge makes floats of whole numbers; 7, 7.0 and "7" are one."""
+    run = frame({"1": ["d1", "d2"], "2": ["d4"], "3": ["d5"]})
+    run, named = (rows.assign(docno=rows["docno"].str[1:]) for rows in (run, CORPUS))
+    qids, numbered = pd.Series([1, 2]).astype(dtype), named.assign(docno=pd.Series([1, 2, 3, 4, 5]).astype(dtype))
+    for query_filter in (qids, qids.to_numpy(), qids.tolist()):
+        assert ARaBEvaluator([5], query_filter=query_filter)(run)["qid"].tolist() == ["1", "2"]
+    for texts in (numbered, dict(zip(numbered["docno"], numbered["text"]))):
+        pd.testing.assert_frame_equal(ARaBEvaluator([5], texts=texts)(run.drop(columns="text")), ARaBEvaluator([5])(run))
+    found, expected = (ARaBEvaluator([1], background=background)(run) for background in (numbered, named))
+    pd.testing.assert_frame_equal(found, expected)
+
+
+def test_identifiers_in_options_that_are_none_are_named():
+    with pytest.raises(InputError, match=r"ARaBEvaluator, query_filter: column 'qid' is missing, at row 1"):
+        ARaBEvaluator(query_filter=pd.Series(["1", None]))(frame(ONE))
+    with pytest.raises(InputError, match=r"texts: column 'docno' is missing, at row 0"):
+        ARaB(texts=pd.DataFrame({"docno": [None], "text": ["he"]}))
+    with pytest.raises(InputError, match=r"ARaBEvaluator, background: column 'docno' is missing, at row 5"):
+        ARaBEvaluator(background=pd.concat([CORPUS, pd.DataFrame({"docno": [None], "text": "he"})]))(frame(ONE))
+
+
 def test_background_and_loader():
     run, background = frame(ONE, texts=False), frame({"1": ["d3", "d5"], "2": ["d4"]}, texts=False)
     found = ARaBEvaluator([1], texts=CORPUS, background=background)(run)

@@ -120,6 +120,14 @@ def test_expected_exposure_is_its_definition(cutoff, patience, by_group, part):
     assert per_query(measure, shuffled, JUDGED.iloc[::-1]) == pytest.approx(expected, nan_ok=True)
 
 
+@pytest.mark.parametrize("by_group", [True, False])
+def test_a_repeated_judgement_counts_once(by_group):
+    """The highest of several for one document counts, as everywhere."""
+    measure = ExpectedExposure(by_group=by_group, texts=TEXTS) @ 3
+    again = pd.concat([JUDGED, JUDGED.assign(label=0), JUDGED])
+    assert per_query(measure, qrels=again) == pytest.approx(per_query(measure, qrels=JUDGED), nan_ok=True)
+
+
 def test_the_loss_is_made_of_its_parts():
     rng = np.random.default_rng(0)
     got, due = rng.random(5), rng.random(5)

@@ -108,6 +108,19 @@ def test_gap_between_groups_by_hand():
         group_gap(np.ones(2), np.array([[True, False], [True, False]]))
 
 
+@pytest.mark.parametrize("missing", [None, np.nan, pd.NA])
+def test_a_query_without_a_gender_is_in_no_group(missing):
+    groups = pd.DataFrame({"qid": ["1", "2", "3"], "gender": ["a", "b", missing]})
+    gap = QueryGroupGap(lexicon={"him": ["h*"]}, category="him", groups=groups)
+    other = gap(groups=groups.assign(gender=["a", "b", "c"]), between=("a", "b"))
+    assert gap.between == ("a", "b") and per_query(gap @ 1) == per_query(other @ 1)
+    assert re.fullmatch(r"QueryGroupGap\(him,.*groups=2:[0-9a-f]{8}\)", str(gap)) and gap == gap(groups=groups.head(2))
+    numbered = gap(groups=groups.assign(gender=[1, 2, missing]), between=("1", "2"))
+    assert per_query(numbered @ 1) == per_query(gap @ 1)
+    with pytest.raises(InputError, match="QueryGroupGap: column 'qid' is missing"):
+        gap(groups=pd.DataFrame({"qid": ["1", None], "gender": ["a", "b"]}))
+
+
 def test_a_baselines_test_of_the_gap_is_the_delta_method():
     generator = np.random.default_rng(0)
     values, member = generator.normal(size=40), np.repeat(np.eye(2, dtype=bool), 20, axis=0)

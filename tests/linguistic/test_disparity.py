@@ -335,6 +335,26 @@ def test_controls_by_name():
     assert log_relevant(asked, graded.drop(columns="dataset")).tolist() == pytest.approx([np.log(3)] * 2)
 
 
+def test_a_control_in_names_has_a_level_for_what_is_missing_and_one_in_numbers_none():
+    """As the page of evaluate() says."""
+    kinds = TOPICS.assign(type=TOPICS["type"].where(TOPICS.index >= 6), number=TOPICS["MLS"].where(TOPICS.index >= 6))
+    named = Disparity(controls=["type"], **PROBE).evaluate(LONG, kinds)
+    assert named.per_query["qid"].nunique() == len(TOPICS) and not named.notes
+    counted = Disparity(controls=["number"], **PROBE).evaluate(LONG, kinds)
+    assert counted.per_query["qid"].nunique() == len(TOPICS) - 6
+    assert "6 queries without a control 'number' are left out." in counted.notes
+
+
+def test_relevant_documents_are_counted_once():
+    expected = log_relevant(TOPICS, QRELS)
+    for again in (pd.concat([QRELS, QRELS]), pd.concat([QRELS, QRELS.assign(label=0)]), QRELS.astype({"label": str})):
+        assert log_relevant(TOPICS, again).equals(expected)
+    graded = pd.DataFrame({"dataset": list("aab"), "qid": [1.0, 1.0, 1.0], "docno": "d", "label": 1})
+    assert log_relevant(pd.DataFrame({"dataset": ["a", "b"], "qid": [1, 1]}), graded).tolist() == [0, 0]
+    with pytest.raises(InputError, match="judgements have no column 'docno'"):
+        log_relevant(TOPICS, QRELS.drop(columns="docno"))
+
+
 def test_figures(result):
     curve = result.curve(points=9, resamples=49)
     assert curve.groupby("name").size().tolist() == [9, 9] and (curve["low"] <= curve["high"]).all()

@@ -45,6 +45,16 @@ QUERIES = {
         "relative_clause": "isn't it over that i would ask about ?",
         "keywords": "not",  # a negation is content
     },
+    "Why can't I sleep": {"question_frame": "can you tell me why can't I sleep?", "keywords": "not sleep"},
+    "I won’t go": {"question_frame": "what is there on I won’t go?", "keywords": "not go"},
+    "Can't connect to wifi": {"question_frame": "can you tell me can't connect to wifi?", "keywords": "not connect wifi"},
+    "Shan't we ask, ain't it late": {
+        "question_frame": "can you tell me shan't we ask, ain't it late?",
+        "keywords": "not ask not late",
+    },
+    "dentists in CA": {"question_frame": "what is there on dentists in CA?", "keywords": "dentists CA"},
+    "IS war in syria": {"question_frame": "can you tell me IS war in syria?", "keywords": "war syria"},
+    "WON'T IT START": {"question_frame": "can you tell me WON'T IT START?", "keywords": "not START"},
     "the": {"keywords": "the", "question_frame": "what is there on the?"},
     "": {"noun_phrases": "", "question_frame": "", "relative_clause": "", "keywords": ""},
 }

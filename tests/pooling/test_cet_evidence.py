@@ -96,7 +96,7 @@ def test_missing_evidence_is_bounded_by_what_is_known():
     assert scores[4] < scores[3]
 
 
-def test_a_row_lacking_one_number_lacks_all_of_its_evidence():
+def test_a_row_lacking_one_number_is_not_learned_from():
     """AddJudged gives its rows a last rank and no score."""
     candidates = frame(score=[3.0, 1.0, np.nan, 7.0, 6.0], rank=[0, 1, 2, 0, 1]).drop(columns=["pool_score", "pool_rank"])
     model = learned(PoolEvidence(lexical=False), candidates)
@@ -105,6 +105,21 @@ def test_a_row_lacking_one_number_lacks_all_of_its_evidence():
     assert known.tolist() == [True, True, False, True, True]
     expected, _ = model.features(candidates.assign(score=[3.0, 1.0, 1.0, 7.0, 6.0]), TEXTS)
     np.testing.assert_allclose(values, expected)
+
+
+def test_a_row_lacking_one_number_keeps_the_others():
+    candidates = pd.DataFrame({"qid": ["1"] * 4 + ["2"] * 2, "docno": list("abcdef"), "query": "x"})
+    candidates = candidates.assign(bm25=[9.0, 5.0, 1.0, 30.0, 0.5, np.nan], splade_rank=[0, 1, 2, np.nan, np.nan, 7])
+    model = PoolEvidence(columns=["bm25", "splade_rank"], lexical=False).learn(candidates, [""] * 6)
+    scores = model.with_weights(np.array([1.0, 0.0])).score(candidates, [""] * 6)
+    assert scores[3] == scores.max() > scores[0]
+    # A missing number is the query's worst one of its column; of query 2 either column has one row to be read.
+    filled = candidates.assign(bm25=[9.0, 5.0, 1.0, 30.0, 0.5, 0.5], splade_rank=[0, 1, 2, 3, 8, 7])
+    values, known = model.features(candidates, [""] * 6)
+    assert known.tolist() == [True, True, True, False, False, False]
+    np.testing.assert_allclose(values, model.features(filled, [""] * 6)[0])
+    # What stands in where a query has no number at all is the worst of all rows that have one.
+    assert model.worst == (0.5, 8.0)
 
 
 def test_what_does_not_vary_counts_nothing():

@@ -13,6 +13,7 @@ from pyterrier_debias import CrossEncoder, InputError, PlantedRanker
 from pyterrier_debias.pooling.data.relabel import RelabelReranker, relabel
 from pyterrier_debias.pooling.formulas.negative_weights import emphasis_of
 from pyterrier_debias.pooling.training.negatives import RankWindow
+from pyterrier_debias.training.groups import make_groups
 from tests.contract import Case, assert_contract
 from tests.pooling.judge import knows, pooled
 from tests.training.toy import candidates, qrels, training
@@ -108,6 +109,41 @@ def test_options_are_refused(options, message):
     stage.ranker.fit = stage.ranker.text_columns = lambda *args: ["text"]
     with pytest.raises(InputError, match=f"RelabelReranker: {message}"):
         stage.fit(candidates(), pooled())
+
+
+def passages(**more):
+    """Passages of d7 and d9, which are judged, of d8, which is judged not relevant, and of d1, which is not judged at all."""
+    docnos = ["d7%p0", "d7%p1", "d8%p0", "d9%p0", "d1%p0", "d1%p1"]
+    frame = {"qid": ["1"] * 3 + ["2"] * 3, "docno": docnos, "query": ["q"] * 3 + ["r"] * 3, "text": list("abcdef"), **more}
+    return pd.DataFrame(frame)
+
+
+@pytest.mark.parametrize("action", ["relabel", "drop"])
+def test_passages_of_judged_documents_are_neither_shown_nor_changed(action):
+    judged = pd.DataFrame({"qid": ["1", "1", "2"], "docno": ["d7", "d8", "d9"], "label": [1, 0, 1]})
+    seen = []
+
+    def judge(frame):
+        seen.extend(frame["docno"])
+        return np.ones(len(frame))
+
+    _, new, changes = relabel(passages(), judged, judge, action=action)
+    assert seen == changes["docno"].tolist() == ["d1%p0", "d1%p1"]
+    assert new["docno"].tolist() == ["d7", "d8", "d9", *(seen if action == "relabel" else [])]
+
+
+@pytest.mark.parametrize("action", ["relabel", "drop"])
+def test_a_change_in_one_query_leaves_the_grades_of_passages_in_another(action):
+    """d9 is judged for query 2 alone. Its passage, relabelled for query 1, keeps the grade that it has for query 2."""
+    both = pd.concat([passages(), passages().loc[[3]].assign(qid="1", query="q")], ignore_index=True)
+    judged = pd.DataFrame({"qid": ["1", "2"], "docno": ["d7", "d9"], "label": [1, 1]})
+    rows, new, changes = relabel(both, judged, lambda frame: frame["docno"] == "d9%p0", action=action)
+    assert changes[["qid", "docno"]].values.tolist() == [["1", "d9%p0"]]
+    found = make_groups(rows, new, stage="test").rows.set_index(["qid", "docno"])["label"]
+    before = make_groups(rows, judged, stage="test").rows.set_index(["qid", "docno"])["label"]
+    unchanged = found.index.drop([("1", "d9%p0")], errors="ignore")
+    assert found[unchanged].equals(before[unchanged])
+    assert found.get(("1", "d9%p0"), 1) == 1
 
 
 def test_nothing_to_show_asks_nobody():

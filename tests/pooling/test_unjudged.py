@@ -150,6 +150,32 @@ def test_expected_ndcg_refuses_a_query_that_it_does_not_know():
         pt.Evaluate(RUN, QRELS, [ExpectedNDCG(QRELS[["qid", "docno"]])])
 
 
+@pytest.mark.parametrize("rows", [slice(None), slice(None, None, -1)])
+def test_the_highest_of_repeated_judgements_counts(rows):
+    twice = judged({"q1": {"d1": 0.25, "d2": 1.0}})
+    twice = pd.concat([twice, judged({"q1": {"d1": 0.75}}), judged({"q1": {"d2": 0}})])[rows]
+    run = run_of({"q1": ["d1", "d2"]})
+    once = judged({"q1": {"d1": 0.75, "d2": 1.0}})
+    asked = QRELS[QRELS["qid"] == "q1"]
+    one, other = (pt.Evaluate(run, asked, [ExpectedNDCG(labels) @ 2]) for labels in (twice, once))
+    assert one == other
+    # Inference learns from the highest, gives it back once, and leaving a system out removes it once.
+    again = pd.concat([QRELS, QRELS.assign(label=0)])[rows]
+    pd.testing.assert_frame_equal(
+        infer_judgements(RUN, again).sort_values(["qid", "docno"], ignore_index=True),
+        infer_judgements(RUN, QRELS).sort_values(["qid", "docno"], ignore_index=True),
+    )
+    runs = {"a": RUN, "b": run_of({"q1": ["d2"], "q2": ["d6"]})}
+    pd.testing.assert_frame_equal(leave_one_out(runs, again), leave_one_out(runs, QRELS))
+
+
+@pytest.mark.parametrize("label", [math.nan, None, math.inf])
+def test_expected_ndcg_refuses_a_label_that_is_no_number(label):
+    labels = judged({"q1": {"d1": 0.5, "d2": label}})
+    with pytest.raises(InputError, match=r"ExpectedNDCG@2: column 'label' of the judgements .* row 1 \(qid='q1', docno='d2'\)"):
+        pt.Evaluate(RUN, QRELS, [ExpectedNDCG(labels) @ 2])
+
+
 def test_measures_of_one_name_are_equal():
     one, other = ExpectedNDCG(QRELS) @ 10, ExpectedNDCG(QRELS, name="ENDCG") @ 10
     assert (repr(one), repr(other), repr(ExpectedNDCG(QRELS))) == ("ExpectedNDCG@10", "ENDCG@10", "ExpectedNDCG")

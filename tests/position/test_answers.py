@@ -185,6 +185,38 @@ def test_lists_of_answers():
     assert out[["qid", "answer", "position"]].values.tolist() == [["q1", "b", 1], ["q1", "z", -1], ["q3", "g", 0]]
 
 
+def test_answers_as_squad_has_them_on_the_hub():
+    """A mapping of texts and of the places where they begin; what is marked is not searched for."""
+    text = "Paris, text, Paris"
+    held = [
+        {"text": ["Paris"], "answer_start": [13]},
+        {"text": np.array(["Paris", "text"], dtype=object), "answer_start": np.array([0, 7], dtype=np.int32)},
+        {"text": [], "answer_start": []},
+        {"text": ["Rome"]},
+        ["text"],
+        None,
+    ]
+    frame = pd.DataFrame({"qid": list("abcdef"), "docno": "d1", "text": text, "answers": held})
+    out = AnswerPositions()(frame)
+    expected = [["a", "Paris", 2], ["b", "Paris", 0], ["b", "text", 1], ["d", "Rome", -1], ["e", "text", 1]]
+    assert out[["qid", "answer", "position"]].values.tolist() == expected
+    # A start of one's own counts.
+    assert AnswerPositions()(frame.iloc[:1].assign(start=0))["position"].tolist() == [0]
+    # Without places the texts are searched for.
+    only = frame.iloc[:2].assign(answers=[{"text": ["Paris"]}, {"text": ["text"]}])
+    assert AnswerPositions()(only)["position"].tolist() == [0, 2, 1]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{"value": ["Paris"]}, {"text": "Paris"}, {"text": ["a"], "answer_start": [1, 2]}, {"text": ["a"], "answer_start": 1}, {}],
+)
+def test_other_mappings_are_refused(value):
+    frame = pd.DataFrame({"qid": ["a", "b"], "docno": "d1", "text": "Paris", "answers": [["Paris"], value]})
+    with pytest.raises(InputError, match=r"AnswerPositions: column 'answers' .* row 1 \(qid='b', docno='d1'\).*a list of texts"):
+        AnswerPositions()(frame)
+
+
 def test_columns_and_empty_frame():
     frame = rows("one two", "two", qid="q1", query="?", start=4, end=7)
     expected = ["docno", "answer", "qid", "query", "start", "end", "matched", "position", "length", "n_words", "relative"]

@@ -171,11 +171,23 @@ def test_answered_by_its_answer_too():
         (("two",), True),
         (np.array(["two"], dtype=object), True),
         (np.array([], dtype=object), False),
+        ({"text": ["two"], "answer_start": [0]}, True),
+        ({"text": np.array(["two"], dtype=object)}, True),
+        ({"text": [], "answer_start": []}, False),
+        ({"text": ["", "No Answer Present."], "answer_start": [0, 0]}, False),
     ],
 )
 def test_who_was_answered(name, value, answered):
     written = pd.DataFrame({"qid": [7, 8], name: pd.Series([value, "always"], dtype=object)})
     assert answered_qids(written) == ({"7", "8"} if answered else {"8"})
+
+
+def test_answers_in_mappings():
+    some = pd.DataFrame({"qid": ["7", "8", "9"], "answers": [{"text": ["two"]}, None, "tea"]})
+    assert answered_qids(some) == {"7", "9"}
+    written = pd.DataFrame({"qid": ["7"], "answers": [{"spans": ["two"]}]})
+    with pytest.raises(InputError, match=r"answers: column 'answers' .* row 0 \(qid='7'\).*give a list of texts"):
+        answered_qids(written)
 
 
 def test_what_a_dataset_knows():

@@ -427,6 +427,15 @@ def test_a_cluster_that_is_no_column_is_refused():
     assert "over clusters by type" in found.convention and set(found.per_query["cluster"]) == set(TOPICS["type"])
 
 
+@pytest.mark.parametrize("articles", [["sea", None], [7, None], [True, None]])
+def test_a_topic_without_a_cluster_is_refused(articles):
+    topics = TOPICS.assign(article=[articles[qid == TOPICS["qid"][1]] for qid in TOPICS["qid"]])
+    curve = SurvivorshipCurve({"bm25": RUN}, PLANTED, QRELS, cluster="article")
+    for call in (curve, curve.evaluate):
+        with pytest.raises(InputError, match=f"topic '{TOPICS['qid'][1]}' has no 'article'; every topic needs a cluster"):
+            call(topics)
+
+
 def test_values_that_cannot_be_compared_are_refused():
     """A query given twice counted twice, systems over different queries had means over different ones, without a word."""
     values, _ = small_curve("two")

@@ -11,8 +11,8 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core.errors import InputError, check_choice, one_line
-from pyterrier_debias.core.frames import check_text, stage_name
-from pyterrier_debias.core.text import Tokeniser
+from pyterrier_debias.core.frames import check_text, stage_name, with_string_ids
+from pyterrier_debias.core.text import Tokeniser, as_name
 from pyterrier_debias.gender.data.words import WordList
 from pyterrier_debias.gender.formulas.counting import WordCounts, document_numbers, word_counts
 
@@ -38,10 +38,10 @@ class Texts:
             missing = [c for c in ("docno", field) if c not in source.columns]
             if missing:
                 raise InputError(f"the frame of texts lacks the column {missing[0]!r}")
-            source = dict(zip(source["docno"].astype(str), source[field]))
+            source = dict(zip(with_string_ids(source, "texts")["docno"], source[field]))
         elif isinstance(source, Mapping):
             if not all(isinstance(docno, str) for docno in source):
-                source = {str(docno): text for docno, text in source.items()}
+                source = {as_name(docno): text for docno, text in source.items()}
         elif hasattr(source, "text_loader"):  # asked first: an index of PyTerrier is a transformer, too
             source = _loader_of(source, field)
         elif source is not None and (not isinstance(source, pt.Transformer) or isinstance(source, pt.Indexer)):
@@ -203,10 +203,11 @@ def wanted_qids(query_filter: Any, stage: Any) -> frozenset[str] | None:
         The qids as strings; None for all.
 
     Raises:
-        InputError: For what is not a collection of qids. A text would be read as a collection of its letters.
+        InputError: For what is not a collection of qids, or holds a missing one. A text would be read as a collection of its
+            letters.
 
     Example:
-        >>> sorted(wanted_qids([2, "1"], "example"))
+        >>> sorted(wanted_qids([2.0, "1"], "example"))
         ['1', '2']
     """
     if query_filter is None:
@@ -218,7 +219,8 @@ def wanted_qids(query_filter: Any, stage: Any) -> frozenset[str] | None:
         raise InputError(f"{name}: query_filter={query_filter!r} is one text; give a list of qids, e.g. [{query_filter!r}]")
     if not isinstance(query_filter, Iterable):
         raise InputError(f"{name}: query_filter={query_filter!r} must be a list of qids, e.g. ['1', '2']")
-    return frozenset(map(str, query_filter))
+    asked = pd.DataFrame({"qid": pd.Series(list(query_filter), dtype=object)})  # numbers stay as they are
+    return frozenset(with_string_ids(asked, f"{name}, query_filter")["qid"])
 
 
 def in_order(results: pd.DataFrame, stage: Any) -> pd.DataFrame:

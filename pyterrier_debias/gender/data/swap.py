@@ -446,7 +446,7 @@ class SwapGender(RowWise):
             texts, docnos = inp[self.text_field].tolist(), inp["docno"].tolist()
             swapped = [turn(text, "document", docno) for text, docno in zip(texts, docnos)]
             added: dict[str, Any] = {"text_orig": inp[self.text_field]} if self.keep_original else {}
-            added[self.text_field] = [text for text, _ in swapped]
+            added[self.text_field] = pd.Series([text for text, _ in swapped], index=inp.index, dtype="str")
             added["swapped"] = np.array([n for _, n in swapped], dtype=np.int64)
             out = marked(out.assign(**added), self.text_field)
         if self.queries:

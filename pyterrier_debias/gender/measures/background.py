@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
+from pyterrier_debias.core.frames import with_string_ids
 from pyterrier_debias.gender.formulas import arab
 
 logger = logging.getLogger(__name__)
@@ -131,9 +132,9 @@ def collection(background: pd.DataFrame, neutral: Callable[[pd.DataFrame], np.nd
         stage: What is named in the message.
 
     Raises:
-        InputError: If a document occurs twice.
+        InputError: If a document occurs twice, or has no name.
     """
-    frame = background.assign(docno=background["docno"].astype(str)).reset_index(drop=True)
+    frame = with_string_ids(background, f"{stage}, background").reset_index(drop=True)
     twice = frame["docno"].duplicated()
     if twice.any():
         raise InputError(f"{stage}: docno {frame['docno'][twice].iloc[0]!r} occurs twice in the background; keep one row each")

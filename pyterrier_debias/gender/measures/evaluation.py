@@ -235,7 +235,8 @@ class BiasResult:
                 x = np.array([cutoffs.index(cutoff) for cutoff in own["cutoff"]]) + 0.06 * number
                 low, high = (own[end].to_numpy() for end in ends[measure])
                 values = own[measure].to_numpy()
-                axes.errorbar(x, values, yerr=plots.ends(values, low, high), fmt="o-", color=plots.colour(number), label=name)
+                bars, label = plots.ends(values, low, high), plots.legend_label(name)
+                axes.errorbar(x, values, yerr=bars, fmt="o-", color=plots.colour(number), label=label)
             axes.set_xticks(range(len(cutoffs)), [str(cutoff) for cutoff in cutoffs])
             axes.legend()
             labels = {"ARaB": "ARaB@k", "added": "ARaB@k less that of a random order", "NFaiRR": "NFaiRR@k"}

@@ -10,7 +10,7 @@ import pandas as pd
 from ir_measures.measures import ParamInfo
 
 from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.core.frames import with_grades
+from pyterrier_debias.core.frames import highest_grades
 from pyterrier_debias.gender.data.documents import counted, query_slices
 from pyterrier_debias.gender.formulas import exposure
 from pyterrier_debias.gender.formulas.arab import wished_portions
@@ -156,7 +156,7 @@ class ExpectedExposure(OfWords):
         """The value of each query of a run that has a relevant document."""
         run = self._head(run)
         graded = qrels.rename(columns={"query_id": "qid", "doc_id": "docno", "relevance": "label"})[["qid", "docno", "label"]]
-        graded = with_grades(graded, repr(self))
+        graded = highest_grades(graded, repr(self))
         graded = graded[graded["qid"].isin(set(run["qid"])) & (graded["label"] > 0)]
         patience, parts = self.option("patience"), []
         for _, rows in graded.groupby("qid", sort=False):

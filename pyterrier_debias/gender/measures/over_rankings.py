@@ -23,7 +23,7 @@ from ir_measures.measures import MeanAgg, Measure, ParamInfo
 from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.evaluation import refuse_batches
 from pyterrier_debias.core.frames import ranked, with_string_ids
-from pyterrier_debias.core.text import Tokeniser, content_mark
+from pyterrier_debias.core.text import Tokeniser, as_name, content_mark
 from pyterrier_debias.gender.data.documents import Texts, counted, query_slices, wanted_qids
 from pyterrier_debias.gender.data.profiles import Lexicon, LexiconLike, category_counts, columns_of
 from pyterrier_debias.gender.data.words import WordList, WordListLike
@@ -831,7 +831,7 @@ class QueryGroupGap(_OfTexts):
         Args:
             lexicon: See :meth:`Lexicon.of`.
             category: A category of the lexicon, or ``persconc``; see :func:`~pyterrier_debias.gender.data.profiles.columns_of`.
-            groups: Frame ``qid``, ``gender``.
+            groups: Frame ``qid``, ``gender``; a query whose gender is missing is in no group.
             between: The two groups; default ``male`` and ``female``, ``m`` and ``f``, or the two that there are.
             signed: Whether the gap keeps its sign (the first group minus the second); default False.
             tokeniser: See :class:`ARaB`, as for the rest.
@@ -853,10 +853,8 @@ class QueryGroupGap(_OfTexts):
         lacking = [column for column in ("qid", "gender") if column not in groups.columns]
         if lacking:
             raise InputError(f"QueryGroupGap: groups lack the column {lacking[0]!r}; give a frame qid, gender")
-        there = list(dict.fromkeys(groups["gender"].astype(str)))
-        self.between = two_categories(Lexicon({group: ["x"] for group in there}, "groups"), between)
-        known = with_string_ids(groups[["qid", "gender"]], "QueryGroupGap")
-        known = known.assign(gender=known["gender"].astype(str))
+        known = _genders(groups)
+        self.between = two_categories(Lexicon({group: ["x"] for group in known["gender"]}, "groups"), between)
         self._gender = {qid: gender for qid, gender in zip(known["qid"], known["gender"]) if gender in self.between}
 
     def _parts(self) -> list[str]:
@@ -866,7 +864,7 @@ class QueryGroupGap(_OfTexts):
 
     def _content(self, key: str) -> Any:
         """Of groups who belongs to which."""
-        return self.params[key][["qid", "gender"]].astype(str) if key == "groups" else super()._content(key)
+        return _genders(self.params[key]) if key == "groups" else super()._content(key)
 
     def _counting(self, judged: set[str]) -> set[str]:
         return super()._counting(judged) & self._gender.keys()
@@ -885,6 +883,12 @@ class QueryGroupGap(_OfTexts):
         y = np.array(list(own.values()))
         member = np.array([[self._gender.get(qid) == group for group in self.between] for qid in own])
         return dict(zip(own, group_gap(y, member, signed=bool(self.option("signed"))).tolist()))
+
+
+def _genders(groups: pd.DataFrame) -> pd.DataFrame:
+    """Queries and their genders as text; those without one are left out. A missing one among numbers makes floats of them."""
+    known = with_string_ids(groups[["qid", "gender"]], "QueryGroupGap").dropna(subset=["gender"])
+    return known.assign(gender=known["gender"].map(as_name))
 
 
 def group_gap(values: np.ndarray, member: np.ndarray, *, signed: bool = False) -> np.ndarray:

@@ -174,7 +174,8 @@ class RatioChoice:
                 axes.tick_params(labelbottom=False)
                 below = axes.inset_axes((0, -1.1, 1, 1), sharex=axes)
                 for number, name in enumerate(biases):
-                    below.plot(table["ratio"], table[name], marker="o", color=plots.colour(number), label=name)
+                    label = plots.legend_label(name)
+                    below.plot(table["ratio"], table[name], marker="o", color=plots.colour(number), label=label)
                 below.axhline(0, color=plots.GREY, linewidth=1)
                 below.legend(loc="best")
                 plots.label_axes(below, x="ratio of balanced pairs", y="bias", n=int(table["n"].iloc[0]))

@@ -36,9 +36,11 @@ Rule = Callable[[str, Tagged], str]
 
 _QUESTION_WORDS = frozenset("who whom whose which what when where why how".split())
 _AUXILIARIES = frozenset(
-    """am is are was were be been being do does did done have has had having can could may might must shall should will would
-    isn't aren't wasn't weren't don't doesn't didn't hasn't haven't hadn't can't couldn't won't wouldn't shouldn't""".split()
+    """am is are was were be been being do does did done have has had having can could may might must shall should will
+    would""".split()
 )
+#: What :func:`words_of` leaves of an auxiliary before ``n't``, and its whole form.
+_BEFORE_NOT = {"ca": "can", "wo": "will", "sha": "shall", "ai": "is"}
 #: Words of closed classes that carry a need's form rather than its content. Negations stay: without them it is another need.
 FUNCTION_WORDS = (
     _QUESTION_WORDS
@@ -75,12 +77,12 @@ def keywords(query: str, tagged: Tagged | None = None) -> str:
     places = cast(list[tuple[int, int]], places_of(query, words))  # its tokens are pieces of it
     kept: list[str] = []
     end = -1
-    for word, (start, after) in zip(words, places):
-        if is_sign(word) or lowered(word) in FUNCTION_WORDS:
+    for word, form, (start, after) in zip(words, _forms(words), places):
+        if is_sign(word) or form in FUNCTION_WORDS:
             continue
         # Words of a script without blanks stay side by side.
         kept.append("" if not kept else joint(kept[-1], word) if start == end else " ")
-        kept.append("not" if lowered(word) == "n't" else word)
+        kept.append("not" if form == "n't" else word)
         end = after
     return "".join(kept) or query
 
@@ -103,9 +105,16 @@ def question_frame(query: str, tagged: Tagged | None = None) -> str:
     if not words:
         return query
     bare = _END.sub("", query.strip())
-    if words[0].lower() not in _QUESTION_WORDS | _AUXILIARIES:
+    if _forms(words)[0] not in _QUESTION_WORDS | _AUXILIARIES:
         return _FRAME_OF_WORDS.format(bare)
-    return _FRAME_OF_QUESTION.format(bare[:1].lower() + bare[1:])
+    # "IS" in capitals is a name, or all is in capitals: its first letter alone is not lowered.
+    return _FRAME_OF_QUESTION.format(bare if words[0].isupper() else bare[:1].lower() + bare[1:])
+
+
+def _forms(words: Sequence[str]) -> list[str]:
+    """Words in lower case, auxiliaries before ``n't`` whole."""
+    low = [lowered(word) for word in words]
+    return [_BEFORE_NOT.get(word, word) if after == "n't" else word for word, after in zip(low, [*low[1:], ""])]
 
 
 def relative_clause(query: str, tagged: Tagged) -> str:

@@ -19,7 +19,7 @@ import pyterrier as pt
 
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.evaluation import parse_measures, value_range
-from pyterrier_debias.core.frames import check_names, reads_frames
+from pyterrier_debias.core.frames import check_names, reads_frames, with_grades, with_string_ids
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.statistics import Interval, correct
 from pyterrier_debias.core.text import regex_word
@@ -157,7 +157,7 @@ class DisparityResult:
         values = self._of(measure)
         with plots.style():
             for number, (name, rows) in enumerate(self.curve(measure, **options).groupby("name", sort=False)):
-                axes.plot(rows["complexity"], rows["value"], color=plots.colour(number), label=name)
+                axes.plot(rows["complexity"], rows["value"], color=plots.colour(number), label=plots.legend_label(name))
                 band: dict[str, Any] = {"color": plots.colour(number), "alpha": 0.15, "linewidth": 0}
                 axes.fill_between(rows["complexity"], rows["low"], rows["high"], **band)
             if axes.lines:
@@ -188,7 +188,7 @@ class DisparityResult:
                 own = rows[rows["name"] == name]
                 place = np.array([groups.index(g) for g in own["group"]]) + 0.4 * (number + 0.5 - len(names) / 2) / len(names)
                 ends = plots.ends(own["mean"], own["mean_low"], own["mean_high"])
-                axes.errorbar(place, own["mean"], yerr=ends, fmt="o-", color=plots.colour(number), label=name)
+                axes.errorbar(place, own["mean"], yerr=ends, fmt="o-", color=plots.colour(number), label=plots.legend_label(name))
             axes.set_xticks(range(len(groups)), groups)
             axes.legend()
             n = int(rows.loc[rows["name"] == rows["name"].iloc[0], "n"].sum()) if len(rows) else 0
@@ -321,8 +321,10 @@ class Disparity(Stage):
             qrels: ``qid``, ``docno``, ``label``; needed for the control ``'relevant'`` only.
 
         Returns:
-            The result. Queries whose value, complexity or control is missing are left out, and counted in the notes; these also
-            say where systems are over different queries, where a few queries decide a slope, and why a slope is not defined.
+            The result. Queries whose value, complexity or control in numbers is missing are left out, and counted in the notes;
+            of a control in names, a missing one is a level of its own (see
+            :func:`~pyterrier_debias.linguistic.formulas.slope.design`). The notes also say where systems are over different
+            queries, where a few queries decide a slope, and why a slope is not defined.
 
         Raises:
             InputError: As :meth:`transform`; and where complexity, a control or an index is nowhere.
@@ -663,14 +665,18 @@ def log_relevant(topics: pd.DataFrame, qrels: pd.DataFrame) -> pd.Series:
 
     Args:
         topics: ``qid``, and ``dataset`` where the judgements have one too.
-        qrels: ``qid``, ``docno``, ``label``.
+        qrels: ``qid``, ``docno``, ``label``; a document that is judged several times counts once.
 
     Returns:
         One value per topic, with the topics' index.
+
+    Raises:
+        InputError: See :func:`~pyterrier_debias.core.frames.with_grades`.
     """
     keys = ["dataset", "qid"] if "dataset" in qrels.columns and "dataset" in topics.columns else ["qid"]
-    counts = qrels[qrels["label"] > 0].groupby(keys).size().rename("count").reset_index()
-    found = topics[keys].merge(counts, on=keys, how="left")["count"].fillna(0).to_numpy(dtype=float)
+    judged, asked = with_grades(qrels, "log_relevant"), with_string_ids(topics, "log_relevant, topics")[keys]
+    counts = judged[judged["label"] > 0].groupby(keys)["docno"].nunique().rename("count").reset_index()
+    found = asked.merge(counts, on=keys, how="left")["count"].fillna(0).to_numpy(dtype=float)
     return pd.Series(np.log(np.maximum(found, 1.0)), index=topics.index)
 
 

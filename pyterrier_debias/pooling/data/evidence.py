@@ -133,8 +133,8 @@ class PoolEvidence:
             rate would leave them at 0.
 
     Candidates without a number in one of the columns (the pooling system did not retrieve them, or ``AddJudged`` added them) are
-    not learned from. They are scored all the same, by what is known of them: no better than the query's lowest score and one
-    place after its last rank.
+    not learned from. They are scored all the same, by what is known of them: their numbers in the other columns, and for a
+    missing one the lowest score of the query, or one place after its last rank.
 
     Raises:
         InputError: For options that leave nothing to see, or are out of range.
@@ -233,7 +233,7 @@ class PoolEvidence:
         width = len(names) + len(LEXICAL) * self.lexical
         blank = EvidenceModel(self, columns, statistics, (0.0,) * len(names), np.zeros(width), np.ones(width), np.zeros(width))
         values, known = blank.numbers(frame)
-        worst = tuple(_worst(name, column[known]) for name, column in zip(names, values.T))
+        worst = tuple(_worst(name, column[~np.isnan(column)]) for name, column in zip(names, values.T))
         features, known = replace(blank, worst=worst).features(frame, documents)
         seen = features[known] if known.any() else features
         scale = seen.std(axis=0)
@@ -307,15 +307,15 @@ class EvidenceModel:
             documents: The text of each row.
 
         Returns:
-            float64 of shape [n, d], and of shape [n] whether the pooling system's numbers are known. Where they are not, the
-            query's worst ones stand in.
+            float64 of shape [n, d], and of shape [n] whether all of the pooling system's numbers are known. For one that is not,
+            the query's worst one of that column stands in.
 
         Raises:
             InputError: See :meth:`numbers`.
         """
         values, known = self.numbers(frame)
         if not known.all():
-            values = self._bounded(values, known, pd.factorize(frame["qid"])[0])
+            values = self._bounded(values, pd.factorize(frame["qid"])[0])
         for at, name in enumerate(self.columns):
             if name.endswith("rank"):
                 values[:, at] = np.log1p(np.maximum(values[:, at], 0))
@@ -404,11 +404,11 @@ class EvidenceModel:
             np.array(content["weights"]),
         )
 
-    def _bounded(self, values: np.ndarray, known: np.ndarray, query: np.ndarray) -> np.ndarray:
-        """Rows that lack a number get the worst ones of their query, which is all that is known of them."""
+    def _bounded(self, values: np.ndarray, query: np.ndarray) -> np.ndarray:
+        """A missing number becomes the query's worst one of its column, which is all that is known of it."""
         values, queries = values.copy(), int(query.max()) + 1
         for at, name in enumerate((*self.columns, "scorer")[: values.shape[1]]):
-            bound = np.full(queries, np.nan)
+            known, bound = ~np.isnan(values[:, at]), np.full(queries, np.nan)
             if name.endswith("rank"):
                 np.fmax.at(bound, query[known], values[known, at] + 1)
             else:

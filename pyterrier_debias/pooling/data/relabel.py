@@ -50,7 +50,8 @@ def relabel(
 ) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     """Show unjudged candidates to a judge, and make those that it considers relevant positives, or leave them out.
 
-    Only queries that have judgements are looked at, and no pair that is judged, whatever its grade, is shown or changed.
+    Only queries that have judgements are looked at, and no pair that is judged, whatever its grade, is shown or changed. Passages
+    of a judged document are judged: they have its grade, see :func:`~pyterrier_debias.training.groups.make_groups`.
 
     Args:
         candidates: Candidates ``qid``, ``docno``, and what the judge reads; ``rank`` (from 0) where ``depth`` is given.
@@ -80,7 +81,8 @@ def relabel(
     pt.validate.columns(candidates, includes=["qid", "docno", *(["rank"] if depth is not None else [])], context=context)
     rows, judged = frames.with_string_ids(candidates, "relabel"), grades(qrels, "relabel")
     frames.check_pairs(rows, "relabel")
-    known, asked = set(zip(judged["qid"], judged["docno"])), set(judged["qid"])
+    inherited = frames.with_passages(judged, rows)
+    known, asked = set(zip(inherited["qid"], inherited["docno"])), set(judged["qid"])
     shown = np.array([qid in asked and (qid, docno) not in known for qid, docno in zip(rows["qid"], rows["docno"])], dtype=bool)
     if depth is not None:
         shown &= (rows["rank"] < depth).to_numpy(dtype=bool)
@@ -112,7 +114,9 @@ def apply(
         keep = np.array([pair not in dropped for pair in zip(candidates["qid"], candidates["docno"])], dtype=bool)
         candidates = candidates[keep].reset_index(drop=True)
     if len(added):
-        qrels = pd.concat([grades(qrels, "relabel"), added], ignore_index=True)
+        # A passage with a judgement of its own inherits none, in any query: what it inherits elsewhere is written down.
+        relabelled = candidates[candidates["docno"].isin(set(added["docno"]))]
+        qrels = pd.concat([frames.with_passages(grades(qrels, "relabel"), relabelled), added], ignore_index=True)
     return candidates, qrels
 
 

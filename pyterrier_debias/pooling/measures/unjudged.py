@@ -22,11 +22,11 @@ from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.evaluation import parse_measures, per_query
 from pyterrier_debias.core.frames import (
     check_overlap,
+    highest_grades,
     numbers,
     pair_numbers,
     ranked,
     reads_frames,
-    with_grades,
     with_string_ids,
 )
 from pyterrier_debias.core.stage import Stage
@@ -86,8 +86,10 @@ class ExpectedNDCG(Measure):
     The judgements come with the measure, so that one experiment shows a ranking under every treatment of unjudged documents; the
     experiment's own judgements say only which queries count.
 
+    Of several labels of one document the highest counts.
+
     Raises:
-        InputError: While evaluating, where a query has no judgements here.
+        InputError: While evaluating, where a query has no judgements here, or a label is missing or infinite.
 
     Example:
         >>> import pandas as pd
@@ -142,7 +144,15 @@ class ExpectedNDCG(Measure):
         """
         judgements = _checked_qrels(self.params["judgements"], repr(self), ["qid", "docno", "label"])
         judgements = judgements.assign(label=numbers(judgements["label"], "ExpectedNDCG"))
-        asked = judgements[judgements["qid"].isin(set(qrels["query_id"]))]
+        bad = np.flatnonzero(~np.isfinite(judgements["label"].to_numpy(dtype=np.float64)))
+        if len(bad):
+            label, qid, docno = (judgements[name].tolist()[bad[0]] for name in ("label", "qid", "docno"))
+            raise InputError(
+                f"{self!r}: column 'label' of the judgements is {label} at row {bad[0]} (qid={qid!r}, docno={docno!r}); leave "
+                f"out documents without a label, or infer theirs with infer_judgements()"
+            )
+        # Of several labels of one document the last is kept: the highest.
+        asked = judgements[judgements["qid"].isin(set(qrels["query_id"]))].sort_values("label")
         gains: dict[str, dict[str, float]] = {}
         for qid, docno, label in zip(*(asked[name].tolist() for name in ("qid", "docno", "label"))):
             gains.setdefault(qid, {})[docno] = label
@@ -212,7 +222,8 @@ def infer_judgements(
 
     Args:
         runs: The runs that will be evaluated, all of them: result frames ``qid``, ``docno``, ``score``.
-        qrels: ``qid``, ``docno``, ``label``. Queries without judgements are left out.
+        qrels: ``qid``, ``docno``, ``label``; of several judgements of one document the highest counts. Queries without judgements
+            are left out.
         infer: A transformer that returns its rows with a column ``label``, at least 0; None for the default.
         depth: How many documents of each run's query are looked at.
 
@@ -235,10 +246,10 @@ def infer_judgements(
         >>> infer_judgements(run, judged, pt.apply.label(lambda row: 2)).values.tolist()
         [['q1', 'd2', 1, False], ['q1', 'd1', 2, True]]
     """
-    qrels = with_grades(qrels, "infer_judgements")
+    qrels = highest_grades(qrels, "infer_judgements")
     pooled = _pooled(_named(runs), qrels, depth)
     unjudged = pooled["label"].isna().to_numpy()
-    known = qrels[["qid", "docno", "label"]].assign(inferred=False)
+    known = qrels.assign(inferred=False)
     if infer is None:
         queries = pd.factorize(pooled["qid"])[0]
         labels = expected_labels(pooled["score"].to_numpy(), pooled["label"].to_numpy(dtype=np.float64), queries)
@@ -335,7 +346,7 @@ def leave_one_out(
         >>> found[["system", "judgements", "relevant", "score", "without", "place_without"]].values.tolist()
         [['a', 1, 1, 0.5, 0.0, 2], ['b', 1, 1, 0.5, 0.0, 2]]
     """
-    qrels = with_grades(qrels, "leave_one_out")
+    qrels = highest_grades(qrels, "leave_one_out")
     runs = {name: strictly_ranked(check_run(run, name), f"run {name!r}") for name, run in _named(runs).items()}
     for name, run in runs.items():
         check_overlap(run, qrels, f"run {name!r}")
@@ -453,8 +464,7 @@ def _pooled(runs: Mapping[str, pd.DataFrame], qrels: pd.DataFrame, depth: int) -
     # The sums of equal ranks may differ in the last bit by the order of runs.
     fused = np.bincount(own, 1 / (FUSION + 1 + rows["rank"].to_numpy()), len(pairs)).round(12)
     rows = rows.drop(columns=["label", "score", "rank"], errors="ignore").iloc[first].reset_index(drop=True)
-    labels = qrels[["qid", "docno", "label"]].drop_duplicates(["qid", "docno"])
-    return rows.assign(score=fused).merge(labels, on=["qid", "docno"], how="left")
+    return rows.assign(score=fused).merge(qrels, on=["qid", "docno"], how="left")
 
 
 def _asked(infer: pt.Transformer, pairs: pd.DataFrame) -> pd.DataFrame:

@@ -15,7 +15,7 @@ import pyterrier as pt
 
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.errors import InputError, check_choice
-from pyterrier_debias.core.frames import check_text, numbers, reads_frames, stage_name
+from pyterrier_debias.core.frames import check_text, numbers, reads_frames, stage_name, with_listed_answers
 from pyterrier_debias.core.scripts import Segmenter, composed, folded, word_places
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.statistics import TestResult, p_from_null
@@ -47,7 +47,9 @@ class AnswerPositions(Stage):
 
     Input, one row per answer and passage: ``docno``, the passage's text, and ``answer`` (a string) or ``answers`` (a list of
     strings); with them, where they are known, ``start`` and ``end`` (characters of the text, ``end`` exclusive, -1 where only
-    the string is known) and ``qid``. Rows that are equal in all of these count once: annotators who agree gave one answer.
+    the string is known) and ``qid``. In ``answers`` may also stand what SQuAD has there on Hugging Face's hub: a mapping of
+    ``text`` to the list and of ``answer_start`` to the places, which count where there is no ``start``. Rows that are equal in
+    all of these count once: annotators who agree gave one answer.
 
     An answer with ``start`` is where it was marked. Otherwise the answer's words are matched against the passage's, and every
     match is a row, or the first one (``repeats``);
@@ -164,7 +166,9 @@ class AnswerPositions(Stage):
         """One row per answer, with ``start`` and ``end``, no row twice."""
         frame = inp
         if mode == "answers":
-            frame = inp.explode("answers").rename(columns={"answers": "answer"})
+            lists = with_listed_answers(inp, "answers", self)
+            beside = lists.columns.difference(inp.columns).tolist()  # their places, where mappings hold them
+            frame = lists.explode(["answers", *beside]).rename(columns={"answers": "answer"})
             frame = frame[frame["answer"].notna()]
         check_text(frame, "answer", self)
         start = self._marked(frame, "start") if "start" in frame else pd.Series(_NONE, frame.index, dtype=int)
@@ -533,7 +537,7 @@ class Positions:
         axes = plots.new_axes(7.5, 5.2) if ax is None else ax
         for i, one in enumerate((self, *others)):
             summary = one.summary()
-            label = f"{one.name}\n{summary['matches']:,} answers, {summary['passages']:,} passages"
+            label = f"{plots.legend_label(one.name)}\n{summary['matches']:,} answers, {summary['passages']:,} passages"
             label += f", {summary['omitted']:.1%} omitted" if summary["omitted"] else ""
             one.draw_curve(axes, bins, colour=plots.colour(i), label=label)
             if rotated:

@@ -361,7 +361,7 @@ class RotatePassages(RowWise):
         still = [text for text, (_, offset) in zip(originals, turned) if offset == 0]
         self._warn_of_fixed(sum(map(self.cannot_turn(), still)), len(inp))
         added: dict[str, Any] = {"text_orig": inp[self.text_field]} if self.keep_original else {}
-        added[self.text_field] = [text for text, _ in turned]
+        added[self.text_field] = pd.Series([text for text, _ in turned], index=inp.index, dtype="str")
         added["rotation"] = np.array([offset for _, offset in turned], dtype=np.int64)
         return marked(inp.assign(**added), self.text_field)
 

@@ -401,7 +401,7 @@ def plot_ranks(ranks: pd.DataFrame, ax: Axes | None = None) -> Axes:
             label = ", ".join(filter(None, [system, f"annotator {annotator}" if several else ""]))
             counts = [int((own == rank).sum()) for rank in [*range(1, last + 1), NOWHERE]]
             place = np.arange(len(counts)) + 0.8 * ((number + 0.5) / len(names) - 0.5)
-            axes.bar(place, counts, 0.8 / len(names), color=plots.colour(number), label=label or None)
+            axes.bar(place, counts, 0.8 / len(names), color=plots.colour(number), label=plots.legend_label(label) or None)
         axes.set_xticks(range(last + 1), [*map(str, range(1, last + 1)), "nowhere"])
         if axes.get_legend_handles_labels()[1]:
             axes.legend()

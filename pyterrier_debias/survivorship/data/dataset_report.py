@@ -120,7 +120,8 @@ class DatasetReport:
                 places = [c for c in table.columns if c.isdigit()]
                 for number, row in enumerate(table.to_dict("records")):
                     shares = [row[place] for place in places]
-                    axes.plot([int(place) for place in places], shares, "o-", color=plots.colour(number), label=row["type"])
+                    label = plots.legend_label(row["type"])
+                    axes.plot([int(place) for place in places], shares, "o-", color=plots.colour(number), label=label)
                 axes.legend()
                 y = "share of the type's answered queries"
             else:

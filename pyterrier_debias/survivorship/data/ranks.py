@@ -17,7 +17,14 @@ import pandas as pd
 
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.errors import InputError, check_choice
-from pyterrier_debias.core.frames import check_scores, reads_frames, stage_name, with_grades, with_string_ids
+from pyterrier_debias.core.frames import (
+    check_scores,
+    reads_frames,
+    stage_name,
+    with_grades,
+    with_listed_answers,
+    with_string_ids,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -407,14 +414,14 @@ def answered_qids(answers: pd.DataFrame, stage: Any = "answers") -> set[str]:
     """The queries that somebody wrote an answer to.
 
     Args:
-        answers: ``qid``, and ``answer`` (a text) or ``answers`` (a list of texts).
+        answers: ``qid``, and ``answer`` (a text) or ``answers`` (a list of texts, or a mapping of ``text`` to one).
         stage: The calling stage, named in the message.
 
     Returns:
         Their qids.
 
     Raises:
-        InputError: If a column is missing.
+        InputError: If a column is missing, or holds a mapping without a list of texts.
 
     Example:
         >>> written = pd.DataFrame({"qid": ["1", "2", "3"], "answers": [["100 degrees"], [], ["No Answer Present."]]})
@@ -428,7 +435,8 @@ def answered_qids(answers: pd.DataFrame, stage: Any = "answers") -> set[str]:
             f"{', '.join(map(str, answers.columns)) or 'none'}"
         )
     found = set()
-    for qid, value in zip(with_string_ids(answers, f"{stage_name(stage)}, answers")["qid"], answers[column].tolist()):
+    answers = with_listed_answers(with_string_ids(answers, f"{stage_name(stage)}, answers"), column, stage)
+    for qid, value in zip(answers["qid"], answers[column].tolist()):
         texts = [value] if isinstance(value, str) else [] if np.ndim(value) == 0 else list(value)
         if any(text.strip() and text.strip() != NO_ANSWER for text in texts):
             found.add(qid)

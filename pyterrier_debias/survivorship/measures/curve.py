@@ -245,7 +245,7 @@ class SurvivorshipResult:
         with plots.style():
             for number, (name, part) in enumerate(own.groupby("name", sort=False)):
                 place = np.arange(1, len(part) + 1)
-                axes.plot(place, part["mean"], "o-", color=plots.colour(number), label=name)
+                axes.plot(place, part["mean"], "o-", color=plots.colour(number), label=plots.legend_label(name))
                 band: dict[str, Any] = {"color": plots.colour(number), "alpha": 0.15, "linewidth": 0}
                 axes.fill_between(place, part["mean_low"], part["mean_high"], **band)
                 zero = [every.loc[name, "zero_filled"], *part["zero_filled"]]
@@ -283,7 +283,7 @@ class SurvivorshipResult:
                 part = rows[(rows["name"] == name) & (rows["n"] > 0)]
                 place = part["first_relevant_rank"].to_numpy(dtype=float) + 0.5 * ((number + 0.5) / len(names) - 0.5)
                 ends = plots.ends(part["mean"], part["mean_low"], part["mean_high"])
-                axes.errorbar(place, part["mean"], yerr=ends, fmt="o", color=plots.colour(number), label=name)
+                axes.errorbar(place, part["mean"], yerr=ends, fmt="o", color=plots.colour(number), label=plots.legend_label(name))
             axes.set_xticks(sorted({int(r) for r in rows["first_relevant_rank"]}))
             axes.legend()
             n = int(rows.loc[rows["name"] == names[0], "n"].sum()) if names else 0
@@ -507,6 +507,12 @@ class SurvivorshipCurve(Stage):
         if self.cluster is not None and self.cluster not in topics.columns:
             raise InputError(
                 f"SurvivorshipCurve: cluster={self.cluster!r} is no column of the topics; there are {', '.join(topics.columns)}"
+            )
+        lacking = [] if self.cluster is None else topics.loc[topics[self.cluster].isna(), "qid"].tolist()
+        if lacking:
+            raise InputError(
+                f"SurvivorshipCurve: topic {lacking[0]!r} has no {self.cluster!r}; every topic needs a cluster: give it one of "
+                f"its own, or leave it out"
             )
         topics["cluster"] = "" if self.cluster is None else topics[self.cluster].astype(str)
         kinds = types_of(topics[self.by]).to_numpy() if self.by in topics.columns else np.full(len(topics), "")
