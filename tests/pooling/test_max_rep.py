@@ -41,6 +41,12 @@ def test_labels_are_the_definition(k):
     assert MaxRep(tied, JUDGED, k=k)(asked)["label"].tolist() == MaxRep(near, JUDGED, k=k)(asked)["label"].tolist()
 
 
+def test_identifiers_are_read_as_those_of_frames():
+    judged = pd.DataFrame({"qid": [1], "docno": [7], "label": [1]})
+    asked = pd.DataFrame({"qid": [1.0, 1.0, 1.0], "docno": [7.0, 8.0, 9.0]})
+    assert MaxRep({7.0: [8.0, 9.0]}, judged)(asked)["label"].tolist() == [1.0, 1.0, 0.5]
+
+
 def test_in_a_measure():
     run = pd.DataFrame({"qid": "q1", "docno": ["x", "w", "a"], "score": [3.0, 2.0, 1.0]})
     judged = pd.DataFrame({"qid": ["q1"], "docno": ["a"], "label": [1]})

@@ -12,6 +12,7 @@ import pyterrier as pt
 from pyterrier_debias.core.errors import InputError, check_number
 from pyterrier_debias.core.frames import with_grades, with_string_ids
 from pyterrier_debias.core.stage import RowWise
+from pyterrier_debias.core.text import as_name
 
 
 class MaxRep(RowWise):
@@ -74,17 +75,17 @@ class MaxRep(RowWise):
                 near = known.get(docno, ())
                 if isinstance(near, str):
                     raise InputError(f"MaxRep: the neighbours of {docno!r} are one text; give a list of docnos")
-                near = [other for other in map(str, near) if other != docno][: self.k]
+                near = [other for other in map(as_name, near) if other != docno][: self.k]
                 for place, other in enumerate(near):
                     own[other] = max(own.get(other, 0.0), (len(near) - place) / len(near))
             own.update(dict.fromkeys(docnos, 1.0))
-        pairs = zip(inp["qid"].astype(str), inp["docno"].astype(str))
+        pairs = zip(inp["qid"], inp["docno"])
         return inp.assign(label=np.array([labels.get(qid, {}).get(docno, 0.0) for qid, docno in pairs], dtype=np.float64))
 
     def _lists(self) -> Mapping[str, Any]:
         if not isinstance(self.neighbours, pd.DataFrame):
-            return {str(docno): near for docno, near in self.neighbours.items()}
+            return {as_name(docno): near for docno, near in self.neighbours.items()}
         pt.validate.columns(self.neighbours, includes=["qid", "docno", "score"], context=self)
         frame = with_string_ids(self.neighbours, "MaxRep, neighbours")
         frame = frame.sort_values(["score", "docno"], ascending=[False, False], kind="stable")
-        return {str(qid): docnos.tolist() for qid, docnos in frame.groupby("qid", sort=False)["docno"]}
+        return {qid: docnos.tolist() for qid, docnos in frame.groupby("qid", sort=False)["docno"]}

@@ -452,7 +452,7 @@ class PositionSensitivity(Stage):
         kept: dict[str, str] = {}
         still: list[bool] = []
         answers = self.answers if self.answers is not None else provided(self.dataset, "get_answers")
-        wanted = set() if answers is None else set(answers["docno"].astype(str))
+        wanted = set() if answers is None else set(with_string_ids(answers, self)["docno"])
         frames, failed = [], {}
         for draw in pt.tqdm([None, *range(self.draws)], desc="PositionSensitivity", unit="index", disable=not self.verbose):
             with handed_over(self._corpus(draw, wanted, kept, still)) as documents:
