@@ -99,3 +99,12 @@ class ToyIndex(pt.Indexer):
 
     def index(self, iter):
         return self
+
+
+def test_a_run_to_rerank_has_the_topics_query_even_where_the_run_brings_its_own():
+    run = pd.DataFrame({"qid": ["7"], "docno": ["2"], "score": [1.0], "rank": [0]})
+    made = toy(runs={"mine": run, "pyterrier's": run.assign(query="as the retriever had it", docid=1)})
+    for name in ("mine", "pyterrier's"):
+        found = made.get_results(name)
+        assert found.columns.tolist() == ["qid", "query", "docno", "score", "rank"]
+        assert found.values.tolist() == [["7", "x", "2", 1.0, 0]]

@@ -159,6 +159,14 @@ def test_names_of_systems_stand_apart():
     assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
 
 
+@pytest.mark.parametrize("name", ["BM25", "_mine", "__"])
+def test_legends_leave_no_name_out(name):
+    axes = plots.new_axes()
+    axes.plot([0, 1], [0, 1], label=plots.legend_label(name))
+    assert [text.get_text().lstrip("\u200b") for text in axes.legend().get_texts()] == [name]
+    plots.close(axes.figure)
+
+
 @pytest.mark.parametrize("name", ["BM25", LONG[0], "x" * 500], ids=["short", "long", "longest"])
 def test_nothing_in_a_picture_is_cut(name):
     axes = plots.new_axes()

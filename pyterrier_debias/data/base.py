@@ -276,7 +276,8 @@ class Collection(pt.datasets.Dataset):
         name = next(iter(self.runs), None) if variant is None else variant
         if name not in self.runs:
             raise NotProvidedError(f"{self.name}: no run {name!r}; there are {', '.join(self.runs) or 'none'}")
-        return self.get_topics()[["qid", "query"]].merge(self.runs[name], on="qid")
+        # Runs that pipelines make have a query of their own.
+        return self.get_topics()[["qid", "query"]].merge(self.runs[name][["qid", "docno", "score", "rank"]], on="qid")
 
     def _describe_component(self, component: str) -> bool | list[str] | None:
         """What ``pt.list_datasets`` shows."""

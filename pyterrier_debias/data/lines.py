@@ -19,6 +19,8 @@ from pyterrier_debias.core.errors import InputError
 _LONGEST_LINE = 256 << 20
 _GZIP = b"\x1f\x8b"
 _DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
+#: An escape in JSON; the group is half of a surrogate pair without the other half.
+_ESCAPE = re.compile(r"\\(?:u[dD][89abAB]\w{2}\\u[dD][c-fC-F]\w{2}|(u[dD][89a-fA-F]\w{2})|.)")
 
 
 def fault(path: str | Path, line: int, what: str, remedy: str) -> InputError:
@@ -104,7 +106,7 @@ def read_json_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
         Number of the line and the object.
 
     Raises:
-        InputError: As :func:`read_lines`, and where a line is not a JSON object.
+        InputError: As :func:`read_lines`, and where a line is not a JSON object or holds half of a surrogate pair.
     """
     for number, line in read_lines(path):
         try:
@@ -115,6 +117,7 @@ def read_json_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
             ) from None
         if not isinstance(row, dict):
             raise fault(path, number, f"a JSON object was expected, found a {type(row).__name__}", "write {...}")
+        _check_halves(path, number, line)
         yield number, row
 
 
@@ -128,7 +131,7 @@ def read_json(path: str | Path) -> dict[str, Any]:
         The object.
 
     Raises:
-        InputError: As :func:`read_lines`, and where the file is not one JSON object.
+        InputError: As :func:`read_lines`, and where the file is not one JSON object or holds half of a surrogate pair.
     """
     numbered = list(read_lines(path))
     try:
@@ -140,7 +143,19 @@ def read_json(path: str | Path) -> dict[str, Any]:
         ) from None
     if not isinstance(content, dict):
         raise fault(path, 1, f"a JSON object was expected, found a {type(content).__name__}", "write {...}")
+    for number, line in numbered:
+        _check_halves(path, number, line)
     return content
+
+
+def _check_halves(path: str | Path, number: int, line: str) -> None:
+    """Refuse half of a surrogate pair, which JSON can hold and neither frames nor UTF-8 can."""
+    if "\\ud" not in line and "\\uD" not in line:
+        return
+    half = next((found for found in _ESCAPE.finditer(line) if found[1]), None)
+    if half is not None:
+        what = f"column {half.start() + 1} holds half of a surrogate pair, {half[0]}"
+        raise fault(path, number, what, "write both halves, or leave it out")
 
 
 def read_head(path: str | Path, size: int = 1 << 16) -> str:

@@ -1,7 +1,7 @@
 """Corpora, topics, judgements and runs from files, as frames.
 
 One reader for each of the four; the format is recognised by the first line. All files may be gzipped and are UTF-8; all
-identifiers are strings; errors in a file are reported with its name and line.
+identifiers are strings without space around them; errors in a file are reported with its name and line.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from io import StringIO
 from itertools import chain
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
@@ -21,6 +22,7 @@ import pyterrier as pt
 
 from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.frames import ranked
+from pyterrier_debias.core.locks import scratch_folder
 from pyterrier_debias.data.lines import fault, read_json_lines, read_lines
 
 _DOCNO_NAMES = ("docno", "_id", "doc_id", "docid", "pid", "id")
@@ -73,8 +75,9 @@ def read_topics(path: str | Path) -> pd.DataFrame:
     """Read topics.
 
     Formats, distinguished by the first characters: JSON lines (``_id`` or ``qid``, ``text`` or ``query``, as in BEIR), classic
-    TREC topics (``<top><num><title>``; the title is the query) and XML topics (``<topic number=...>``), both through PyTerrier,
-    and tab-separated ``qid`` and query (MS MARCO), with or without a header.
+    TREC topics (``<top><num><title>``; the title is the query) and XML topics (``<topic number=...>``; ``<query>``,
+    ``<question>`` and ``<narrative>`` are the query, or ``<title>`` where there is no ``<query>``), both through PyTerrier, and
+    tab-separated ``qid`` and query (MS MARCO), with or without a header.
 
     Args:
         path: The file, plain or gzipped.
@@ -360,12 +363,9 @@ def _trec_topics(path: str | Path) -> Iterator[tuple[int, dict[str, str]]]:
     classic = [number for number, line in numbered for _ in re.finditer(r"<top>", line, re.IGNORECASE)]
     modern = [number for number, line in numbered for _ in re.finditer(r"<topic[\s>]", line)]
     begins = classic or modern
+    whole = "\n".join(line for _, line in numbered)
     try:
-        if classic:
-            topics = pt.io.read_topics(str(path), format="trec")
-        else:
-            whole = StringIO("\n".join(line for _, line in numbered))
-            topics = pt.io.read_topics(whole, format="trecxml")  # type: ignore[arg-type]  # files are taken too, undeclared
+        topics = _classic_topics(whole) if classic else _xml_topics(whole)
     except Exception as error:
         raise fault(
             path, begins[0] if begins else numbered[0][0], f"no TREC topics ({error})",
@@ -375,8 +375,25 @@ def _trec_topics(path: str | Path) -> Iterator[tuple[int, dict[str, str]]]:
         raise InputError(f"{path}: {len(begins)} topics begin and {len(topics)} were recognised; end each one before the next")
     for number, qid, query in zip(begins, topics["qid"], topics["query"]):
         if not query:
-            raise fault(path, number, f"topic {qid!r} has no title", "write <title>...</title>")
+            lacks, tag = ("title", "title") if classic else ("query or title", "query")
+            raise fault(path, number, f"topic {qid!r} has no {lacks}", f"write <{tag}>...</{tag}>")
         yield number, {"qid": qid, "query": query}
+
+
+def _classic_topics(text: str) -> pd.DataFrame:
+    """What PyTerrier reads of a file, which it takes for packed by its name alone and opens in the system's own encoding."""
+    with scratch_folder() as folder:
+        (folder / "topics").write_text(text)
+        return pt.io.read_topics(str(folder / "topics"), format="trec")
+
+
+def _xml_topics(text: str) -> pd.DataFrame:
+    """What PyTerrier reads, which knows no titles; of a topic without a query, its title."""
+    topics = pt.io.read_topics(StringIO(text), format="trecxml")  # type: ignore[arg-type]  # files are taken too, undeclared
+    parts = [
+        [topic.findtext(tag, "").strip() for tag in ("query", "title")] for topic in ElementTree.fromstring(text).iter("topic")
+    ]
+    return topics.assign(query=[read if query else title or read for read, (query, title) in zip(topics["query"], parts)])
 
 
 def _unique(path: str | Path, rows: Iterator[tuple[int, dict[str, str]]], id_column: str) -> pd.DataFrame:
@@ -384,13 +401,13 @@ def _unique(path: str | Path, rows: Iterator[tuple[int, dict[str, str]]], id_col
     lines: dict[str, int] = {}
     records = []
     for number, row in rows:
-        name = row[id_column]
-        if not name.strip():
+        name = row[id_column].strip()  # judgements and runs have no spaces in theirs
+        if not name:
             raise fault(path, number, f"the {id_column} is empty", f"give every line a {id_column}")
         if name in lines:
             raise fault(path, number, f"{id_column} {name!r} occurs in line {lines[name]} already", "keep one of the two")
         lines[name] = number
-        records.append(row)
+        records.append({**row, id_column: name})
     if not records:
         raise InputError(f"{path}: nothing but a header; copy or download the file again")
     return pd.DataFrame(records).fillna("")

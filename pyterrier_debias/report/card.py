@@ -217,10 +217,15 @@ def _body(result: AuditTables, findings: pd.DataFrame, system: str | None) -> st
     else:
         parts.append("No primary test was made, and nothing significant was found.")
         made = []
-    skipped = result.skipped if system is None else result.skipped[result.skipped["system"] == system]
+    skipped, failed = result.skipped, result.failed
+    if system is not None:
+        skipped = skipped[skipped["system"] == system]
+        failed = failed[failed["system"].isin(["", system])]  # the bias itself failed where none is named
     missing = [f"- {_plain(bias)}, {_plain(systems)}: {_plain(reason)}" for bias, systems, reason in skipped_reasons(skipped)]
-    failed = zip(result.failed["bias"], result.failed["error"])
-    missing += [f"- {_plain(bias)}: failed with an internal error ({_plain(error)})" for bias, error in failed]
+    missing += [
+        f"- {_plain(bias)}: failed with an internal error ({_plain(error)})"
+        for bias, error in zip(failed["bias"], failed["error"])
+    ]
     if missing:
         parts.append("\n".join(["### Not examined", "", *missing]))
     made += [f"- {_plain(note)}" for note in s["notes"]]

@@ -85,6 +85,8 @@ class Checkpoint:
             InputError: Where something else stands there.
         """
         self.folder = Path(folder)
+        #: Systems that failed when they were to be told apart: what is kept of them is read only while that is so.
+        self._unknown: set[str] = set()
         if self.folder.exists() and not self.folder.is_dir():
             raise InputError(f"checkpoint {self.folder} is a file; name a folder")
         if self.folder.is_dir() and entries(self.folder) and self._about() is None:
@@ -93,19 +95,23 @@ class Checkpoint:
     def claim(self, fingerprint: Mapping[str, Any]) -> None:
         """Say what is audited, or see that it is what was audited before.
 
+        What was not known of a system that had failed is noted now.
+
         Args:
             fingerprint: What :func:`fingerprint` returned.
 
         Raises:
             InputError: Where the folder is of another audit; the message names what differs.
         """
-        path = self.folder / ABOUT
-        if not path.is_file():
-            write_whole(path, json.dumps(sealed({_MARK: PACKAGE, **fingerprint}), indent=1) + "\n", replace=False)
-            return
-        what = _difference(self._about(), fingerprint)
+        there = self._about() if (self.folder / ABOUT).is_file() else None
+        what = None if there is None else _difference(there, fingerprint)
         if what is not None:
             raise InputError(f"checkpoint folder {self.folder} was made by another audit: {what}; name another folder")
+        here = fingerprint if there is None else _completed(there, fingerprint)
+        self._unknown = {system["name"] for system in here["systems"] if None in system.values()}
+        if here != there:
+            record = json.dumps(sealed({_MARK: PACKAGE, **here}), indent=1) + "\n"
+            write_whole(self.folder / ABOUT, record, replace=there is not None)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -129,7 +135,8 @@ class Checkpoint:
         if system.ranker is None:
             return system
         workers = max((one.workers for one in all_stages(system.ranker) if isinstance(one, Spread)), default=1)
-        return replace(system, kept=KeptScores(self.folder, system.name, workers))
+        name = f"{system.name}\0unknown" if system.name in self._unknown else system.name  # no system is called so
+        return replace(system, kept=KeptScores(self.folder, name, workers))
 
     def forget_scores(self) -> None:
         """Remove what :meth:`scores` kept: findings of all biases are there."""
@@ -199,7 +206,8 @@ class Checkpoint:
         return Kept(examined.findings, figures)
 
     def _file(self, name: str, made: Any) -> Path:
-        key = digest([name, json.dumps(made, sort_keys=True)])[:8]
+        unknown = self._unknown.intersection(system for system, _ in (made or {}).get("systems", ()))
+        key = digest([name, json.dumps(made, sort_keys=True), *sorted(unknown)])[:8]
         return self.folder / f"bias-{re.sub(r'[^A-Za-z0-9_-]', '_', name)}-{key}.json"
 
 
@@ -361,13 +369,22 @@ def _difference(there: Any, here: Mapping[str, Any]) -> str | None:
             pairs = zip_longest(before["stages"], now["stages"], fillvalue="nothing")
             was, is_ = next(pair for pair in pairs if pair[0] != pair[1])
             return f"system {now['name']!r} is made of other stages: {_told_apart(was, is_)}"
-        if before["retrieved"] != now["retrieved"]:
+        if before["retrieved"] not in (None, now["retrieved"]):
             return f"system {now['name']!r} retrieves other documents"
-        if before["texts"] != now["texts"]:
+        if before["texts"] not in (None, now["texts"]):
             return f"system {now['name']!r} has other texts of its candidates"
-        if not _same_scores(before["scores"], now["scores"]):
+        if before["scores"] is not None and not _same_scores(before["scores"], now["scores"]):
             return f"system {now['name']!r} scores otherwise, as one with other weights would"
     return None
+
+
+def _completed(there: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, Any]:
+    """What a folder says of its audit, with what is known now of systems that had failed: there it is None."""
+    systems = [
+        {name: now[name] if known is None else known for name, known in before.items()}
+        for before, now in zip(there["systems"], here["systems"])
+    ]
+    return {**there, "systems": systems}
 
 
 def _told_apart(was: str, now: str) -> str:
@@ -392,12 +409,13 @@ def _common_end(one: list[str], other: list[str]) -> int:
     return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 
 
-def _same_scores(before: list[float] | None, now: list[float] | None) -> bool:
-    if before is None or now is None:
-        return before is now
-    if len(before) != len(now):
+def _same_scores(before: list[float], now: list[float] | None) -> bool:
+    """Whether scores differ by no more than rounding; those that are not finite must be the same."""
+    if now is None or len(before) != len(now):
         return False
     a, b = np.array(before), np.array(now)
-    if not len(a):
-        return True
-    return bool(np.allclose(a, b, rtol=0, atol=_TOLERANCE * max(np.ptp(a), 1e-12)))
+    finite = np.isfinite(a)
+    if not np.array_equal(finite, np.isfinite(b)) or not np.array_equal(a[~finite], b[~finite], equal_nan=True):
+        return False
+    a, b = a[finite], b[finite]
+    return not len(a) or bool(np.allclose(a, b, rtol=0, atol=_TOLERANCE * max(np.ptp(a), 1e-12)))

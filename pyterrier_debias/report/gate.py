@@ -33,7 +33,7 @@ class Budget:
         bias: The bias.
         measure: Of these figures only; None and no ``contrast`` means the primary ones.
         contrast: Of these only.
-        system: Of this system only; None means every system, so that one that could not be examined crosses the budget.
+        system: Of this system only; None means every system. One that could not be examined crosses the budget.
         at_most: What the upper end of the interval may not exceed.
         at_least: What the lower end of the interval may not fall below.
         bound: ``'interval'``; or ``'value'``, for figures that have no interval: then the figure itself is compared.
@@ -210,8 +210,8 @@ def check_budgets(result: AuditResult, budgets: Sequence[Budget]) -> list[Verdic
 
     Returns:
         One verdict a figure and limit, in the order of budgets and figures. A bias that failed crosses its budget, and so does
-        each system that it could not examine, that raised, or that has no such figure, where the budget is of every system:
-        nothing is shown.
+        a system of the budget that the bias could not examine or that raised; where the budget is of every system, also one that
+        has no such figure: nothing is shown.
 
     Raises:
         InputError: For a budget whose bias, system or figure the audit does not have; the message names what there is.
@@ -240,7 +240,12 @@ def _check(result: AuditResult, budget: Budget) -> list[Verdict]:
         there = list(dict.fromkeys(map(str, rows[name])))
         rows = rows[rows[name] == wanted]
         if rows.empty:
-            raise InputError(_absent(result, budget, name, wanted, there))
+            unexamined = _unexamined(result, budget) if name in ("bias", "system") else []
+            if unexamined:
+                return unexamined
+            what = "figures of the bias" if name == "bias" else name
+            told = f"the audit has no {what} {wanted!r}{meant(wanted, there)}"
+            raise InputError(f"budget for {budget.name}: {told}; there are {', '.join(there) or 'none'}")
     if budget.measure is None and budget.contrast is None:
         rows = rows[rows["primary"].astype(bool)]
         if rows.empty:
@@ -265,15 +270,15 @@ def _unshown(result: AuditResult, budget: Budget, rows: pd.DataFrame) -> list[Ve
     return [Verdict(True, f"{budget.name}: {reason}, so that nothing is shown of it; {remedy}") for reason in reasons.values()]
 
 
-def _absent(result: AuditResult, budget: Budget, name: str, wanted: str, there: list[str]) -> str:
+def _unexamined(result: AuditResult, budget: Budget) -> list[Verdict]:
+    """The system of a budget, or all of them, where its bias could not be examined."""
     skipped = result.skipped[result.skipped["bias"] == budget.bias]
     if budget.system is not None:
         skipped = skipped[skipped["system"] == budget.system]
-    if name in ("bias", "system") and len(skipped):
-        return f"{budget.name} was not examined: {skipped['reason'].iloc[0]}"
-    what = "figures of the bias" if name == "bias" else name
-    told = f"the audit has no {what} {wanted!r}{meant(wanted, there)}"
-    return f"budget for {budget.name}: {told}; there are {', '.join(there) or 'none'}"
+    return [
+        Verdict(True, f"{budget.name}: {system} was not examined ({reason}), so that nothing is shown of it")
+        for system, reason in zip(skipped["system"], skipped["reason"])
+    ]
 
 
 def _verdicts(row: Mapping[str, Any], budget: Budget) -> list[Verdict]:

@@ -130,29 +130,36 @@ def find_biases(biases: str | Bias | Sequence[str | Bias]) -> list[Bias]:
         biases: ``'all'`` (the five), a name, a bias, or names and biases; those of ``FURTHER`` are not among all.
 
     Returns:
-        The biases, each once.
+        The biases, each once; a bias that is given takes the place of the one of its name among all.
 
     Raises:
         InputError: For an unknown name, something that is not a bias, or none at all.
     """
     wanted = [biases] if isinstance(biases, (str, Bias)) else list(biases or ())
-    wanted = list(BIASES) if wanted == ["all"] else wanted
     found: dict[str, Bias] = {}
-    for bias in wanted:
-        if isinstance(bias, str):
-            known = [*BIASES, *FURTHER]
-            if bias not in known:
-                raise InputError(f"bias {bias!r} is not known{meant(bias, known)}; use 'all' or some of {', '.join(known)}")
-            module, name = BIASES.get(bias) or FURTHER[bias]
-            bias = getattr(importlib.import_module(module), name)()
-        if not isinstance(bias, Bias) or not bias.name:
-            raise InputError(f"{bias!r} is not a bias; give a name, or an object of a subclass of Bias with a name of its own")
-        if visible(bias.name) != bias.name:
-            raise InputError(f"the name of a bias, {bias.name!r}, has characters that cannot be shown; give it another")
-        found[bias.name] = bias
+    for one in wanted:
+        every = isinstance(one, str) and one == "all"
+        for bias in [name for name in BIASES if name not in found] if every else [one]:
+            made = _bias(bias)
+            found[made.name] = made
     if not found:
         raise InputError(f"no bias is named; use 'all' or some of {', '.join(BIASES)}")
     return list(found.values())
+
+
+def _bias(bias: str | Bias) -> Bias:
+    """One bias, by its name or as it is."""
+    if isinstance(bias, str):
+        known = [*BIASES, *FURTHER]
+        if bias not in known:
+            raise InputError(f"bias {bias!r} is not known{meant(bias, known)}; use 'all' or some of {', '.join(known)}")
+        module, name = BIASES.get(bias) or FURTHER[bias]
+        bias = getattr(importlib.import_module(module), name)()
+    if not isinstance(bias, Bias) or not bias.name:
+        raise InputError(f"{bias!r} is not a bias; give a name, or an object of a subclass of Bias with a name of its own")
+    if visible(bias.name) != bias.name:
+        raise InputError(f"the name of a bias, {bias.name!r}, has characters that cannot be shown; give it another")
+    return bias
 
 
 @reads_frames

@@ -42,10 +42,11 @@ class InterventionResult:
         items: One row a change and item: ``change``, ``kind`` (``passage`` or ``query``), ``qid``, ``docno``, ``before`` and
             ``after`` (ranks from 0), ``displacement`` (after - before: positive is further down), ``score_change``.
         table: One row a change: ``items``, ``n`` queries, the mean ``displacement`` (items within a query first, then queries)
-            with its bootstrap interval ``low`` and ``high``, ``p`` (paired randomisation over queries; NaN where no score
-            changed, so that the ranker may never have seen the change) and ``p_corrected`` (Holm over changes), the shares of
-            items that moved ``down``, ``up`` or out of the first ten (``left_top_10``), the mean ``score_change``, and
-            ``unchanged``: items that the change left as they were, which are not counted.
+            with its interval ``low`` and ``high`` (the means that the test does not reject; NaN where there are too few queries),
+            ``p`` (paired randomisation over queries; NaN where no score changed, so that the ranker may never have seen the
+            change) and ``p_corrected`` (Holm over changes), the shares of items that moved ``down``, ``up`` or out of the first
+            ten (``left_top_10``), the mean ``score_change``, and ``unchanged``: items that the change left as they were, which
+            are not counted.
     """
 
     items: pd.DataFrame
@@ -72,8 +73,9 @@ def _sentence(row: Mapping[str, Any]) -> str:
             f"{row['change']}: no score changed of {row['items']} items of {row['n']} queries: either the ranker does not read "
             f"what was changed, or it never saw the change (a later text loader, a cache keyed by docno); not tested."
         )
+    interval = "" if np.isnan(row["low"]) else f" [{row['low']:+.2f}, {row['high']:+.2f}]"
     return (
-        f"{row['change']}: {row['items']} items of {row['n']} queries {moved} [{row['low']:+.2f}, {row['high']:+.2f}]; "
+        f"{row['change']}: {row['items']} items of {row['n']} queries {moved}{interval}; "
         f"{row['down']:.0%} move down, {row['up']:.0%} up (p = {p_text(row['p'])}, corrected {p_text(row['p_corrected'])})."
     )
 
@@ -106,9 +108,10 @@ def intervene(
         queries: Name to a change of queries, such as ``{'keywords': RewriteQueries('keywords')}``, or a function.
         items: Which pairs ``qid``, ``docno`` are looked at: judgements (a ``label`` of 1 or more counts) or any frame. None
             looks at all candidates; over a whole list, displacements under a change of the query sum to 0.
-        resamples: Sign flips and bootstrap resamples.
+        resamples: Sign patterns of the test, of which the interval is made too; see
+            :func:`~pyterrier_debias.core.statistics.inverted_interval`.
         level: Coverage of intervals.
-        seed: Of both.
+        seed: Of the sign patterns.
 
     Returns:
         The items, and the table with paired tests.

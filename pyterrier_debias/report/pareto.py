@@ -129,7 +129,8 @@ def plot_pareto(
             x, y = row["size"], row["effectiveness"]
             axes.errorbar(
                 x, y, xerr=plots.ends(x, row["size_low"], row["size_high"]), yerr=plots.ends(y, row["low"], row["high"]), fmt="o",
-                color=colour, markerfacecolor=colour if row["on_front"] else "white", elinewidth=1, label=row["system"],
+                color=colour, markerfacecolor=colour if row["on_front"] else "white", elinewidth=1,
+                label=plots.legend_label(row["system"]),
             )  # fmt: skip
         best = table[table["on_front"]].sort_values("size")
         axes.plot(best["size"], best["effectiveness"], "--", color=plots.GREY, linewidth=1, zorder=0)

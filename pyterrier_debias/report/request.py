@@ -135,7 +135,7 @@ class Request:
                 raise InputError(f"{where}: there is no option {name!r}; there are {', '.join(known)}")
             value = _converted(value, str(known[name].type), f"{where}: {name}")
             if known[name].metadata["commas"]:
-                value = [part.strip() for text in value for part in text.split(",")]
+                value = [part.strip() for text in value for part in text.split(",") if part.strip()]
             options[name] = value
         return cls(**options)
 

@@ -50,7 +50,8 @@ class AuditResult(AuditTables):
         failed: Biases that failed with an internal error, and systems that raised: ``bias``, ``system`` (empty where the bias
             itself failed), ``error``, ``traceback``.
         settings: What was audited and how: dataset, split, systems, sizes, seed, correction, notes, versions.
-        figures: Pairs of bias and :class:`pyterrier_debias.core.bias.Figure`; they are drawn when somebody looks.
+        figures: Pairs of bias and :class:`pyterrier_debias.core.bias.Figure`; they are drawn when somebody looks. A result
+            from a pickle has none, as one from JSON.
         queries: The words of the queries of ``per_query``, by qid.
         attributions: What documents, words and positions contribute to figures; see :meth:`worst`.
 

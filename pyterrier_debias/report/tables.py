@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numbers
-from dataclasses import dataclass, field
-from typing import Any
+from copy import deepcopy
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Self
 
 import pandas as pd
 
@@ -28,6 +29,19 @@ class AuditTables:
     figures: tuple[tuple[str, Figure], ...] = ()
     queries: dict[str, str] = field(default_factory=dict)
     attributions: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=ATTRIBUTION_COLUMNS))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For a pickle: as in JSON, without figures, which hold all that their bias knows."""
+        return {**self.__dict__, "figures": ()}
+
+    def __copy__(self) -> Self:
+        """A copy, with the figures."""
+        return replace(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """A copy of everything but the figures, which cannot be changed."""
+        tables = {one.name: deepcopy(getattr(self, one.name), memo) for one in fields(self) if one.name != "figures"}
+        return replace(self, **tables)
 
     def worst(
         self, n: int = 10, *, kind: str = "queries", bias: str | None = None, system: str | None = None

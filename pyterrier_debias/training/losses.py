@@ -18,6 +18,7 @@ a batch, on each device. s+ is the positive's score and s- a negative's.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 from functools import partial
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     #: ``loss(scores, labels=..., mask=..., weights=...)`` gives a scalar.
     Loss = Callable[..., torch.Tensor]
 
+#: What training gives a loss beside the scores.
+_GIVEN = ("labels", "mask", "weights")
 #: By what a sum of weighted losses is divided.
 REDUCTIONS = ("count", "weights")
 #: How :func:`lambda_loss` weighs pairs.
@@ -330,16 +333,33 @@ def get_loss(loss: str | Loss, options: dict[str, Any] | None = None) -> Loss:
         The function with its options.
 
     Raises:
-        InputError: For an unknown name.
+        InputError: For an unknown name, or an option that the loss does not have.
 
     Example:
         >>> get_loss("hinge", {"margin": 2.0}).keywords
         {'margin': 2.0}
     """
+    name = loss if isinstance(loss, str) else getattr(loss, "__name__", type(loss).__name__)
     if not callable(loss):
         check_choice("training", "loss", loss, LOSSES, "a function")
         loss = LOSSES[loss]
+    known = _options_of(loss)
+    unknown = next((option for option in options or () if known is not None and option not in known), None)
+    if unknown is not None:
+        there = ", ".join(known or ()) or "none"
+        raise InputError(f"training: loss {name!r} has no option {unknown!r}; it has {there}: correct loss_options")
     return partial(loss, **options) if options else loss
+
+
+def _options_of(loss: Loss) -> list[str] | None:
+    """The keywords of a loss but those that training gives it; None where it takes any, or does not say."""
+    try:
+        _scores, *others = inspect.signature(loss).parameters.values()
+    except (TypeError, ValueError):  # some that are written in C
+        return None
+    if any(one.kind is one.VAR_KEYWORD for one in others):
+        return None
+    return [one.name for one in others if one.name not in _GIVEN]
 
 
 def prepared(

@@ -7,6 +7,8 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, cast
 
+from ir_measures.measures import Measure
+
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.evaluation import parse_measures
 from pyterrier_debias.core.stage import brief, described
@@ -34,7 +36,7 @@ class Training:
         loss: ``'pairwise'`` (cross-entropy within pairs), ``'hinge'``, ``'ranknet'``, ``'infonce'``, ``'softmax'``, ``'bce'``,
             ``'lambda'``, or a function ``loss(scores, labels=..., mask=..., weights=...)``; see
             :mod:`pyterrier_debias.training.losses`.
-        loss_options: Further keywords of the loss, e.g. ``{'margin': 0.5}``.
+        loss_options: Further keywords of the loss, e.g. ``{'margin': 0.5}`` of the hinge.
         epochs: How often each positive is shown; fractions are fine.
         max_steps: Steps of the optimiser, in place of ``epochs``.
         batch_size: Examples of a forward pass on each device.
@@ -114,6 +116,9 @@ class Training:
 
     def __post_init__(self) -> None:
         """Refuse invalid options."""
+        if not isinstance(self.loss_options, Mapping):
+            told = "is no mapping; write e.g. loss_options={'reduction': 'weights'}"
+            raise InputError(f"Training: loss_options={self.loss_options!r} {told}")
         get_loss(self.loss, dict(self.loss_options))
         for name, known in (
             ("positives", ("one", "all")),
@@ -152,6 +157,9 @@ class Training:
             raise InputError("Training: resume=True needs checkpoints, the folder to resume from")
         if self.log_to is not None and self.checkpoints is None:
             raise InputError(f"Training: log_to={self.log_to!r} needs checkpoints, the folder to write into")
+        if not isinstance(self.metric, (str, Measure)):
+            kind = type(self.metric).__name__
+            raise InputError(f"Training: metric={self.metric!r} is a {kind}; name one measure, such as 'nDCG@10'")
         parse_measures([self.metric])
 
     def __hash__(self) -> int:

@@ -74,13 +74,15 @@ def weights_of(weights: ExampleWeights | None, groups: Groups, group: Group, row
         float32, of shape [] for the whole example, or one a row.
 
     Raises:
-        InputError: If a weight is negative, missing or infinite.
+        InputError: If a weight is negative, missing or infinite, or the source refuses its input.
     """
     if weights is None:
         return np.ones((), dtype=np.float32)
     try:
         found = np.asarray(weights.weigh(groups, group, rows), dtype=np.float32)
         np.broadcast_to(found, (len(rows),))
+    except InputError:  # a ValueError, and it names the remedy
+        raise
     except (TypeError, ValueError) as error:
         raise InputError(f"training: {weights!r} gives query {group.qid!r} weights that are not numbers ({error})") from error
     if not (np.isfinite(found) & (found >= 0)).all():

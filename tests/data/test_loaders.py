@@ -44,6 +44,31 @@ def moved(start):
     return {**QUESTION, "answers": [{"text": "Ada", "answer_start": start}]}
 
 
+# --- halves of surrogate pairs
+
+
+@pytest.mark.parametrize(
+    ("read", "content", "line"),
+    [
+        (read_corpus, '{"_id": "d1", "text": "a"}\n{"_id": "d2", "text": "water \\ud83d"}\n', 2),
+        (read_corpus, '{"_id": "d1", "text": "\\uDE00\\uD83D"}\n', 1),
+        (read_topics, '{"_id": "q\\udfff", "text": "water"}\n', 1),
+        (read_squad, squad(context="It was Ada. \ud83d"), 1),
+        (read_spans, '{"qid": 1, "query": "who", "psgid": 7, "passage": "Ada \\ud83d\\u0041", "selected_spans": []}', 1),
+        (read_qna, '{"query_id": 1, "query": "a \\ud83d", "passages": []}', 1),
+    ],
+)
+def test_half_of_a_surrogate_pair_is_named_with_its_line(tmp_path, read, content, line):
+    path = write(tmp_path, "f.json", content)
+    with pytest.raises(InputError, match=rf"f\.json:{line}: column \d+ holds half of a surrogate pair, \\u\w{{4}}; write both"):
+        read(path)
+
+
+def test_whole_pairs_and_escaped_backslashes_are_no_halves(tmp_path):
+    rows = '{"_id": "1", "text": "\\ud83d\\ude00"}\n{"_id": "2", "text": "\\\\ud83d"}\n{"_id": "3", "text": "\\ud7ff\\ue000"}\n'
+    assert read_corpus(write(tmp_path, "c.jsonl", rows))["text"].tolist() == ["\U0001f600", "\\ud83d", "\ud7ff\ue000"]
+
+
 # --- right files
 
 
@@ -88,6 +113,14 @@ def test_other_fields_of_a_corpus(tmp_path):
         ("t.trec", "<top><num>1</num><title>do goldfish grow</title></top><top><num>2</num><title>who?</title></top>\n"),
         ("t.xml", '<?xml version="1.0" encoding="UTF-8"?>\n<topics>\n<topic number="1"><query>do goldfish grow</query></topic>\n'
                   '<topic number="2"><query>who?</query></topic>\n</topics>\n'),
+        ("t.xml", '<topics><title>A track</title>\n<topic number="1"><title>do goldfish grow</title>'
+                  '<narrative>Of growth.</narrative></topic>\n'
+                  '<topic number="2"><title>People</title><query>who?</query></topic>\n</topics>\n'),
+        ("t.xml", '<topics><topic number="1"><title/><question>do goldfish grow</question></topic>\n'
+                  '<topic number="2"><title/><query>who?</query></topic>\n</topics>\n'),
+        ("t", gzip.compress(b"\xef\xbb\xbf<top>\n<num> Number: 1\n<title> do goldfish grow\n\n<desc> Growth.\n</top>\n"
+                            b"<top>\n<num>2</num><title>\nwho?\n</title>\n</top>\n")),
+        ("t.tsv", "1 \tdo goldfish grow\n 2\twho?\n"),
     ],
 )  # fmt: skip
 def test_topics(tmp_path, name, content):
@@ -181,6 +214,9 @@ RUN, QRELS, CORPUS, TOPICS = read_run, read_qrels, read_corpus, read_topics
         (CORPUS, "</DOC>\n", r"f:1: a document ends that did not begin"),
         (TOPICS, "1\ta\n1\tb\n", r"f:2: qid '1' occurs in line 1 already"),
         (TOPICS, "<top><num>1</num><title>a</title></top><top><num>1</num><title>b</title></top>\n", r"f:1: qid '1' occurs in"),
+        (TOPICS, "1\ta\n1 \tb\n", r"f:2: qid '1' occurs in line 1 already"),
+        (TOPICS, "<topics><topic number='1'><description>a</description></topic></topics>\n",
+         r"f:1: topic '1' has no query or title; write <query>\.\.\.</query>"),
         (TOPICS, "1 a\n", r"f:1: 2 tab-separated fields were expected, found 1"),
         (TOPICS, "<top>\n<num>1</num><title>a</title>\n</top>\n<top>\n<num>2</num>\n</top>\n", r"f:4: topic '2' has no title"),
         (TOPICS, "<top>\n<title>a</title>\n</top>\n", r"f:1: no TREC topics"),

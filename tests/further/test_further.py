@@ -86,6 +86,10 @@ def test_a_bias_is_a_class_of_at_most_80_lines_of_code(kind):
 def test_they_are_named_and_are_not_among_all():
     assert [bias.name for bias in find_biases(list(NAMES))] == list(NAMES)
     assert [bias.name for bias in find_biases("all")] == list(BIASES) and not set(NAMES) & set(BIASES)
+    assert [bias.name for bias in find_biases(["all", "order", "gender"])] == [*BIASES, "order"]
+    assert [bias.name for bias in find_biases(["order", "pooling", "all"])] == ["order", "pooling", *list(BIASES)[:-1]]
+    own = find_biases("gender")[0]
+    assert all(any(one is own for one in find_biases(biases)) for biases in (["all", own], [own, "all"]))
     with pytest.raises(InputError, match="did you mean 'length'"):
         find_biases("lenght")
     check_names(Gate((Budget("order", at_most=1),), Request(biases=["order"])), "budget.toml")

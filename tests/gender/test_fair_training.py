@@ -346,6 +346,8 @@ def test_what_cannot_be_trained(model, tmp_path):
     for stage, words in (
         (BiasAwareReranker(CrossEncoder(model), strength=-1), "strength=-1"),
         (BiasAwareReranker(CrossEncoder(model), training=Training(loss="bce")), "loss='bce'"),
+        (BiasAwareReranker(CrossEncoder(model), training=Training(loss="hinge", loss_options={"reduction": "weights"})),
+         "no option 'reduction'"),
         (BiasAwareReranker(CrossEncoder(model), training=Training(loss="hinge", in_batch_negatives=True)), "in_batch_negatives"),
         (BiasAwareReranker(CrossEncoder(model), column="known"), "no column 'known'"),
         (AdversarialReranker(BiEncoder("nobody/nothing")), "reads what a CrossEncoder's head reads"),

@@ -2,6 +2,7 @@ import ast
 import re
 import textwrap
 
+import pyterrier as pt
 import pytest
 import yaml
 from huggingface_hub import ModelCard
@@ -49,6 +50,20 @@ def test_a_card_is_one_that_hugging_face_reads(result):
     assert "upside down, RR@10 changes by" in card.text
     assert "- Seed 0;" in card.text and "a: trec\\_eval" in card.text
     assert "broken: failed with an internal error (RuntimeError: the bias fell down)" in card.text
+
+
+def test_a_card_of_one_system_tells_of_its_own_failures_and_of_those_of_a_bias():
+    dataset = toy.collection()
+
+    def run_out(row):
+        raise RuntimeError("out of memory")
+
+    first = pt.Transformer.from_df(dataset.get_runs()["bm25"])
+    systems = {"good": first, "bad": first >> dataset.text_loader() >> pt.apply.doc_score(run_out)}
+    result = audit(systems, dataset, biases=[ORDER, BROKEN])
+    own, others, whole = result.card("bad"), result.card("good"), result.card()
+    assert "out of memory" in own and "out of memory" in whole and "out of memory" not in others
+    assert all("broken: failed with an internal error" in card for card in (own, others, whole))
 
 
 def test_without_a_system_all_are_shown_and_the_metadata_names_none(result):

@@ -13,7 +13,7 @@ from pyterrier_debias import Collection, InputError, System, WordList, audit
 from pyterrier_debias.core.bias import Bias, Finding, Parts, parts_of, per_query_frame
 from pyterrier_debias.core.plots import new_axes, rendered
 from pyterrier_debias.core.systems import Context
-from pyterrier_debias.report.checkpoint import Checkpoint, DrawnFigure, Kept, _describe, fingerprint
+from pyterrier_debias.report.checkpoint import Checkpoint, DrawnFigure, Kept, _describe, _same_scores, fingerprint
 from pyterrier_debias.report.first_stage import PisaIndexer
 from tests.biases import Made
 from tests.report import toy
@@ -439,3 +439,91 @@ def test_what_was_scored_before_an_audit_died_is_not_scored_again(dataset, tmp_p
     # The fingerprint asks for three queries; then the last query, and the one whose file is broken.
     assert len(scored) == 3 * 2 + 2 * 2 and "what it holds is scored again" in caplog.text
     assert not list(folder.glob("scores-*")) and list(folder.glob("bias-*"))
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "same"),
+    [
+        ([1.0, 2.0, -np.inf], [99.0, -5.0, -np.inf], False),
+        ([1.0, 2.0, -np.inf], [1.0, 2.0005, -np.inf], True),
+        ([1.0, 2.0, -np.inf], [1.0, 2.0, np.inf], False),
+        ([1.0, 2.0, -np.inf], [1.0, 2.0, np.nan], False),
+        ([1.0, 2.0, -np.inf], [1.0, -np.inf, 2.0], False),
+        ([1.0, np.nan], [1.0, np.nan], True),
+        ([np.nan, np.nan], [np.nan, np.nan], True),
+        ([1.0, 2.0], [1.0], False),
+        ([], [], True),
+        ([1.0], None, False),
+    ],
+)
+def test_scores_are_the_same_up_to_rounding_of_finite_ones(before, now, same):
+    assert _same_scores(before, now) is same
+
+
+def test_a_system_that_scores_nan_does_not_keep_an_audit_from_going_on(dataset, tmp_path):
+    class NotANumber(pt.Transformer):
+        def transform(self, inp):
+            return inp.assign(score=float("nan"))
+
+    first = pt.Transformer.from_df(dataset.get_runs()["bm25"])
+    systems = {"good": first, "nan": first >> dataset.text_loader() >> NotANumber()}
+    bias = Counted(ORDER)
+    results = [audit(systems, dataset, biases=[bias], checkpoint=tmp_path / "kept") for _ in range(2)]
+    assert bias.runs == 3  # with both systems, with the good one, and with both again
+    for result in results:
+        assert set(result.findings["system"]) == {"good"} and result.skipped["system"].tolist() == ["nan"]
+
+
+class Failing(pt.Transformer):
+    """A ranker that raises for as long as it is told to."""
+
+    def __init__(self, weight=1.0):
+        self.broken, self.weight, self.scored = True, weight, 0
+
+    def __repr__(self):
+        return "Failing()"
+
+    def transform(self, inp):
+        if self.broken:
+            raise RuntimeError("out of memory")
+        self.scored += len(inp)
+        return pt.model.add_ranks(inp.assign(score=self.weight * inp["text"].str.len()))
+
+
+def test_a_system_that_failed_and_was_mended_is_examined_with_the_others(dataset, tmp_path):
+    first, ranker = pt.Transformer.from_df(dataset.get_runs()["bm25"]), Failing()
+    systems = {"good": first, "mended": first >> dataset.text_loader() >> ranker}
+    options = {"biases": [ORDER], "checkpoint": tmp_path / "kept"}
+    before = audit(systems, dataset, **options)
+    assert before.failed["system"].tolist() == ["mended"]
+    ranker.broken = False
+    after = audit(systems, dataset, **options)
+    assert after.failed.empty and set(after.findings["system"]) == {"good", "mended"}
+    # Now that it is known how the system scores, another one is found out.
+    ranker.weight = -1.0
+    with pytest.raises(InputError, match="'mended' scores otherwise"):
+        audit(systems, dataset, **options)
+
+
+def test_what_was_kept_while_nobody_knew_how_a_system_scores_is_not_read_once_it_is_known(dataset, tmp_path):
+    """The system raises while the audit says what it audits, and not afterwards: its weights may be others the next time."""
+
+    class FailsOnce(Failing):
+        def transform(self, inp):
+            try:
+                return super().transform(inp)
+            finally:
+                self.broken = self.broken and not len(inp)  # empty frames tell what columns it makes
+
+    first, folder = pt.Transformer.from_df(dataset.get_runs()["bm25"]), tmp_path / "kept"
+
+    def go(ranker):
+        systems = {"mine": first >> dataset.text_loader() >> ranker}
+        findings = audit(systems, dataset, biases=[ORDER], checkpoint=folder).findings
+        return findings.set_index("contrast")["value"]["original"]
+
+    long_first = go(FailsOnce())
+    assert list(folder.glob("bias-order-*.json"))
+    other = FailsOnce(weight=-1.0)
+    other.broken = False
+    assert go(other) != long_first

@@ -95,6 +95,24 @@ def test_a_system_that_could_not_be_examined_keeps_a_budget_of_every_system_shut
     assert figure.crossed
 
 
+def test_a_named_system_that_could_not_be_examined_crosses_its_budget_and_hides_no_other(result):
+    budgets = [Budget("picky", system="BM25", at_most=1), Budget("order", system="BM25", at_least=0)]
+    crossed, below = check_budgets(result, budgets)
+    assert crossed.crossed and crossed.text == (
+        "picky: primary figure of BM25: BM25 was not examined (it has no ranker to probe), so that nothing is shown of it"
+    )
+    assert below.crossed and "its lower end is below the budget of 0" in below.text
+    with pytest.raises(InputError, match=r"no system 'DPH'; there are longest"):
+        check_budgets(result, [Budget("picky", system="DPH", at_most=1)])
+
+
+def test_a_bias_that_could_be_examined_on_no_system_crosses_its_budget():
+    dataset = toy.collection()
+    result = audit(toy.bm25_system(dataset), dataset, biases=[ORDER, PICKY])
+    (crossed,) = check_budgets(result, [Budget("picky", at_most=1)])
+    assert crossed.crossed and "BM25 was not examined (it has no ranker to probe)" in crossed.text
+
+
 def test_a_system_without_a_primary_figure_keeps_the_gate_shut(result):
     f = result.findings
     fewer = replace(result, findings=f[~((f["system"] == "BM25") & f["primary"])])
@@ -138,7 +156,6 @@ def test_a_system_that_raises_crosses_its_own_budget_only():
         (Budget("order", system="DPH", at_most=1), r"no system 'DPH'; there are BM25, longest"),
         (Budget("order", measure="MAP", at_most=1), r"no measure 'MAP'; there are RR@10"),
         (Budget("order", contrast="sideways", at_most=1), f"no contrast 'sideways'; there are original, {CONTRAST}"),
-        (Budget("picky", system="BM25", at_most=1), "was not examined: it has no ranker to probe"),
     ],
 )
 def test_figures_that_the_audit_lacks_are_named_with_what_there_is(result, budget, message):

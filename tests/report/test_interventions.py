@@ -94,6 +94,15 @@ def test_the_test_is_paired_by_query():
     assert late["score_change"] == 0 and np.isnan(late["p_corrected"])
 
 
+def test_an_interval_that_is_not_defined_is_left_out_of_the_sentence():
+    found = intervene(Early(), candidates(queries=1), passages={"turned": turned})
+    row = found.table.iloc[0]
+    assert row["n"] == 1 and np.isnan(row["low"]) and row["displacement"] != 0
+    assert "ranks on average; " in str(found) and "[" not in str(found) and "nan" not in str(found)
+    several = intervene(Early(), candidates(), passages={"turned": turned})
+    assert f" on average [{several.table['low'][0]:+.2f}, {several.table['high'][0]:+.2f}]; " in str(several)
+
+
 def test_a_reworded_query_reorders_its_whole_list():
     frame = candidates()
     found = intervene(Bag(), frame, queries={"framed": RewriteQueries("question_frame"), "shout": str.upper})

@@ -6,6 +6,7 @@ import pyterrier as pt
 import pytest
 
 from pyterrier_debias import InputError, PlantedCollection, audit
+from pyterrier_debias.core import plots
 from pyterrier_debias.data.planted_rankers import wording_complexity
 from pyterrier_debias.linguistic import audit as linguistic
 from pyterrier_debias.report.verdict import margins, verdicts
@@ -62,6 +63,23 @@ def test_the_verdict_has_words_for_the_primary_figure_of_every_bias():
             else:
                 assert one.unit in margins()[verdict.bias], (verdict.bias, one)
         assert verdict.question in result.to_text(most=38)
+
+
+def test_every_legend_names_a_system_whose_name_begins_with_an_underscore():
+    def beginnings(share):
+        return lambda row: overlap({**row, "text": row["text"][: len(row["text"]) // share]})
+
+    result = audited({"_half": FIRST >> pt.apply.doc_score(beginnings(2)), "third": FIRST >> pt.apply.doc_score(beginnings(3))})
+    named = []
+    for bias, figure in result.figures:
+        axes = plots.new_axes()
+        figure.draw(axes)
+        if axes.get_legend() is not None:
+            named.append(bias)
+            texts = [text.get_text() for text in axes.get_legend().get_texts()]
+            assert {plots.legend_label("_half"), "third"} <= set(texts), (bias, figure.name)
+        plots.close(axes.figure)
+    assert set(named) == set(BIASES)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 import base64
+import copy
 import itertools
 import json
+import pickle
 import re
 import shutil
 import subprocess
@@ -9,7 +11,7 @@ from html import escape, unescape
 
 import pytest
 
-from pyterrier_debias import audit
+from pyterrier_debias import AuditResult, audit
 from pyterrier_debias.core.bias import Finding
 from pyterrier_debias.core.plots import GREY, PALETTE
 from pyterrier_debias.report import html, text
@@ -43,6 +45,18 @@ def test_numbers_read_alike():
     assert text.interval(-0.5, 0.25) == "[-0.500, 0.250]"
     assert text.interval(float("nan"), 1) == ""
     assert [text.probability(p) for p in (0.0, 0.00099, 0.001, 1.0, float("nan"))] == ["<0.001", "<0.001", "0.001", "1.000", ""]
+
+
+def test_a_pickle_holds_what_json_holds_and_a_copy_everything(result):
+    assert result.figures
+    pickled, read = pickle.loads(pickle.dumps(result)), AuditResult.from_json(result.to_json())
+    assert pickled.figures == read.figures == () and pickled.to_json() == read.to_json() == result.to_json()
+    assert pickled.to_html() == read.to_html()
+    for made in (copy.copy(result), copy.deepcopy(result)):
+        assert type(made) is AuditResult and made.figures == result.figures and made.to_html() == result.to_html()
+    deep = copy.deepcopy(result)
+    deep.findings.loc[0, "value"] = deep.settings["seed"] = 7
+    assert result.findings.loc[0, "value"] != 7 and result.settings["seed"] == 0
 
 
 @pytest.mark.parametrize("width", [80, 100, 120])

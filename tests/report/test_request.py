@@ -79,6 +79,10 @@ def test_the_table_of_options_is_complete_and_lists_may_be_repeated(asked):
         assert getattr(asked(f"--{name}", "a", f"--{name}", "b"), name) == ["a", "b"]
 
 
+def test_an_empty_part_of_a_list_is_ignored(asked):
+    assert asked("--biases", "position, ,order,").biases == ["position", "order"]
+
+
 @pytest.mark.parametrize(
     ("name", "choices"),
     [("biases", BIASES), ("correction", CORRECTION_NAMES), ("dtype", DTYPES), ("model", KINDS), ("ties", TIES)],

@@ -140,6 +140,8 @@ def test_weights_from_columns():
     odd = frame.assign(trust=[0.0 if docno[-1] == "4" else -2.0 for docno in frame["docno"]])
     with pytest.raises(InputError, match=r"the weight -2\.0"):
         examples(odd, weights=ColumnWeights("trust", per="document"))[0]
+    with pytest.raises(InputError, match=r"^training: the candidates have no column 'trsut', which an option"):
+        examples(frame, weights=ColumnWeights("trsut"))[0]
 
 
 @pytest.mark.parametrize(

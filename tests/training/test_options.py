@@ -5,9 +5,14 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from ir_measures import nDCG
 
 from pyterrier_debias import CrossEncoder, InputError, RotatePassages, Training
 from pyterrier_debias.training.losses import ranknet
+
+
+def of_its_own(scores, *, labels=None, mask=None, weights=None, tau):
+    return scores.mean() * tau
 
 
 @pytest.mark.parametrize(
@@ -38,6 +43,13 @@ from pyterrier_debias.training.losses import ranknet
         ({"log_to": "tensorboard"}, "needs checkpoints"),
         ({"log_to": "wandb", "checkpoints": "c"}, "log_to='wandb' is not known"),
         ({"metric": "nDCGG@10"}, "nDCGG@10"),
+        ({"metric": ["nDCG@10"]}, r"metric=\['nDCG@10'\] is a list; name one measure, such as 'nDCG@10'"),
+        ({"metric": None}, "metric=None is a NoneType; name one measure"),
+        ({"loss": "hinge", "loss_options": {"margn": 1}}, "loss 'hinge' has no option 'margn'; it has margin, reduction: corr"),
+        ({"loss_options": {"margin": 1}}, "loss 'pairwise' has no option 'margin'; it has reduction: correct loss_options"),
+        ({"loss": "hinge", "loss_options": {"weights": 1}}, "'hinge' has no option 'weights'"),
+        ({"loss": of_its_own, "loss_options": {"tua": 1}}, "loss 'of_its_own' has no option 'tua'; it has tau"),
+        ({"loss_options": 5}, "loss_options=5 is no mapping; write e.g. loss_options={'reduction': 'weights'}"),
     ],
 )
 def test_what_cannot_be_used_is_refused_at_once(options, message):
@@ -45,9 +57,20 @@ def test_what_cannot_be_used_is_refused_at_once(options, message):
         Training(**options)
 
 
+def test_losses_and_measures_of_ones_own_are_taken():
+    def anything(scores, **options):
+        return scores.mean()
+
+    half = partial(of_its_own, tau=0.5)
+    for loss, options in ((of_its_own, {"tau": 2}), (half, {"tau": 3}), (anything, {"a": 1}), (max, {"key": 1})):
+        assert dict(Training(loss=loss, loss_options=options).loss_options) == options
+    assert Training(metric=nDCG @ 5).metric == nDCG @ 5
+
+
 def test_it_is_a_value():
     assert Training(loss="hinge") == Training(loss="hinge") != Training()
-    assert hash(Training(loss_options={"margin": 1})) == hash(Training(loss_options={"margin": 1}))
+    options = {"loss": "hinge", "loss_options": {"margin": 1}}
+    assert hash(Training(**options)) == hash(Training(**options))
     with pytest.raises(AttributeError):
         Training().seed = 2
     assert repr(Training(seed=3, augment=RotatePassages(seed=1))) == "Training(augment=RotatePassages(seed=1), seed=3)"
@@ -87,7 +110,7 @@ class Mine:
         ("loss", Mine),
         ("loss", lambda n: partial(ranknet, sigma=n)),
         ("loss", lambda n: Mine(n).__call__),
-        ("loss_options", lambda n: {"weigh": Mine(n)}),
+        ("loss_options", lambda n: {"reduction": Mine(n)}),
     ],
 )
 def test_objects_of_the_users_are_recorded_by_what_they_are(option, make):

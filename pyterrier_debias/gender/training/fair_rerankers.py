@@ -151,6 +151,9 @@ class BiasAwareReranker(_FairReranker):
             raise InputError(
                 f"BiasAwareReranker: has its own loss; leave loss={training.loss!r} out of Training, or use loss='hinge'"
             )
+        unknown = next((option for option in training.loss_options if option != "margin"), None)
+        if unknown is not None:
+            raise InputError(f"BiasAwareReranker: its loss has no option {unknown!r}; it has margin: correct loss_options")
         return replace(training, loss="hinge")
 
     def make_method(self, ranker: Ranker, training: Training, groups: Groups, prepared: None) -> Method:
