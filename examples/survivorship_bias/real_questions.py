@@ -6,8 +6,7 @@
 Every question of SQuAD was asked about one paragraph. Suppose that labellers had seen only the first k paragraphs of a list, and
 that questions whose paragraph was not among them had been dropped. Lists are those of BM25, of the lowest layer of
 all-MiniLM-L6-v2, and of both together; systems are BM25, all-MiniLM-L6-v2, their fusion, rankers that are given
-(`--ranker NAME=FOLDER`: an encoder searches all paragraphs, another ranker reranks the fusion's first `rerank`) and runs
-(`--run NAME=FILE`). The program says
+(`--ranker NAME=FOLDER`, over the fusion's first `rerank` paragraphs) and runs (`--run NAME=FILE`). The program says
 
 - how far each system's mean over the surviving questions is from that over all (`distortion`), how far its lead over BM25 is
   (`lead`), and which systems change places (`order`);
@@ -79,7 +78,7 @@ class Settings:
         queries: About how many questions are taken; None for all.
         folds: Of answerability.
         resamples: Of articles, and of the permutations of trends.
-        rerank: Documents of the fusion that a ranker reads which cannot search.
+        rerank: Documents of the fusion that further rankers read.
         ranker: Further systems, NAME=FOLDER.
         run: Further systems, NAME=FILE.
     """
@@ -116,10 +115,7 @@ def systems_of(questions: Questions, settings: Settings, out: Path) -> dict[str,
     for name, folder in named("--ranker", settings.ranker, "FOLDER").items():
         ranker = find_model(folder).ranker()
         own = out / "runs" / file_name(f"{name} {keyed_hash(0, 'ranker', ranker.fingerprint()):x}")
-        if hasattr(ranker, "retriever"):
-            runs[name] = kept(own / "all.trec.gz", lambda ranker=ranker: dense(questions, ranker, depth))
-        else:
-            runs[name] = reranked(questions, ranker, both[both["rank"] < settings.rerank], own)
+        runs[name] = reranked(questions, ranker, both[both["rank"] < settings.rerank], own)
     return runs | {name: read_run(path) for name, path in named("--run", settings.run).items()}
 
 
