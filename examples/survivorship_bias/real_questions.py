@@ -119,12 +119,13 @@ def systems_of(questions: Questions, settings: Settings, out: Path) -> dict[str,
     return runs | {name: read_run(path) for name, path in named("--run", settings.run).items()}
 
 
-def reranked(questions: Questions, ranker: pt.Transformer, candidates: pd.DataFrame, folder: Path) -> pd.DataFrame:
+def reranked(questions: Questions, ranker: Any, candidates: pd.DataFrame, folder: Path) -> pd.DataFrame:
     """Candidates in a ranker's order; what each article's questions get is kept in a file, so that a stopped call goes on."""
     pipeline, parts = questions.collection.text_loader() >> ranker, []
-    for article, own in pt.tqdm(questions.topics.groupby("article", sort=False), desc=folder.name):
-        rows = candidates.merge(own[["qid", "query"]], on="qid")
-        parts.append(kept(folder / f"{file_name(article)}.trec.gz", lambda rows=rows: pipeline(rows)))
+    with ranker.remembering():  # an encoder reads each paragraph once
+        for article, own in pt.tqdm(questions.topics.groupby("article", sort=False), desc=folder.name):
+            rows = candidates.merge(own[["qid", "query"]], on="qid")
+            parts.append(kept(folder / f"{file_name(article)}.trec.gz", lambda rows=rows: pipeline(rows)))
     return pd.concat(parts, ignore_index=True)
 
 
