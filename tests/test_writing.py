@@ -330,6 +330,7 @@ CHECKPOINTS = {
 OTHERS = {
     "report/card": "test_a_card_keeps_what_it_finds",
     "data/terrier": "tests/terrier/test_terrier_collection.py::test_only_its_own_indexes_are_removed",
+    "data/readers": "tests/data/test_loaders.py, a temporary folder only",
     "core/files": "tests/test_files.py",
     "core/locks": "tests/test_files.py",
     "core/artifacts": "tests/test_artifacts.py",

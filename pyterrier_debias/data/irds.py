@@ -190,7 +190,8 @@ class DocstoreLoader(RowWise):
                 f"TextLoader: the documents of irds:{self.irds_id} have no field {lacking[0]!r}; they have "
                 f"{', '.join(found[docnos[0]])}"
             )
-        return inp.assign(**{field: [found[docno][field] for docno in docnos] for field in self.fields})
+        texts = {field: [found[docno][field] for docno in docnos] for field in self.fields}
+        return inp.assign(**{field: pd.Series(own, index=inp.index, dtype="str") for field, own in texts.items()})
 
 
 def id_of_split(irds_id: str, split: str | None) -> str:
