@@ -95,6 +95,7 @@ from workshop import (
     held,
     matrix,
     minutes,
+    named,
     pace,
     program,
     read_settings,
@@ -204,21 +205,22 @@ class QuerySet:
 GENDERED = "gendered"
 
 
-def read_query_set(given: str) -> QuerySet:
-    """A set of neutral queries from ``NAME=FILE``.
+def read_query_set(name: str, path: str) -> QuerySet:
+    """A set of neutral queries.
 
     Args:
-        given: The file has lines ``qid,query,label`` (.csv; the neutral ones are taken) or ``qid<tab>query``.
+        name: What tables call it.
+        path: The file has lines ``qid,query,label`` (.csv; the neutral ones are taken) or ``qid<tab>query``.
 
     Returns:
         The set.
 
     Raises:
-        InputError: Without a name, for a file that cannot be read, or if no query is neutral.
+        InputError: For a name that is no word, a file that cannot be read, or if no query is neutral.
     """
-    name, _, path = given.partition("=")
-    if not name or not path or not re.fullmatch(r"[\w.]+", name) or name == GENDERED:
-        raise InputError(f"--query-sets {given}: write NAME=FILE, the name of letters and digits")
+    given = f"{name}={path}"
+    if not re.fullmatch(r"[\w.]+", name) or name == GENDERED:
+        raise InputError(f"--query-sets {given}: write NAME=FILE, the name of letters and digits, other than {GENDERED}")
     if path.endswith(".csv"):
         labelled = read_gender_queries(path)
         topics = labelled.loc[labelled["gender"] == "neutral", ["qid", "query"]]
@@ -764,10 +766,8 @@ def material_of(options: Any, settings: Settings) -> Material:
     """What the options name."""
     if (options.data is None) == (options.dataset is None):
         raise InputError("give --data FOLDER, or --dataset TRAIN [TEST]")
-    sets = [read_query_set(given) for given in options.query_sets]
+    sets = [read_query_set(*given) for given in named("--query-sets", options.query_sets).items()]
     sets += [] if options.gendered is None else [read_gendered(options.gendered)]
-    if len({one.name for one in sets}) < len(sets):
-        raise InputError("--query-sets: give each set a name of its own")
     if settings.per_set is not None:
         sets = [replace(one, topics=draw(one.topics, settings.per_set, 0, "set")) for one in sets]
     material = in_small(options.data, settings) if options.data is not None else from_datasets(options, settings)

@@ -334,7 +334,7 @@ def test_ms_marco_in_small(shared_data):
     # The paper's query sets have its sizes.
     gender = shared_data / "gender"
     sizes = {"rekabsaz_schedl_2020/queries_gender_annotated.csv": 1765, "rekabsaz_2021_fair/msmarco_passage.dev.fair.tsv": 215}
-    assert {path: len(names["read_query_set"](f"QS={gender / path}").topics) for path in sizes} == sizes
+    assert {path: len(names["read_query_set"]("QS", str(gender / path)).topics) for path in sizes} == sizes
     gendered = names["read_gendered"](gender / "bigdeli_2021_identified_queries").topics
     assert gendered["gender"].value_counts().to_dict() == {"female": 1405, "male": 1405}
     judged = material.test_qrels[material.test_qrels["qid"].isin(set(material.test_topics["qid"]))]
