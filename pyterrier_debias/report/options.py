@@ -172,9 +172,13 @@ def _check_device(r: Request) -> None:
 
 def _models(r: Request) -> list[Model] | None:
     """The models; None for the default one."""
+    if r.model_kind is not None and r.model in ([], ["none"]):
+        raise InputError(f"--model-kind {r.model_kind} belongs to --model; name the model, too")
     if not r.model:
         return None
     if r.model == ["none"]:
+        if r.rotations is not None:
+            raise InputError(f"--rotations {r.rotations} is of a model, and --model none says that there is none; leave one out")
         return []
     models = [find_model(name, r.model_kind) for name in r.model]
     twice = _repeated(models)

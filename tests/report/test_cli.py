@@ -362,6 +362,13 @@ def index(tmp_path):
     return place
 
 
+def test_options_of_models_need_a_model(folder):
+    for model in ((), ("--model", "none")):
+        told = refused("--dataset", folder, "--model-kind", "cross", *model)
+        assert told == "--model-kind cross belongs to --model; name the model, too"
+    assert "--rotations 2 is of a model" in refused("--dataset", folder, "--rotations", 2, "--model", "none")
+
+
 def test_options_of_terrier_are_checked_before_java_starts(folder, index, tmp_path):
     for name, value in (("wmodel", "BM25"), ("queries", "x.tsv"), ("qrels", "x.txt")):
         assert refused(f"--{name}", value) == f"--{name} belongs to --terrier INDEX; name the index, too"
