@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pandas as pd
 
@@ -26,7 +26,6 @@ from pyterrier_debias.data.readers import TIES, read_qrels, read_run, read_topic
 from pyterrier_debias.data.terrier import TerrierCollection, check_weighting_model
 from pyterrier_debias.gender.audit import GenderBias
 from pyterrier_debias.gender.data.query_gender import GenderClassifier
-from pyterrier_debias.rankers.base import DTYPES, Ranker
 from pyterrier_debias.report.checkpoint import Checkpoint
 from pyterrier_debias.report.first_stage import default_systems
 from pyterrier_debias.report.inputs import check_baseline, check_settings, find_biases
@@ -34,6 +33,9 @@ from pyterrier_debias.report.models import Model, find_model
 from pyterrier_debias.report.request import Request
 from pyterrier_debias.report.result import HOLDS, RESULT_FILE, AuditResult
 from pyterrier_debias.report.run import audit
+
+if TYPE_CHECKING:
+    from pyterrier_debias.rankers.base import Ranker
 
 
 def perform(
@@ -157,6 +159,8 @@ def _instead(result: AuditResult, out: Path | None) -> str:
 
 def _check_device(r: Request) -> None:
     """Refuse a device that this machine lacks, and an unknown number format."""
+    from pyterrier_debias.rankers.base import DTYPES
+
     check_choice("audit", "dtype", r.dtype, DTYPES)
     if r.device is None or r.device == "cpu":
         return
