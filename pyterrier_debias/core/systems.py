@@ -564,9 +564,7 @@ class Context:
         known = self._known(system, None if system.ranker is None else self.depth)
         if known is None:
             return []
-        notes = []
-        if not isinstance(flatten(system.candidates)[0], pt.transformer.SourceTransformer):
-            notes += unanswered_notes(system.name, known.asked, known.unanswered)
+        notes = unanswered_notes(system.name, known.asked, known.unanswered)
         if system.ranker is not None and "query" in known.frame.columns:
             first = known.frame.drop_duplicates("qid")
             other = first[first["query"] != first["qid"].map(dict(zip(self.topics["qid"], self.topics["query"])))]

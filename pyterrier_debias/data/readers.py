@@ -326,7 +326,8 @@ def json_field(path: str | Path, number: int, row: dict[str, Any], names: Sequen
     raise fault(path, number, f"no field {names[0]!r} (it has {', '.join(row) or 'none'})", f"name it {names[0]!r}")
 
 
-_TAG = re.compile(r"<[^<>]*>")
+#: "a < b" is no tag.
+_TAG = re.compile(r"<[/!?A-Za-z][^<>]*>")
 _DOCNO = re.compile(r"<DOCNO>\s*(.*?)\s*</DOCNO>", re.IGNORECASE | re.DOTALL)
 
 

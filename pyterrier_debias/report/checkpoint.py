@@ -369,6 +369,8 @@ def _difference(there: Any, here: Mapping[str, Any]) -> str | None:
             pairs = zip_longest(before["stages"], now["stages"], fillvalue="nothing")
             was, is_ = next(pair for pair in pairs if pair[0] != pair[1])
             return f"system {now['name']!r} is made of other stages: {_told_apart(was, is_)}"
+        if any(before[part] is not None and now[part] is None for part in ("retrieved", "texts", "scores")):
+            return f"system {now['name']!r} worked there and fails here; run it on a few topics to see why"
         if before["retrieved"] not in (None, now["retrieved"]):
             return f"system {now['name']!r} retrieves other documents"
         if before["texts"] not in (None, now["texts"]):

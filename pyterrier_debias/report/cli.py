@@ -201,8 +201,9 @@ def check(
 
         gate = read_gate(budgets)
         file = gate.file if audit is None else audit
-        if file is not None and out is not None:
-            raise InputError("--out is for an audit that is run now; a saved audit has its files already")
+        if file is not None and (out is not None or overwrite):
+            given = "--overwrite" if out is None else "--out"
+            raise InputError(f"{given} is for an audit that is run now; a saved audit has its files already")
         if file is not None:
             result = read_audit(file)
         else:

@@ -101,7 +101,7 @@ def read_gate(path: str | Path) -> Gate:
     """
     path = Path(path)
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -192,7 +192,7 @@ def read_audit(path: str | Path) -> AuditResult:
     path = Path(path)
     path = path / RESULT_FILE if path.is_dir() else path
     try:
-        return AuditResult.from_json(path.read_text(encoding="utf-8"))
+        return AuditResult.from_json(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:

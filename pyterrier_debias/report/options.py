@@ -59,6 +59,8 @@ def perform(
     with keeping(r.out) as finished, ExitStack() as stack:
         if r.out is not None:
             check_folder(r.out, holds=HOLDS, overwrite=r.overwrite)
+        elif r.overwrite:
+            raise InputError("--overwrite replaces an earlier audit in the --out folder; name that folder with --out")
         if r.checkpoint is not None:
             Checkpoint(r.checkpoint)
             if r.out is not None and r.checkpoint.resolve().is_relative_to(r.out.resolve()):

@@ -89,6 +89,12 @@ def test_corpora(tmp_path, name, content):
     assert frame[["docno", "text"]].values.tolist() == [["1", "one"], ["2", "two too"]]
 
 
+def test_a_comparison_in_a_trec_document_is_no_tag(tmp_path):
+    text = "<DOC>\n<DOCNO>1</DOCNO>\n<!-- a remark --><P align='left'>if a < b and c > d</P><BR/>, it ends\n</DOC>\n"
+    (row,) = read_corpus(write(tmp_path, "c.trec", text)).to_dict("records")
+    assert row == {"docno": "1", "text": "if a < b and c > d , it ends"}
+
+
 def test_other_fields_of_a_corpus(tmp_path):
     path = write(tmp_path, "c.jsonl", '{"_id": "1", "text": "one", "title": "I"}\n{"_id": "2", "text": "", "url": "u"}\n')
     assert read_corpus(path).fillna("?").to_dict("records") == [

@@ -503,6 +503,9 @@ def test_a_system_that_failed_and_was_mended_is_examined_with_the_others(dataset
     ranker.weight = -1.0
     with pytest.raises(InputError, match="'mended' scores otherwise"):
         audit(systems, dataset, **options)
+    ranker.broken = True
+    with pytest.raises(InputError, match="system 'mended' worked there and fails here; run it on a few topics"):
+        audit(systems, dataset, **options)
 
 
 def test_what_was_kept_while_nobody_knew_how_a_system_scores_is_not_read_once_it_is_known(dataset, tmp_path):

@@ -276,6 +276,7 @@ def test_an_out_folder_that_cannot_be_used(folder, tmp_path):
     assert "cannot be written" in refused(*base, tmp_path / "mine" / "thesis.tex" / "below")
     assert "lies in --out" in refused(*base, tmp_path / "new", "--checkpoint", tmp_path / "new" / "kept")
     assert not (tmp_path / "new").exists()
+    assert "name that folder with --out" in refused("--dataset", folder, "--model", "none", "--overwrite")
     assert call(*base, tmp_path / "results")[0] == 0
     assert "--overwrite" in refused(*base, tmp_path / "results")
     (tmp_path / "results" / "mine.png").write_text("mine")

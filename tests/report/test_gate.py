@@ -260,6 +260,19 @@ def test_the_whole_file_is_checked_before_anything_is_scored(tmp_path, unscored,
     assert "budget 2" in err[0] or biases == "positon"
 
 
+def test_files_may_begin_with_a_byte_order_mark(saved, tmp_path):
+    path = budget_file(tmp_path, "bias = 'order'\nat_most = 0.0", audit=f"\ufeff[audit]\nfile = '{saved}'\n")
+    saved.write_text("\ufeff" + saved.read_text())
+    assert check(path)[0] == 0
+
+
+def test_options_of_an_audit_that_is_run_are_refused_for_a_saved_one(saved, tmp_path):
+    path = budget_file(tmp_path, "bias = 'order'\nat_most = 0.0")
+    for option in (["--out", tmp_path / "results"], ["--overwrite"]):
+        code, _, err = check(path, "--audit", saved, *option)
+        assert code == 2 and f"{option[0]} is for an audit that is run now" in " ".join(err)
+
+
 def test_a_bias_of_ones_own_in_a_saved_audit_needs_not_be_known(saved, tmp_path):
     assert check(budget_file(tmp_path, "bias = 'order'\nat_most = 0.0"), "--audit", saved)[0] == 0
 
