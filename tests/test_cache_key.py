@@ -53,6 +53,21 @@ def test_what_a_training_is_known_by(exact):
     assert frame_digest(frame) != frame_digest(frame.assign(rank=1))
 
 
+def test_digests_see_all_of_an_array_in_a_cell():
+    long = np.arange(1100.0)
+    middle, close = long.copy(), np.array([0.1 + 1e-10])
+    middle[500] = -7
+
+    def digests(one):
+        cells = pd.Series([one, None], dtype=object, name="vector")
+        listed = pd.Series([[one], None], name="in a list")
+        return [frame_digest(form) for form in (cells, cells.to_frame(), cells.to_numpy(), listed)]
+
+    for one, other in ((long, middle), (np.array([0.1]), close)):
+        assert not set(digests(one)) & set(digests(other))
+        assert digests(one) == digests(one.copy())
+
+
 # Functions
 
 HALF = 0.5

@@ -126,6 +126,24 @@ class Telling(pt.Transformer):
         return pd.DataFrame(rows, columns=["process", "limit", "text"])
 
 
+@pytest.mark.parametrize(
+    "ranker",
+    [
+        pt.apply.doc_score(lambda row: 1.0 if len(row["text"]) > 12 else row["score"]),
+        pt.apply.generic(lambda inp: inp.assign(text=inp["text"].str[:12])),
+    ],
+)
+def test_a_column_that_some_pieces_leave_as_it_is(ranker):
+    inp = texts().reset_index(drop=True).assign(score=0.0)
+    inp["text"] = ["short" if i % 2 else "a rather long text" for i in range(len(inp))]
+    found = []
+    for rows in (np.flatnonzero(np.arange(len(inp)) % 2 == part) for part in (0, 1)):
+        places, whole, answer = spread._news(inp.iloc[rows].reset_index(drop=True), ranker(inp.iloc[rows]))
+        found.append((rows[places], whole, answer))
+    together, alone = spread._together(inp, found), ranker(inp)
+    assert together[["qid", "docno", "text", "score"]].equals(alone.sort_index()[["qid", "docno", "text", "score"]])
+
+
 def test_without_ray_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(InputError, match=r"Spread: more than one process needs.*pyterrier-debias\[ray\]"):
@@ -195,6 +213,9 @@ def test_a_text_goes_to_one_worker_and_memory_is_forwarded(cluster, tmp_path):
     inside = ranker.told()
     both(frame)
     outside = ranker.told()
+    with both.remembering():
+        both(frame)
+    assert set(ranker.told()["limit"]) == {"7"}  # the ranker's own, in each worker
     assert set(inside["limit"]) == {"5"} and set(outside["limit"]) == {"None"}
     owners = pd.concat([inside, outside]).groupby("text")["process"].nunique()
     assert len(owners) == 42 and set(owners) == {1}

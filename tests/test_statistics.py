@@ -147,8 +147,9 @@ def test_inverted_interval_of_few_changed_units_is_that_of_the_range():
     nothing = ours.inverted_interval(np.zeros(9))
     assert (nothing.low, nothing.high) == (0.0, 0.0)
     assert math.isnan(ours.inverted_interval(np.array([0.3]), least=-1, most=1).low)
-    with pytest.raises(InputError, match="NaN"):
-        ours.inverted_interval(np.array([0.3, np.nan]))
+    for wrong in (np.nan, np.inf, -np.inf):
+        with pytest.raises(InputError, match="NaN or infinity"):
+            ours.inverted_interval(np.array([0.3, wrong]))
     with pytest.raises(InputError, match="level between 0 and 1"):
         ours.inverted_interval(d, level=1)
 
@@ -427,8 +428,15 @@ def test_exchange_rejects_what_it_cannot_test():
     assert ours.exchange_test(np.ones((4, 3))).p == 1.0
     with pytest.raises(InputError, match="two columns"):
         ours.exchange_test(np.ones((4, 1)))
-    with pytest.raises(InputError, match="NaN"):
-        ours.exchange_test(np.array([[1.0, np.nan]]))
+    for wrong in (np.nan, np.inf):
+        with pytest.raises(InputError, match="NaN or infinity"):
+            ours.exchange_test(np.array([[1.0, wrong]]))
+
+
+@pytest.mark.parametrize("test", [ours.paired_t, ours.wilcoxon, ours.randomisation_test])
+def test_what_is_infinite_is_no_difference(test):
+    with pytest.raises(InputError, match="NaN or infinity"):
+        test(np.array([0.0, 1.0, 2.0]), np.array([np.inf, 2.0, 3.0]))
 
 
 def bootstrap_variance(values):
@@ -462,6 +470,11 @@ def test_two_level_bootstrap_of_one_seed_is_that_of_queries():
     half = 1.96 * values.std() / np.sqrt(500)
     assert interval.low == pytest.approx(values.mean() - half, abs=0.012)
     assert interval.high == pytest.approx(values.mean() + half, abs=0.012)
+
+
+def test_two_level_bootstrap_of_one_query_is_no_interval():
+    interval = ours.two_level_interval(np.array([[[0.3]], [[0.5]]]), lambda m: m[..., 0])
+    assert interval.estimate == 0.4 and math.isnan(interval.low) and math.isnan(interval.high) and interval.n == 1
 
 
 def test_two_level_bootstrap_covers():

@@ -170,7 +170,7 @@ def told_by_files(path: str, names: Sequence[str]) -> dict[str, str] | None:
     Returns:
         Type, format and package, or None for what this package did not write.
     """
-    folder = Path(path)
+    folder = Path(path).expanduser()
     try:
         for file, key in _NAMED_IN.items():
             if file in names:

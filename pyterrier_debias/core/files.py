@@ -94,7 +94,7 @@ def whole_folder(target: str | Path, *, holds: str = "files", overwrite: bool = 
             was changed meanwhile, or its content cannot be put in place: then nothing there is changed, the temporary folder is
             kept, and the message says where it is.
     """
-    place, shown = Path(target).resolve(), target
+    place, shown = Path(target).expanduser().resolve(), target
     with ExitStack() as stack:
         try:
             _check_kind(place, shown)
@@ -142,7 +142,7 @@ def check_folder(target: str | Path, *, holds: str = "files", overwrite: bool = 
         InputError: If the target is a file; where it holds an earlier result that may not be replaced, is of another kind, or
             has a file that was changed since; where it holds anything, and no list of what this package wrote.
     """
-    place = Path(target).resolve()
+    place = Path(target).expanduser().resolve()
     restore(place, target)
     _checked(place, target, holds, overwrite)
 
@@ -253,7 +253,7 @@ def check_empty(folder: str | Path, caller: str) -> None:
     Raises:
         InputError: If the folder holds anything.
     """
-    folder = Path(folder)
+    folder = Path(folder).expanduser()
     held = entries(folder) if folder.is_dir() else []
     if held:
         raise InputError(f"{caller}: {folder} holds {held[0].name}; name an empty folder, or use save()")
@@ -762,7 +762,7 @@ def write_whole(target: str | Path, content: str | bytes, *, replace: bool = Tru
     Raises:
         InputError: If the place cannot be written, or holds a file that may not be replaced.
     """
-    target = Path(target)
+    target = Path(target).expanduser()
     data = content.encode() if isinstance(content, str) else content
     if not replace and os.path.lexists(target):
         raise InputError(f"{target} exists already; move it away, or name another folder")

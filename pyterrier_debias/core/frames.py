@@ -898,11 +898,18 @@ def frame_digest(table: pd.DataFrame | pd.Series | np.ndarray) -> str:
         True
     """
     if isinstance(table, pd.Series):
-        return digest([repr((table.name, table.index.tolist(), table.tolist()))])
+        return digest([repr((table.name, table.index.tolist(), _whole(table.tolist())))])
     if isinstance(table, np.ndarray):
-        content = repr(table.tolist()) if table.dtype.hasobject else table.tobytes().hex()
+        content = repr(_whole(table.tolist())) if table.dtype.hasobject else table.tobytes().hex()
         return digest([f"{table.shape} {table.dtype}", content])
     frame = table.rename(columns=str)
     columns = sorted(frame.columns)
-    rows = zip(*(map(str, frame[c].tolist()) for c in columns))
+    rows = zip(*(map(str, _whole(frame[c].tolist())) for c in columns))
     return digest([*columns, *sorted(map(digest, rows))])
+
+
+def _whole(value: Any) -> Any:
+    """A value whose ``repr`` tells all of it: that of an array leaves out digits, and the middle of long ones."""
+    if isinstance(value, np.ndarray):
+        return (str(value.dtype), value.shape, _whole(value.tolist()) if value.dtype.hasobject else value.tobytes().hex())
+    return type(value)(map(_whole, value)) if type(value) in (list, tuple) else value

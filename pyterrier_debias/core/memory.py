@@ -19,7 +19,7 @@ class Memory:
     """What was made of texts before, up to a limit; forgotten where what makes it is another.
 
     Args:
-        limit: How many entries are kept at most; whoever adds one looks at it.
+        limit: How many entries are kept at most; whoever adds one looks at it. None: whoever adds one decides.
 
     Example:
         >>> memory = Memory(limit=10)
@@ -28,7 +28,7 @@ class Memory:
         ({'tea': 3}, {})
     """
 
-    def __init__(self, limit: int):
+    def __init__(self, limit: int | None = None):
         self.limit = limit
         self._of: Any = None
         self._kept: dict[Any, Any] = {}
@@ -62,7 +62,7 @@ class ScoreMemory(Memory):
     When not to use it: for scores that depend on anything but the pair, such as the other documents of a list.
 
     Args:
-        limit: How many scores are kept at most (a million take some 250 MB); pairs beyond that are computed each time.
+        limit: How many scores are kept at most; pairs beyond that are computed each time. None: a million (some 250 MB).
 
     Example:
         >>> memory, asked = ScoreMemory(limit=1000), []
@@ -76,6 +76,10 @@ class ScoreMemory(Memory):
         >>> [text for _, text in asked]
         ['one', 'three', 'eleven']
     """
+
+    def __init__(self, limit: int | None = None):
+        super().__init__()
+        self.limit: int = 1_000_000 if limit is None else limit
 
     def scores(
         self,

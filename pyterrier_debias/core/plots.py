@@ -274,7 +274,7 @@ def save(figure: Figure | SubFigure, path: str | Path, *, dpi: int = 150) -> Non
     Raises:
         InputError: If the place cannot be written.
     """
-    path = Path(path)
+    path = Path(path).expanduser()
     kind = path.suffix.lstrip(".").lower() or "png"
     content = rendered(figure, kind, dpi=dpi)
     write_whole(path, _of_few_colours(content, dpi) if kind == "png" else content)

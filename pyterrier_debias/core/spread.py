@@ -131,13 +131,12 @@ class Spread(Stage):
         inp = inp.reset_index(drop=True)
         pool = _pool(self.workers, self.gpus_per_worker)
         version, sent = self._sent(pool)
-        limit = self._state.limits[0] if self._state.limits else None
-        # Each worker has an equal part of what may be remembered.
-        limit = None if limit is None else -(-limit // self.workers)
+        memory = self._state.limits[0] if self._state.limits else None
         found = []
         with pt.tqdm(total=len(inp), desc=f"{self.workers} workers", unit="d", disable=not self.verbose) as progress:
+            pieces = self._pieces(inp, pool.rows)
             for rows, answer in pool.answers(
-                self._pieces(inp, pool.rows), lambda worker, rows: worker.ask.remote(version, [sent], inp.iloc[rows], limit), self
+                pieces, lambda worker, rows: worker.ask.remote(version, [sent], inp.iloc[rows], memory), self
             ):
                 places, whole, answered = answer
                 found.append((rows[places], whole, answered))
@@ -207,17 +206,20 @@ class Spread(Stage):
     def remembering(self) -> Callable[..., Any]:
         """As the ranker's own, in all workers: see :meth:`pyterrier_debias.rankers.base.Ranker.remembering`.
 
-        ``limit`` is divided among the workers. A ranker without it has none here either.
+        ``limit`` is divided among the workers; without it each keeps as much as the ranker in one process. A ranker that has no
+        ``remembering`` has none here either.
         """
         if not all(any(hasattr(one, "remembering") for one in all_stages(stage)) for stage in flatten(self.ranker)):
             raise AttributeError("remembering")
         return self._remembering
 
     @contextmanager
-    def _remembering(self, limit: int = 1_000_000) -> Iterator[Self]:
-        check_number("Spread.remembering", "limit", limit, least=0, whole=True)
+    def _remembering(self, limit: int | None = None) -> Iterator[Self]:
+        if limit is not None:
+            check_number("Spread.remembering", "limit", limit, least=0, whole=True)
         limits = self._state.limits
-        limits.append(limit)
+        # Each worker has an equal part of what may be remembered.
+        limits.append({} if limit is None else {"limit": -(-limit // self.workers)})
         try:
             yield self
         finally:
@@ -263,8 +265,8 @@ class _State:
         self.lock = threading.RLock()
         #: The pool, what the ranker was, its name there, and where its pickle is.
         self.sent: tuple[_Pool, list[Any], str, Any] | None = None
-        #: What contexts of ``remembering`` that last have asked for.
-        self.limits: list[int] = []
+        #: What contexts of ``remembering`` that last have asked each worker's ranker for.
+        self.limits: list[dict[str, int]] = []
 
 
 def unspread(pipeline: pt.Transformer) -> list[pt.Transformer]:
@@ -310,6 +312,12 @@ def _dealt(queries: np.ndarray, workers: int, most: int) -> list[deque[np.ndarra
 def _together(inp: pd.DataFrame, found: Sequence[tuple[np.ndarray, bool, pd.DataFrame]]) -> pd.DataFrame:
     """What workers found, in the order of the rows of a frame: where each row belongs, whether it is whole, and the answer."""
     wholes = any(whole for _, whole, _ in found)
+    # A column may be new in some pieces, and the given one in others.
+    new = {name for _, whole, answer in found if not whole for name in answer.columns} & set(inp.columns)
+    found = [
+        (at, whole, answer if whole else answer.assign(**{name: inp[name].to_numpy()[at] for name in new - set(answer.columns)}))
+        for at, whole, answer in found
+    ]
     answers = [
         answer if whole or not wholes else inp.iloc[at].reset_index(drop=True).assign(**dict(answer.items()))
         for at, whole, answer in found
@@ -353,18 +361,18 @@ class _Worker:
         self._rankers: dict[str, pt.Transformer] = {}
         self._memories: dict[str, ExitStack] = {}
 
-    def ask(self, version: str, sent: Sequence[Any], frame: pd.DataFrame, limit: int | None) -> Any:
-        """What a ranker makes of a piece; see :func:`_news`."""
+    def ask(self, version: str, sent: Sequence[Any], frame: pd.DataFrame, memory: dict[str, int] | None) -> Any:
+        """What a ranker makes of a piece; see :func:`_news`. ``memory``: how it remembers; None: it does not."""
         if version not in self._rankers:
             ray = importlib.import_module("ray")
             self._rankers[version] = importlib.import_module("ray.cloudpickle").loads(ray.get(sent[0]))
         ranker = self._rankers[version]
-        if limit is None and version in self._memories:
+        if memory is None and version in self._memories:
             self._memories.pop(version).close()
-        elif limit is not None and version not in self._memories:
+        elif memory is not None and version not in self._memories:
             stack = self._memories[version] = ExitStack()
             for stage in {id(one): one for one in all_stages(ranker) if hasattr(one, "remembering")}.values():
-                stack.enter_context(stage.remembering(limit))
+                stack.enter_context(stage.remembering(**memory))
         given = frame.reset_index(drop=True)
         return _news(given, ranker(given))
 

@@ -85,8 +85,8 @@ def _differences(before: np.ndarray, after: np.ndarray) -> np.ndarray:
     before, after = np.asarray(before, dtype=float), np.asarray(after, dtype=float)
     if before.shape != after.shape or before.ndim != 1:
         raise InputError(f"paired values must be two lists of one length; got shapes {before.shape} and {after.shape}")
-    if np.isnan(before).any() or np.isnan(after).any():
-        raise InputError("paired values hold NaN; leave out the pairs that are not defined before testing")
+    if not (np.isfinite(before).all() and np.isfinite(after).all()):
+        raise InputError("paired values hold NaN or infinity; leave out the pairs that are not defined before testing")
     return after - before
 
 
@@ -102,7 +102,7 @@ def paired_t(before: np.ndarray, after: np.ndarray) -> TestResult:
         is zero, t infinite and p = 0 where all are equal and not zero.
 
     Raises:
-        InputError: For unequal lengths or NaN.
+        InputError: For unequal lengths, NaN or infinity.
     """
     from scipy import stats
 
@@ -127,7 +127,7 @@ def wilcoxon(before: np.ndarray, after: np.ndarray) -> TestResult:
         The statistic and p; p = 1 where every difference is zero.
 
     Raises:
-        InputError: For unequal lengths or NaN.
+        InputError: For unequal lengths, NaN or infinity.
     """
     from scipy import stats
 
@@ -168,7 +168,7 @@ def randomisation_test(
         The mean difference and p; ``n`` counts units, not clusters.
 
     Raises:
-        InputError: For unequal lengths or NaN.
+        InputError: For unequal lengths, NaN or infinity.
 
     Example:
         >>> d = np.array([0.1, 0.2, 0.1, 0.3, 0.2, 0.1])
@@ -240,7 +240,7 @@ def exchange_test(values: np.ndarray, *, resamples: int = 10_000, seed: int = 0,
         The mean over units of (mean of the others - first), and p.
 
     Raises:
-        InputError: For another shape or NaN.
+        InputError: For another shape, NaN or infinity.
     """
     values = _measurements(values)
     n, m = values.shape
@@ -260,8 +260,8 @@ def _measurements(values: np.ndarray) -> np.ndarray:
     values = np.asarray(values, dtype=float)
     if values.ndim != 2 or values.shape[1] < 2:
         raise InputError(f"measurements must be a table with at least two columns; got shape {values.shape}")
-    if np.isnan(values).any():
-        raise InputError("measurements hold NaN; leave out the units that are not defined before testing")
+    if not np.isfinite(values).all():
+        raise InputError("measurements hold NaN or infinity; leave out the units that are not defined before testing")
     return values
 
 
@@ -523,9 +523,11 @@ def two_level_interval(
         seed: Seed of the resamples.
 
     Returns:
-        The interval; ``n`` is the number of queries.
+        The interval; ``n`` is the number of queries. NaN ends for fewer than two queries.
     """
     seeds, queries, _ = values.shape
+    if queries < 2:
+        return Interval(float(statistic(values.mean(axis=(0, 1)))), float("nan"), float("nan"), level, queries)
     generator = np.random.default_rng(seed)
     of_seeds = generator.multinomial(seeds, np.full(seeds, 1 / seeds), size=resamples) / seeds
     of_queries = generator.multinomial(queries, np.full(queries, 1 / queries), size=resamples) / queries
@@ -567,7 +569,7 @@ def equivalence_test(before: np.ndarray, after: np.ndarray, margin: float) -> Te
         The statistic of the less convincing side and its one-sided p: a small p shows equivalence.
 
     Raises:
-        InputError: For a margin that is not positive, unequal lengths or NaN.
+        InputError: For a margin that is not positive, unequal lengths, NaN or infinity.
     """
     if not margin > 0:
         raise InputError(f"the margin of an equivalence test must be positive, not {margin}")

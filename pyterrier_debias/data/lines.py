@@ -42,7 +42,7 @@ def fault(path: str | Path, line: int, what: str, remedy: str) -> InputError:
 def _opened(path: str | Path) -> Iterator[BufferedIOBase]:
     """Open a file, unpacking gzip by its first bytes rather than by its name."""
     try:
-        file = open(path, "rb")
+        file = open(Path(path).expanduser(), "rb")
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; check the path") from None
     except OSError as error:

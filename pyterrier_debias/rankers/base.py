@@ -456,7 +456,7 @@ class Ranker(Fittable, Stage):
         return np.asarray(scores, dtype=np.float64)[[place[pair] for pair in pairs]]
 
     @contextmanager
-    def remembering(self, limit: int = 1_000_000) -> Iterator[Self]:
+    def remembering(self, limit: int | None = None) -> Iterator[Self]:
         """Score no pair twice while this context lasts, which saves who scores the same texts again most of the work.
 
         Scores are kept by the *texts* of query and document (of a passage, where passages are scored), never by their names, so
@@ -466,8 +466,8 @@ class Ranker(Fittable, Stage):
         truncated texts counts those that are computed.
 
         Args:
-            limit: How many are kept at most (a million scores take some 250 MB); those beyond that are computed each time. Inside
-                another context, its memory and its limit are used.
+            limit: How many are kept at most; those beyond that are computed each time. None: a million scores (some 250 MB).
+                Inside another context, its memory and its limit are used.
 
         Yields:
             The ranker.
@@ -480,7 +480,8 @@ class Ranker(Fittable, Stage):
 
         When not to use it: where no pair comes twice.
         """
-        check_number(f"{type(self).__name__}.remembering", "limit", limit, least=0, whole=True)
+        if limit is not None:
+            check_number(f"{type(self).__name__}.remembering", "limit", limit, least=0, whole=True)
         with self._lock:
             memory, contexts = self._memory or (self._MEMORY(limit), 0)
             self._memory = memory, contexts + 1
@@ -650,10 +651,17 @@ class Ranker(Fittable, Stage):
 
     def _source_fingerprint(self) -> str:
         if isinstance(self.model, Ranker):
-            return self.model.fingerprint()
+            return self._copied_fingerprint(self.model)
         if isinstance(self.model, InMemory):
             return weights_fingerprint(self.model.module)
         return source_fingerprint(self.model)
+
+    def _copied_fingerprint(self, other: Ranker) -> str:
+        """The fingerprint of another ranker's weights, with the options that made them what they are, where this one's differ."""
+        apart = [name for name in self._SOURCE if name not in ("model", "device")]
+        theirs = {name: getattr(other, name, None) for name in apart}
+        made = {name: value for name, value in theirs.items() if value != getattr(self, name)}
+        return f"{other.fingerprint()} {made}" if made else other.fingerprint()
 
     def fingerprint(self) -> str:
         """What the weights are, as a short text: where they come from, or a hash of their values once they are trained.

@@ -31,6 +31,8 @@ _PLURAL = {"query": "queries", "document": "documents"}
 
 #: Documents that are encoded at a time when a corpus is kept.
 CORPUS_ROWS = 16384
+#: Bytes of documents' representations that are remembered where no limit is given.
+_REMEMBERED = 500_000_000
 #: Pairs that are compared at a time.
 COMPARED = 4096
 #: The fixed text by which two models are told apart.
@@ -373,6 +375,11 @@ class TwoTowers(Ranker):
         return module(there, task=task)
 
 
+def _size(row: Any) -> int:
+    """Bytes of a vector, or of a sparse row."""
+    return row.nbytes if isinstance(row, np.ndarray) else row.data.nbytes + row.indices.nbytes + row.indptr.nbytes
+
+
 class CorpusEncoder(TwoTowers):
     """A ranker that makes one representation of each text, which can be kept for all documents of a corpus."""
 
@@ -388,7 +395,7 @@ class CorpusEncoder(TwoTowers):
         """Some of these as a batch for :meth:`compare`."""
 
     @contextmanager
-    def remembering(self, limit: int = 100_000) -> Iterator[Self]:
+    def remembering(self, limit: int | None = None) -> Iterator[Self]:
         """Encode no document twice while this context lasts, which saves who scores the same documents again most of the work.
 
         What documents became is kept by their *texts*, never by their names, so that a changed text is encoded anew. It is
@@ -396,8 +403,8 @@ class CorpusEncoder(TwoTowers):
         and comparisons.
 
         Args:
-            limit: How many documents are kept at most (100,000 vectors of 384 dimensions take 150 MB); those beyond that are
-                encoded each time. Inside another context, its memory and its limit are used.
+            limit: How many documents are kept at most; those beyond that are encoded each time. None: as many as take 500 MB
+                (325,000 vectors of 384 dimensions). Inside another context, its memory and its limit are used.
 
         Yields:
             The ranker.
@@ -426,8 +433,10 @@ class CorpusEncoder(TwoTowers):
         if not len(new):
             return
         for indices, found in super().encoded_documents([texts[i] for i in new.tolist()]):
-            for i, row in zip(new[indices], self.rows_of(found)):
-                if len(known) < memory.limit:
+            made = self.rows_of(found)
+            limit = _REMEMBERED * len(made) // sum(map(_size, made)) if memory.limit is None else memory.limit
+            for i, row in zip(new[indices], made):
+                if len(known) < limit:
                     known[texts[i]] = row
             yield new[indices], found
 

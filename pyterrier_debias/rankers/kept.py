@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -69,7 +69,7 @@ class Kept(Saved):
         Raises:
             InputError: If the folder holds something else, or not all of it as it was written.
         """
-        return read_whole(folder, lambda: cls._mapped(Path(folder)))
+        return read_whole(folder, lambda: cls._mapped(Path(folder).expanduser()))
 
     def saved_state(self) -> Any:
         """The object itself: what a folder holds does not change."""
@@ -101,18 +101,39 @@ class Kept(Saved):
 
 
 class Docnos:
-    """Takes in the names of a corpus batch by batch; none may occur twice."""
+    """Takes in the names of a corpus batch by batch; none may occur twice, and each has a representation of one length."""
 
     def __init__(self) -> None:
         self._names: dict[bytes, None] = {}
+        self._width: int | None = None
 
-    def add(self, docnos: Iterable[str]) -> None:
-        """Take in the names of a batch."""
+    def add(self, docnos: Sequence[str], shape: tuple[int, ...]) -> None:
+        """Take in the names of a batch.
+
+        Args:
+            docnos: n names.
+            shape: The shape of their representations: n rows, as wide as those of the batches before.
+
+        Raises:
+            InputError: For a name that occurs twice, or representations that are not the names' own.
+        """
+        self._check_shape(len(docnos), shape)
         for docno in docnos:
             name = docno.encode("utf-8", "surrogatepass")
             if name in self._names:
                 raise InputError(f"docno {docno!r} occurs twice in the corpus; give each document a name of its own")
             self._names[name] = None
+
+    def _check_shape(self, names: int, shape: tuple[int, ...]) -> None:
+        fits = len(shape) == 2 and shape[0] == names
+        if names and fits:
+            self._width = shape[1] if self._width is None else self._width
+            fits = shape[1] == self._width
+        if not fits:
+            raise InputError(
+                f"a batch of {names} documents has representations of shape {shape}; give one row for each document, all rows of "
+                f"one length"
+            )
 
     def array(self) -> np.ndarray:
         """All names as UTF-8 bytes; there must be one."""

@@ -84,7 +84,7 @@ class Checkpoint:
         Raises:
             InputError: Where something else stands there.
         """
-        self.folder = Path(folder)
+        self.folder = Path(folder).expanduser()
         #: Systems that failed when they were to be told apart: what is kept of them is read only while that is so.
         self._unknown: set[str] = set()
         if self.folder.exists() and not self.folder.is_dir():

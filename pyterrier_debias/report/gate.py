@@ -99,7 +99,7 @@ def read_gate(path: str | Path) -> Gate:
     Raises:
         InputError: Where the file is missing or no TOML, holds keys that there are not, or no budget.
     """
-    path = Path(path)
+    path = Path(path).expanduser()
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
@@ -189,7 +189,7 @@ def read_audit(path: str | Path) -> AuditResult:
     Raises:
         InputError: Where it is missing or none.
     """
-    path = Path(path)
+    path = Path(path).expanduser()
     path = path / RESULT_FILE if path.is_dir() else path
     try:
         return AuditResult.from_json(path.read_text(encoding="utf-8-sig"))

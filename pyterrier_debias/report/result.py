@@ -232,7 +232,7 @@ class AuditResult(AuditTables):
         """
         with whole_folder(folder, holds=HOLDS, overwrite=overwrite) as scratch:
             self.write_files(scratch)
-        return Path(folder)
+        return Path(folder).expanduser()
 
     def write_files(self, folder: Path) -> None:
         """Write the files of :meth:`save` into a folder that is there.

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyterrier_debias import BiEncoder, InputError
+from pyterrier_debias.rankers import dual_encoder
 from pyterrier_debias.rankers.base import InMemory
 from pyterrier_debias.rankers.bi_encoder import DocEncoder, QueryEncoder
 from tests.tiny_models import WORDS
@@ -237,6 +238,14 @@ def test_no_document_is_encoded_twice_while_it_remembers(plain, monkeypatch):
     seen.clear()
     model(PAIRS)
     assert len(seen) == len(set(PAIRS["text"]))
+    # Without a limit as many as fit: here 3 vectors.
+    ((_, vectors),) = model.encoded_documents(["a"])
+    monkeypatch.setattr(dual_encoder, "_REMEMBERED", 3 * vectors.nbytes)
+    seen.clear()
+    with model.remembering():
+        model(PAIRS)
+        model(other)
+    assert len(seen) == 2 * len(set(PAIRS["text"])) - 3
 
 
 def test_truncation_is_reported(plain, caplog):
@@ -312,6 +321,37 @@ def test_models_with_equal_weights_and_other_modules_are_not_equal(tiny):
     assert BiEncoder(InMemory(mean, mean.tokenizer)) == BiEncoder(InMemory(again, again.tokenizer))
     again.prompts = {"query": "question: "}
     assert BiEncoder(InMemory(mean, mean.tokenizer)) != BiEncoder(InMemory(again, again.tokenizer))
+
+
+def test_copies_of_models_that_were_pooled_otherwise_are_not_equal(tiny):
+    folder = tiny(labels=None)
+    mean, cls = BiEncoder(folder), BiEncoder(BiEncoder(folder, pooling="cls"))
+    for _ in range(2):
+        assert mean != cls and mean == BiEncoder(BiEncoder(folder)) and cls == BiEncoder(BiEncoder(folder, pooling="cls"))
+        assert not np.allclose(mean.score(TEXTS, TEXTS[::-1]), cls.score(TEXTS, TEXTS[::-1]), atol=1e-2)
+        # What was loaded is told as what will be.
+    assert BiEncoder(cls) == BiEncoder(BiEncoder(cls)) != mean
+    # What decides how the copied weights are pooled is an option of the copy, too.
+    assert BiEncoder(BiEncoder(folder, pooling="cls"), pooling="cls") == BiEncoder(folder, pooling="cls")
+
+
+def test_pooling_of_a_model_that_is_there_already_cannot_be_chosen(tiny):
+    cls = BiEncoder(tiny(labels=None), pooling="cls")
+    models = [cls, InMemory(cls.module, cls.tokenizer)]
+    for model in models:
+        with pytest.raises(InputError, match=r"BiEncoder: pooling='mean' cannot be chosen for .*; leave pooling out"):
+            BiEncoder(model, pooling="mean").score(TEXTS, TEXTS)
+        same = BiEncoder(model, pooling="cls")
+        np.testing.assert_allclose(same.encode_docs(TEXTS), cls.encode_docs(TEXTS), atol=1e-6)
+    with pytest.raises(InputError, match="leave pooling out"):
+        BiEncoder(BiEncoder(tiny("build_sentence_transformer")), pooling="mean").check_options()
+
+
+def test_other_encoders_of_documents_make_other_rankers(tiny):
+    folder = tiny(labels=None)
+    short, long = (BiEncoder(folder, documents_by=BiEncoder(folder, max_length=length)) for length in (4, 40))
+    assert short != long and short == BiEncoder(folder, documents_by=BiEncoder(folder, max_length=4))
+    assert short != BiEncoder(folder)
 
 
 def test_a_saved_ranker_scores_the_same(folder, tmp_path):

@@ -312,7 +312,7 @@ def read_dic(path: str | Path, name: str | None = None) -> Lexicon:
     Raises:
         InputError: For a file without the two lines, or a category that is not declared, with the line.
     """
-    path = Path(path)
+    path = Path(path).expanduser()
     lines = _text(path).splitlines()
     marks = [number for number, line in enumerate(lines) if line.strip() == "%"]
     if len(marks) < 2:
@@ -361,7 +361,7 @@ def read_empath(path: str | Path, name: str | None = None) -> Lexicon:
     Raises:
         InputError: For a line without words, with its number.
     """
-    path = Path(path)
+    path = Path(path).expanduser()
     found: dict[str, set[str]] = {}
     for number, line in enumerate(_text(path).splitlines(), start=1):
         if not line.strip():

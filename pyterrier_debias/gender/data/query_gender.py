@@ -48,7 +48,7 @@ def read_gender_queries(path: str | Path) -> pd.DataFrame:
         InputError: For a file that cannot be read, a line without two commas, or a label other than f, m, n, o.
     """
     try:
-        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
+        lines = Path(path).expanduser().read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"annotated queries {path} cannot be read: {error}") from error
     rows = []

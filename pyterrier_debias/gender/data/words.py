@@ -250,7 +250,7 @@ def read_word_list(path: str | Path, *, groups: tuple[str, str] | None = None, n
     When not to use it: with scores for words (debiaswe's professions): where the line between groups lies is for you to say, in a
     mapping.
     """
-    path = Path(path)
+    path = Path(path).expanduser()
     name = name or path.stem
     if path.is_dir():
         files = sorted(file for file in path.iterdir() if file.suffix in (".txt", ".json"))

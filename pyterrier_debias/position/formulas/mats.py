@@ -809,7 +809,7 @@ class MATSAccumulator(Saved):
         Raises:
             InputError: If there is no such folder, it holds something else, or is not as it was written.
         """
-        return read_whole(folder, lambda: cls._read(Path(folder)))
+        return read_whole(folder, lambda: cls._read(Path(folder).expanduser()))
 
     @classmethod
     def _read(cls, folder: Path) -> MATSAccumulator:
