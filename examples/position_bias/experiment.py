@@ -509,8 +509,9 @@ def kept_weights(workshop: Workshop, arms: Sequence[Arm]) -> dict[str, pd.DataFr
 
     No table where none was kept.
     """
-    files = {arm.name: next(iter(sorted((workshop.folder(arm) / KEPT).rglob("*.safetensors"))), None) for arm in arms}
-    rows = [(name, hashlib.sha256(file.read_bytes()).hexdigest()) for name, file in files.items() if file is not None]
+    # The encoder's, which lie at the top; a head's lie deeper.
+    files = {arm.name: workshop.folder(arm) / KEPT / "model.safetensors" for arm in arms}
+    rows = [(name, hashlib.sha256(file.read_bytes()).hexdigest()) for name, file in files.items() if file.is_file()]
     return {"weights": pd.DataFrame(rows, columns=["arm", "sha256"])} if rows else {}
 
 

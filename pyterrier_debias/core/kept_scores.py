@@ -33,8 +33,8 @@ _FILES = f"scores-{_HEX * 8}-{_HEX * 32}.npz"
 class KeptScores:
     """Scores of one ranker by the lists that it was given, in files of a folder.
 
-    Lists are scored a few at a time, whole queries always, and after each minute of scoring one file is written, whole or not at
-    all. Lists that are in a file are not scored again: those of the same qids, docnos and other cells, in the same order. Only
+    Lists are scored a few at a time, whole queries always and for no more than about a minute, and after each minute of scoring one
+    file is written, whole or not at all. Lists that are in a file are not scored again: those of the same qids, docnos and other cells, in the same order. Only
     scores are kept; a ranker that leaves out rows, adds columns, or is given anything but texts and numbers is asked each time.
 
     Args:
@@ -63,6 +63,8 @@ class KeptScores:
         self._prefix = f"scores-{digest([name])[:8]}-"
         self._new: dict[str, np.ndarray] = {}
         self._seconds = 0.0
+        #: Seconds of the last row that was scored. A ranker whose speed is not known yet is given one list.
+        self._of_row = float("inf")
         self._known: dict[str, np.ndarray] = {}
         for file in sorted(folder.glob(f"{self._prefix}{_HEX * 32}.npz")):
             try:
@@ -90,12 +92,17 @@ class KeptScores:
         key = _key(part)
         if key is not None and key in self._known:
             return ranked(part.assign(score=self._known[key]), "ranker")
+        queries = part["qid"].nunique()
+        if key is not None and queries > 1 and self._of_row * len(part) > _SECONDS:
+            return pd.concat([self._part(ranker, half) for half in in_parts(part, -(-queries // 2))], ignore_index=True)
         start = time.monotonic()
         found = ranker(part)
+        seconds = time.monotonic() - start
+        self._of_row = seconds / len(part)
         scores = None if key is None else scores_of(part, found)
         if key is not None and scores is not None:
             self._new[key] = scores
-            self._seconds += time.monotonic() - start
+            self._seconds += seconds
             if self._seconds > _SECONDS:
                 self.write()
         return found

@@ -3,6 +3,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,7 @@ import pytest
 
 from pyterrier_debias import Collection, InputError, System, WordList, audit
 from pyterrier_debias.core.bias import Bias, Finding, Parts, parts_of, per_query_frame
+from pyterrier_debias.core.kept_scores import KeptScores
 from pyterrier_debias.core.plots import new_axes, rendered
 from pyterrier_debias.core.systems import Context
 from pyterrier_debias.report.checkpoint import Checkpoint, DrawnFigure, Kept, _describe, _same_scores, fingerprint
@@ -407,6 +409,28 @@ def test_a_drawn_figure_can_be_drawn_onto_axes():
 def _context():
     dataset = toy.collection()
     return Context([toy.bm25_system(dataset)], dataset, dataset.get_topics(), dataset.get_qrels())
+
+
+@pytest.mark.parametrize(("of_row", "most"), [(1.0, 60), (30.0, 20), (0.01, 400)])
+def test_a_call_takes_about_a_minute_however_slow_the_ranker_is(tmp_path, monkeypatch, of_row, most):
+    clock, asked = [0.0], []
+    monkeypatch.setattr("pyterrier_debias.core.kept_scores.time", SimpleNamespace(monotonic=lambda: clock[0]))
+
+    def ranker(inp):
+        asked.append(len(inp))
+        clock[0] += of_row * len(inp)
+        return inp.assign(score=inp["text"].str.len().astype(float))
+
+    rows = [(f"q{q}", f"d{d}", f"{q} and {d}") for q in range(40) for d in range(20)]
+    lists = pd.DataFrame(rows, columns=["qid", "docno", "text"])
+    kept = KeptScores(tmp_path, "slow")
+    found = kept.ask(ranker, lists)
+    kept.write()
+    assert asked[0] == 20 and max(asked) == most and sum(asked) == 800  # a list, then as many as fit
+    pd.testing.assert_frame_equal(found[["qid", "docno", "text"]], lists)
+    again = KeptScores(tmp_path, "slow").ask(ranker, lists)
+    pair = ["qid", "docno"]
+    assert sum(asked) == 800 and again.set_index(pair)["score"].sort_index().equals(found.set_index(pair)["score"].sort_index())
 
 
 def test_what_was_scored_before_an_audit_died_is_not_scored_again(dataset, tmp_path, monkeypatch, caplog):
