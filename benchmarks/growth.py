@@ -5,7 +5,7 @@ process of its own. "rows" are those that the rankers scored, "peak" is the proc
 audit, "us a row" the processor's time beside the ranker's. Exponents are those of a line through the logarithms. At the end the
 trend of SurvivorshipCurve over 100,000 queries, and SurvivorshipSubset over a million rows beside a merge of pandas. Example::
 
-    OMP_NUM_THREADS=1 python benchmarks/growth.py --queries 40 120 360 --depth 100 --each --survivorship --include
+    OMP_NUM_THREADS=1 python benchmarks/growth.py --sizes 100:100,700,7000 1000:30,90 --each --survivorship --include
 """
 
 from __future__ import annotations
@@ -152,9 +152,10 @@ def survivorship() -> list[str]:
 
 def included(tables: dict[tuple[str, int], list[dict[str, float]]], options: argparse.Namespace, told: list[str]) -> str:
     """The table for the documentation."""
+    command = f"OMP_NUM_THREADS=1 python benchmarks/growth.py {' '.join(sys.argv[1:])}"
     lines = [
         f"An audit of {options.systems} systems over the same candidates of each query, {options.draws} draws; rankers are "
-        f"hashes, whose time is not counted (``python benchmarks/growth.py``; CPU time on a shared virtual machine).",
+        f"hashes, whose time is not counted (``{command}``; CPU time on a shared virtual machine).",
         "", ".. list-table::", "   :header-rows: 1", "",
     ]  # fmt: skip
     cells = [["biases", "candidates", "queries", "rows scored", "peak, MB", "CPU seconds", "microseconds a row"]]
@@ -166,37 +167,44 @@ def included(tables: dict[tuple[str, int], list[dict[str, float]]], options: arg
     lines += [f"   {'* -' if not column else '  -'} {cell}" for row in cells for column, cell in enumerate(row)]
     exponents = [
         f"{depth:,} candidates: {exponent(rows, 'peak'):.2f} and {exponent(rows, 'seconds'):.2f}"
-        for (_, depth), rows in tables.items() if len(rows) > 1
+        for (_, depth), rows in tables.items() if len(rows) > 2
     ]  # fmt: skip
-    grows = f"Exponents of peak and CPU time in the number of queries: {'; '.join(exponents)}."
+    grows = f"Exponents of peak and CPU time in the number of queries: {'; '.join(exponents)}." if exponents else ""
     return "\n".join([*lines, "", grows, "", *told]) + "\n"
+
+
+def _size(text: str) -> tuple[int, list[int]]:
+    """``100:40,120`` as 100 candidates for 40 and for 120 queries."""
+    depth, _, queries = text.partition(":")
+    return int(depth), [int(number) for number in queries.split(",")]
 
 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--queries", type=int, nargs="+", default=[100, 300, 1000])
-    parser.add_argument("--depth", type=int, nargs="+", default=[100])
+    sizes = "candidates of a query and numbers of queries, such as 100:100,700,7000 (default: 100:100,300,1000)"
+    parser.add_argument("--sizes", type=_size, nargs="+", default=[(100, [100, 300, 1000])], metavar="N:N,N", help=sizes)
     parser.add_argument("--systems", type=int, default=5)
     parser.add_argument("--draws", type=int, default=3)
     parser.add_argument("--biases", nargs="+", default=BIASES, choices=BIASES)
-    parser.add_argument("--each", action="store_true", help="each bias by itself, too, with the most queries")
+    parser.add_argument("--each", action="store_true", help="each bias by itself, too, with the first size's fewest queries")
     parser.add_argument("--survivorship", action="store_true", help="the curve's trend and the subset, too")
     parser.add_argument("--include", action="store_true", help=f"write {INCLUDE.name} of the documentation")
-    parser.add_argument("--one", type=int, help="audit one size in this process, and print its figures")
+    parser.add_argument("--one", action="store_true", help="audit the one size in this process, and print its figures")
     options = parser.parse_args()
-    if options.one is not None:
-        print(json.dumps(measured(options.one, options.depth[0], options.systems, options.biases, options.draws)))
+    if options.one:
+        ((depth, (queries,)),) = options.sizes
+        print(json.dumps(measured(queries, depth, options.systems, options.biases, options.draws)))
         return
     tables: dict[tuple[str, int], list[dict[str, float]]] = {}
     print(f"{'biases':14} {'depth':>6} {'queries':>8} {'rows':>10} {'peak MB':>8} {'CPU s':>8} {'us a row':>8}")
     alone = [[bias] for bias in options.biases] if options.each and len(options.biases) > 1 else []
-    for depth in options.depth:
-        for biases in [options.biases, *alone]:
+    for number, (depth, counts) in enumerate(options.sizes):
+        for biases in [options.biases, *(alone if number == 0 else [])]:
             name = "all" if biases == BIASES else " ".join(biases)
             rows = tables.setdefault((name, depth), [])
-            for queries in options.queries if biases == options.biases else options.queries[-1:]:
-                arguments = ["--one", queries, "--depth", depth, "--systems", options.systems, "--draws", options.draws]
+            for queries in counts if biases == options.biases else [min(counts)]:
+                arguments = ["--one", "--sizes", f"{depth}:{queries}", "--systems", options.systems, "--draws", options.draws]
                 command = [sys.executable, __file__, *map(str, arguments), "--biases", *biases]
                 told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
                 rows.append(row := json.loads(told.splitlines()[-1]))

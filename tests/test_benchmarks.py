@@ -28,7 +28,7 @@ SETTINGS = {
     "gender": "--passages {passages} --times 1 --queries 2 --repeat 1",
     "gender_calibration": f"{_CALIBRATING} --strengths 1.0 --depth 10 --draws 19",
     "gpu_check": "--device cpu --layers 1 --size 64 --pairs 8 --tokens 16 --matrix 64 --repeat 1 --out {out}",
-    "growth": "--one 6 --depth 10 --systems 1 --draws 1 --biases pooling",
+    "growth": "--one --sizes 10:6 --systems 1 --draws 1 --biases pooling",
     "import_time": "--rounds 1 --libraries json",
     "linguistic_calibration": f"{_CALIBRATING} --strengths 1.0 --depth 10 --draws 19",
     "matching": "--first 40 --second 60 --columns 3 --sample 10",
