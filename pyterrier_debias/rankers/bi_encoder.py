@@ -12,6 +12,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core import frames
+from pyterrier_debias.core.cache_key import weights_fingerprint
 from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.files import write_whole
 from pyterrier_debias.core.stage import RowWise
@@ -104,7 +105,8 @@ class BiEncoder(CorpusEncoder):
             similarity: ``'dot'``, the inner product, or ``'cosine'``, for which vectors are normalised. They are the same if
                 the model normalises itself.
             pooling: For plain encoders: ``'cls'`` takes the first token's state, ``'mean'`` the mean over tokens; None means
-                ``'mean'``, as in sentence-transformers. Sentence-transformers models bring their own.
+                ``'mean'``, as in sentence-transformers. Sentence-transformers models, other BiEncoders and models in memory
+                bring their own.
             max_length: Longest text in tokens; None for the model's own. Truncation is logged.
             device: The device; None picks CUDA, then MPS, then the processor.
             dtype: ``'float32'``, ``'tf32'`` (on CUDA), ``'bfloat16'`` or ``'float16'``; vectors come out as float32.
@@ -170,6 +172,7 @@ class BiEncoder(CorpusEncoder):
         check_choice("BiEncoder", "similarity", self.similarity, SIMILARITIES)
         check_choice("BiEncoder", "pooling", self.pooling, (*POOLING, None))
         check_choice("BiEncoder", "published", self.published, (*PUBLISHED, None))
+        self._check_pooling()
         if self._row is not None and (self.pooling is not None or self.similarity != "dot"):
             raise InputError(
                 f"BiEncoder: published={self.published!r} brings its own pooling, and its vectors are compared by inner product; "
@@ -180,6 +183,25 @@ class BiEncoder(CorpusEncoder):
                 f"BiEncoder: {self.published!r} encodes queries alone; give documents_by=, the encoder whose vectors it was "
                 f"trained against, e.g. BiEncoder.of('star', folder)"
             )
+
+    def _check_pooling(self) -> None:
+        """Refuse to choose how a model is pooled that is there already, where it is pooled otherwise."""
+        if self.pooling is None or not isinstance(self.model, (BiEncoder, InMemory)):
+            return
+        if isinstance(self.model, BiEncoder):
+            own = {self.model.pooling}
+        else:
+            own = {getattr(part, "pooling_mode", None) for part in self.model.module.modules()}
+        if self.pooling not in own:
+            raise InputError(
+                f"BiEncoder: pooling={self.pooling!r} cannot be chosen for {self.model!r}, which brings its own; leave pooling "
+                f"out, or give the folder of a plain encoder"
+            )
+
+    def identity(self) -> dict[str, Any]:  # type: ignore[override]  # see Stage.identity
+        """As for every ranker, with what the encoder of documents is at present in place of that encoder, which may change."""
+        other = self._documents_by
+        return {**super().identity(), "documents_by": None if other is None else (type(other), other.identity())}
 
     @property
     def _row(self) -> Published | None:
@@ -248,6 +270,14 @@ class BiEncoder(CorpusEncoder):
                 parts = [encoder, Pooling(encoder.get_embedding_dimension(), self.pooling or "mean")]
             module = SentenceTransformer(modules=parts, device="cpu")
         return module, module.tokenizer
+
+    def record(self) -> dict[str, Any]:
+        """As every ranker, with the weights and options of the encoder of documents; see :meth:`Fittable.record`."""
+        documents = self._documents_by
+        if documents is None:
+            return super().record()
+        weights = weights_fingerprint(documents.module, structure=False)
+        return {**super().record(), "documents_by": {**documents.record(), "weights": weights}}
 
     def write(self, folder: Path) -> None:
         """As every encoder, with that of documents in a folder of its own; see :meth:`Ranker.write`."""

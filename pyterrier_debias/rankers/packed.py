@@ -2,7 +2,8 @@
 
 In a padded batch, padding is multiplied by every weight. Here the tokens of all sequences are in one matrix, one after the other:
 linear layers, activations and layer norms process this matrix, and attention processes runs of sequences of equal length, which
-are adjacent because the engine sorts them; in half precision on CUDA one kernel takes all lengths. Where only the first token's
+are adjacent because the engine sorts them; in half precision on CUDA one kernel takes all lengths (of heads whose width is a
+multiple of 8, up to 256). Where only the first token's
 state is read ([CLS] heads), the last layer computes keys and values for all tokens and everything else for the first ones. What
 is pooled is float32, also where layers compute in half precision.
 
@@ -65,7 +66,7 @@ class PackedBert:
 
     def __init__(self, encoder: Any):
         self.encoder = encoder
-        self._offset = encoder.config.pad_token_id + 1 if type(encoder).__name__ in _OFFSET_POSITIONS else 0
+        self._padding = encoder.config.pad_token_id if type(encoder).__name__ in _OFFSET_POSITIONS else None
         self._exact_gelu = encoder.config.hidden_act == "gelu"
 
     @classmethod
@@ -147,8 +148,7 @@ class PackedBert:
         return self._layer(last, states, attend, firsts, full=full)
 
     def _embed(self, ids: np.ndarray, types: np.ndarray, lengths: np.ndarray) -> torch.Tensor:
-        starts = np.cumsum(lengths) - lengths
-        positions = np.arange(len(ids)) - np.repeat(starts, lengths) + self._offset
+        positions = _positions(ids, lengths, self._padding)
         input_ids, token_type_ids, position_ids = (moved(a, self.encoder.device)[None] for a in (ids, types, positions))
         states = self.encoder.embeddings(input_ids=input_ids, token_type_ids=token_type_ids, position_ids=position_ids)
         if hasattr(self.encoder, "embeddings_project"):
@@ -158,7 +158,8 @@ class PackedBert:
     def _attention(self, lengths: np.ndarray) -> Callable[..., torch.Tensor]:
         """Attention within each sequence, by the way that fits the device."""
         device, dtype = self.encoder.device, self.encoder.dtype
-        kernel = _varlen(device.type, dtype)
+        width = self.encoder.config.hidden_size // self.encoder.config.num_attention_heads
+        kernel = _varlen(device.type, dtype) if _takes_width(width) else None
         return _Runs(lengths) if kernel is None else _Varlen(kernel, lengths, device)
 
     def _layer(
@@ -222,6 +223,26 @@ def _linear(layer: Any, states: torch.Tensor) -> torch.Tensor:
     """A linear layer; on the processor straight through oneDNN, which gains 5 to 10 % over the way that ``layer`` takes."""
     operator = onednn_operators().get(states.dtype) if states.device.type == "cpu" else None
     return layer(states) if operator is None else operator(states, layer.weight, layer.bias, "none", [], "")
+
+
+def _positions(ids: np.ndarray, lengths: np.ndarray, padding: int | None) -> np.ndarray:
+    """Each token's position within its sequence, as the encoder's own code gives it.
+
+    Args:
+        ids: Token ids of all sequences, one after the other, shape [sum of lengths].
+        lengths: Tokens of each sequence, shape [n].
+        padding: The padding token's id, where positions are counted from the one after it, else None. A text may hold that token
+            itself ("<pad>"): it is not counted there and has the position of padding, as in RoBERTa's code.
+
+    Returns:
+        Positions, shape [sum of lengths].
+    """
+    starts = np.cumsum(lengths) - lengths
+    if padding is None:
+        return np.arange(len(ids)) - np.repeat(starts, lengths)
+    counted = ids != padding
+    count = np.concatenate([[0], np.cumsum(counted)])
+    return np.where(counted, count[1:] - np.repeat(count[starts], lengths), 0) + padding
 
 
 def _runs(lengths: np.ndarray) -> list[tuple[int, int]]:
@@ -306,6 +327,11 @@ class _Varlen:
         # Keys are never split over blocks, so that a sequence's result does not depend on the longest one of the batch.
         found: torch.Tensor = self.kernel(query, key, value, asked, self.ends, most, self.longest, num_splits=1)
         return found.reshape(len(found), -1)
+
+
+def _takes_width(width: int) -> bool:
+    """Whether that kernel takes heads of a width: called directly, it does not fill up the others, as torch's attention does."""
+    return width % 8 == 0 and width <= 256
 
 
 @cache

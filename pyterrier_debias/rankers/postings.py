@@ -83,14 +83,15 @@ class Postings(Kept):
             All of them.
 
         Raises:
-            InputError: For no documents at all, a docno that occurs twice, or weights that are not finite or below 0.
+            InputError: For no documents at all, a docno that occurs twice, a batch that does not hold one row for each docno,
+                rows over different terms, or weights that are not finite or below 0.
         """
         from scipy.sparse import csr_matrix, vstack
 
         names, parts = Docnos(), []
         for docnos, weights in batches:
+            names.add(docnos, weights.shape)
             _check_weights(docnos, weights)
-            names.add(docnos)
             parts.append(csr_matrix(weights, dtype=np.float32))
         named = names.array()
         rows = vstack(parts, format="csr")

@@ -12,7 +12,7 @@ import pyterrier as pt
 
 from pyterrier_debias.core import frames
 from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.core.stage import Stage
+from pyterrier_debias.core.stage import Stage, same_value
 from pyterrier_debias.core.vectors import real_array
 from pyterrier_debias.rankers.kept import Kept
 from pyterrier_debias.rankers.vectors import Vectors, top_k
@@ -81,16 +81,30 @@ class ExactRetriever(Stage):
             What the model's ``encode_queries`` gives.
 
         Raises:
-            InputError: For a query without text, or if the model makes something else of a fixed text than the one that encoded
-                the documents did; that is looked at once for its present weights.
+            InputError: For a query without text, or one of which the model makes no finite numbers; or if the model makes
+                something else of a fixed text than the one that encoded the documents did, which is looked at again when its
+                weights, its options or the documents are others.
         """
         frames.check_text(inp, "query", self)
         self._check_model()
-        return self.model.encode_queries(inp["query"].tolist())
+        found = self.model.encode_queries(inp["query"].tolist())
+        self._check_finite(inp, found)
+        return found
+
+    def _check_finite(self, inp: pd.DataFrame, found: Any) -> None:
+        """Refuse vectors, or sparse weights, that compare with no document, so that their query would silently find nothing."""
+        bad = _not_finite(found)
+        if len(bad):
+            raise InputError(
+                f"{type(self).__name__}: the vector of query {inp['qid'].iloc[bad.min()]!r} is not finite; encode queries and "
+                f"documents with dtype='float32', or, where that is used already, mend the model's weights"
+            )
 
     def _check_model(self) -> None:
-        present = self.model.fingerprint()
-        if self.__dict__.get("_checked") == present:
+        # What changes vectors beside weights: a ranker's options, with those of its encoder of documents.
+        options = self.model.identity() if isinstance(self.model, Stage) else {}
+        present = self.model.fingerprint(), options, self.kept
+        if same_value(self.__dict__.get("_checked"), present):
             return
         # Loose enough for another machine or device, far closer than two models ever are; the last number is no weight.
         own, probe = self.model.probe(), np.array(self.kept.probe)
@@ -131,6 +145,15 @@ class ExactRetriever(Stage):
     def subtransformers(self) -> dict[str, Any]:
         """None: the model is not a stage of the pipeline here."""
         return {}
+
+
+def _not_finite(found: Any) -> np.ndarray:
+    """Rows of vectors, or of a sparse matrix, that hold anything but finite numbers."""
+    if isinstance(found, np.ndarray):
+        return np.flatnonzero(~np.isfinite(found).all(axis=1))
+    kept = found.tocoo()
+    rows: np.ndarray = kept.row[~np.isfinite(kept.data)]
+    return rows
 
 
 class Retriever(ExactRetriever):
@@ -192,7 +215,8 @@ class Retriever(ExactRetriever):
             A result frame; the other columns of the query are repeated.
 
         Raises:
-            InputError: For a query without text, a qid that occurs twice, or vectors of another model.
+            InputError: For a query without text or without finite numbers in its vector, a qid that occurs twice, or vectors of
+                another model.
         """
         with pt.validate.any(inp, context=self) as v:
             v.query_frame(extra_columns=["query_vec"], mode="vectors")

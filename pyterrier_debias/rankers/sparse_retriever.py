@@ -88,7 +88,7 @@ class SparseRetriever(ExactRetriever):
             A result frame; the other columns of the query are repeated.
 
         Raises:
-            InputError: For a query without text, a qid that occurs twice, or postings of another model.
+            InputError: For a query without text or without finite weights, a qid that occurs twice, or postings of another model.
         """
         pt.validate.query_frame(inp, extra_columns=["query"], context=self)
         inp = self.asked(inp)

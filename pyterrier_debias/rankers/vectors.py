@@ -71,7 +71,8 @@ class Vectors(Kept):
             All of them.
 
         Raises:
-            InputError: For no documents at all, a docno that occurs twice, or a vector that is not finite.
+            InputError: For no documents at all, a docno that occurs twice, a batch that does not hold one vector for each docno,
+                vectors of several lengths, or a vector that is not finite.
         """
         check = _Check()
         parts = [check(docnos, vectors) for docnos, vectors in batches]
@@ -155,10 +156,10 @@ class _Check:
 
     def __call__(self, docnos: list[str], vectors: np.ndarray) -> np.ndarray:
         part = np.ascontiguousarray(real_array(vectors, "the matrix of document vectors", np.float32))
+        self.docnos.add(docnos, part.shape)
         if not np.isfinite(part).all():
             bad = docnos[int(np.flatnonzero(~np.isfinite(part).all(axis=1))[0])]
             raise InputError(f"the vector of document {bad!r} is not finite; encode with dtype='float32'")
-        self.docnos.add(docnos)
         if len(part):
             self.dimensions = part.shape[1]
             self.longest = max(self.longest, float(np.linalg.norm(part.astype(np.float64), axis=1).max()))

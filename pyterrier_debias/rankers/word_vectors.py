@@ -28,6 +28,9 @@ logger = logging.getLogger(__name__)
 
 PIECES = ("first", "mean")
 
+#: Number formats that an encoder is loaded in; TF32 is none, but a way in which rankers multiply.
+FORMATS = tuple(dtype for dtype in DTYPES if dtype != "tf32")
+
 #: Words of a text, each with its first character and one past its last.
 WordSpans = Callable[[str], list[tuple[str, int, int]]]
 
@@ -169,7 +172,7 @@ class HuggingFaceWords:
             InputError: Naming the option and what it may be.
         """
         name = stage_name(self.stage)
-        for option, known in (("piece", PIECES), ("dtype", DTYPES)):
+        for option, known in (("piece", PIECES), ("dtype", FORMATS)):
             check_choice(name, option, getattr(self, option), known)
         for option in ("max_length", "batch_tokens"):
             value = getattr(self, option)

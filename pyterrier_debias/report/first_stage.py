@@ -203,7 +203,7 @@ def default_systems(
     names = [model.name if short.count(model.name) == 1 else f"{model.kind}:{model.source}" for model in models]
     rankers = [(name, model.ranker(**ranker_options)) for name, model in zip(names, models)]
     if workers is not None:
-        rankers = [(name, Spread(ranker, workers)) for name, ranker in rankers]
+        rankers = [(name, Spread(ranker, workers, verbose=bool(ranker_options.get("verbose")))) for name, ranker in rankers]
     systems = []
     for stage in stages:
         systems.append(stage)

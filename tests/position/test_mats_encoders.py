@@ -99,6 +99,11 @@ def test_first_and_mean_differ_for_words_of_several_pieces(folder):
     assert same.tolist() == [True, False, True]
 
 
+def test_a_way_to_multiply_is_no_format_to_load_a_model_in(folder):
+    with pytest.raises(InputError, match="dtype='tf32' is not known; use one of 'float32', 'bfloat16', 'float16'"):
+        HuggingFaceWords(folder("bert"), dtype="tf32", device="cpu").word_vectors(["the river"])
+
+
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_words_that_are_cut_are_left_out_and_reported(folder, side, tmp_path, caplog):
     from transformers import AutoModel, AutoTokenizer

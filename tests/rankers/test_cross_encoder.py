@@ -402,6 +402,17 @@ def test_a_copy_takes_no_more_memory_than_its_weights(tiny):
     assert same(copied.score(queries, docs), CrossEncoder(tiny()).score(queries, docs))
 
 
+@pytest.mark.parametrize("options", [{"head": "mean"}, {"seed": 5}, {"head": "mean", "seed": 5}, {"dtype": "bfloat16"}])
+def test_copies_of_rankers_that_were_loaded_otherwise_are_not_equal(tiny, options):
+    folder = tiny(labels=None)
+    ranker, copied = CrossEncoder(folder), CrossEncoder(CrossEncoder(folder, **options))
+    further, again = CrossEncoder(copied), CrossEncoder(CrossEncoder(folder, **options, max_length=9))
+    for _ in range(2):  # a ranker with its weights in memory is told as one that will load them
+        assert ranker != copied and further == copied == again and ranker != further
+        assert CrossEncoder(CrossEncoder(folder, **options), **options) == CrossEncoder(folder, **options)
+        assert not np.array_equal(copied.score(*pairs(5)), ranker.score(*pairs(5)))
+
+
 def test_a_copy_of_a_model_in_memory_does_not_learn_with_it(tiny):
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AutoModel
+from transformers import AutoModel, BertConfig, BertModel
 
 from pyterrier_debias.rankers import packed as packed_module
 from pyterrier_debias.rankers.packed import PackedBert, in_float32, means
@@ -57,6 +57,18 @@ def test_states_first_and_mean_agree_with_the_plain_path(encoders, name, lengths
         torch.testing.assert_close(packed.hidden(*arguments), torch.cat(expected), rtol=0, atol=1e-5)
         torch.testing.assert_close(packed.first(*arguments), torch.stack([s[0] for s in expected]), rtol=0, atol=1e-5)
         torch.testing.assert_close(packed.mean(*arguments), torch.stack([s.mean(0) for s in expected]), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_padding_tokens_that_a_text_holds_have_the_positions_of_the_plain_path(encoders, name):
+    encoder = encoders[name]
+    sequences, types = drawn(encoder, [12, 9, 9, 3], seed=4)
+    for one, places in zip(sequences, ([1, 5, 6], [0, 8], [], [0, 1, 2])):
+        one[places] = encoder.config.pad_token_id
+    arguments = np.concatenate(sequences), np.concatenate(types), np.array([12, 9, 9, 3])
+    with torch.inference_mode():
+        found = PackedBert(encoder).hidden(*arguments)
+    torch.testing.assert_close(found, torch.cat(plain(encoder, sequences, types)), rtol=0, atol=1e-5)
 
 
 @settings(max_examples=30)
@@ -151,6 +163,25 @@ def test_attention_over_lengths_of_all_kinds_agrees_with_runs_of_one_length(enco
         found = [packed.hidden(*arguments), packed.first(*arguments), packed.mean(*arguments)]
     for one, other in zip(found, expected):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("width", "taken"), [(8, True), (64, True), (256, True), (26, False), (10, False), (264, False)])
+def test_the_kernel_for_all_lengths_is_for_heads_of_some_widths_only(width, taken, monkeypatch):
+    config = BertConfig(vocab_size=50, hidden_size=2 * width, num_attention_heads=2, num_hidden_layers=1, intermediate_size=8)
+    asked = []
+
+    def kernel(*arguments, **options):
+        asked.append(arguments[0].shape[-1])
+        return attended(*arguments, **options)
+
+    monkeypatch.setattr("pyterrier_debias.rankers.packed._varlen", lambda device, dtype: kernel)
+    assert packed_module._takes_width(width) == taken
+    encoder = BertModel(config).eval()
+    sequences, types = drawn(encoder, [5, 3], seed=0)
+    with torch.inference_mode():
+        found = PackedBert(encoder).hidden(np.concatenate(sequences), np.concatenate(types), np.array([5, 3]))
+    assert asked == ([width] if taken else [])
+    torch.testing.assert_close(found, torch.cat(plain(encoder, sequences, types)), rtol=0, atol=1e-5)
 
 
 def test_the_kernel_for_all_lengths_has_the_arguments_that_it_is_called_with():

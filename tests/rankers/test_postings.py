@@ -106,6 +106,10 @@ def test_bad_names_and_other_vocabularies_are_refused():
         Postings.gather([*batches, batches[0]])
     with pytest.raises(InputError, match="holds no documents"):
         Postings.gather([])
+    with pytest.raises(InputError, match=r"a batch of 1 documents has representations of shape \(2, 6\); give one row for each"):
+        Postings.gather([(["d1"], docs[:2])])
+    with pytest.raises(InputError, match=r"a batch of 1 documents has representations of shape \(1, 5\)"):
+        Postings.gather([(["d1"], docs[:1]), (["d2"], docs[:1, :5])])
     with pytest.raises(InputError, match="queries have weights for 5 terms, the index has 6"):
         list(Postings.gather(batches).search(docs[:, :5], 1))
 
@@ -277,6 +281,23 @@ def test_postings_of_another_model_are_refused(model, tiny, tmp_path):
         next(trained.module.parameters()).mul_(1.5)
     with pytest.raises(InputError, match="made by another model"):
         retriever(TOPICS)
+
+
+def test_a_query_of_which_the_model_makes_no_numbers_is_named(model):
+    import torch
+
+    broken = SparseEncoder(model.model)
+    masked = broken.module[0].model
+    # The terms' own weights stay finite: only what is read of this word is not.
+    masked.get_output_embeddings().weight = torch.nn.Parameter(masked.get_output_embeddings().weight.detach().clone())
+    with torch.no_grad():
+        masked.get_input_embeddings().weight[broken.tokenizer.convert_tokens_to_ids("signal")] = np.nan
+    retriever = broken.retriever(CORPUS[~CORPUS["text"].str.contains("signal")], num_results=2)
+    assert set(retriever(TOPICS)["qid"]) == {"q1", "q2", "q3"}
+    topics = TOPICS.assign(query=["the red king", "a signal", "doctor"])
+    for ask in (retriever, retriever.describe):
+        with pytest.raises(InputError, match=r"SparseRetriever: the vector of query 'q1' is not finite; .*dtype='float32'"):
+            ask(topics)
 
 
 def test_bad_topics_and_corpora(model, tmp_path):

@@ -96,6 +96,27 @@ def test_encoders_of_documents_notice_it_too(tiny):
     pd.testing.assert_series_equal(after, scored(ranker, frame()), rtol=0, atol=1e-5)
 
 
+def test_an_encoder_of_documents_beside_that_of_queries_is_noticed_too(tiny):
+    docs = BiEncoder(tiny(labels=None))
+    ranker = BiEncoder(tiny(labels=None), documents_by=docs)
+
+    def shorter():
+        docs.max_length = 4
+
+    def heavier():
+        with torch.no_grad():
+            for weight in docs.module.parameters():
+                weight.mul_(1.1)
+
+    for change in (shorter, heavier):
+        with ranker.remembering():
+            before = scored(ranker, frame())
+            change()
+            after = scored(ranker, frame())
+        assert not np.allclose(before, after, atol=1e-3)
+        pd.testing.assert_series_equal(after, scored(ranker, frame()), rtol=0, atol=1e-5)
+
+
 def test_the_limit_and_contexts_within_others():
     ranker, pairs = Words("a/model"), len(frame())
     with ranker.remembering(limit=3):

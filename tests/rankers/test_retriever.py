@@ -183,6 +183,65 @@ def test_vectors_are_refused_once_the_model_is_trained(model):
         retriever(TOPICS)
 
 
+def test_a_change_that_the_documents_do_not_share_is_refused_whenever_it_comes(model, tiny):
+    retriever = BiEncoder(model.model).retriever(CORPUS, num_results=1)
+    expected = retriever(TOPICS)
+    retriever.model.similarity = "cosine"
+    with pytest.raises(InputError, match="made by another model, or with other options"):
+        retriever(TOPICS)
+    retriever.model.similarity = "dot"
+    pd.testing.assert_frame_equal(retriever(TOPICS), expected)
+    retriever.vectors = BiEncoder(tiny("build_sentence_transformer", pooling="cls")).retriever(CORPUS).vectors
+    with pytest.raises(InputError, match="made by another model, or with other options"):
+        retriever(TOPICS)
+
+
+def test_the_model_is_looked_at_once_while_nothing_changes(model, monkeypatch):
+    retriever, probe, looked = model.retriever(CORPUS, num_results=1), BiEncoder.probe, []
+    monkeypatch.setattr(BiEncoder, "probe", lambda self: looked.append(self) or probe(self))
+    for verbose in (False, True, False):
+        retriever.model.verbose = verbose
+        pickle.loads(pickle.dumps(retriever))(TOPICS)
+        retriever(TOPICS)
+    model.verbose = False
+    assert looked == [model] * 2  # the copy of the first one has not looked yet
+
+
+def test_models_that_only_encode_queries_are_looked_at_too(model):
+    class Other:
+        weights = "one"
+
+        def encode_queries(self, queries):
+            return model.encode_queries(queries)
+
+        def probe(self):
+            return model.probe() + (self.weights != "one")
+
+        def fingerprint(self):
+            return self.weights
+
+    retriever = Retriever(Other(), model.retriever(CORPUS).vectors, num_results=3)
+    pd.testing.assert_frame_equal(retriever(TOPICS), model.retriever(CORPUS, num_results=3)(TOPICS))
+    retriever.model.weights = "two"
+    with pytest.raises(InputError, match="made by another model"):
+        retriever(TOPICS)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_query_of_which_the_model_makes_no_numbers_is_named(model, bad):
+    import torch
+
+    broken = BiEncoder(model.model)
+    with torch.no_grad():
+        broken.module[0].model.get_input_embeddings().weight[broken.tokenizer.convert_tokens_to_ids("signal")] = bad
+    corpus = CORPUS[~CORPUS["text"].str.contains("signal")]
+    retriever = broken.retriever(corpus, num_results=2)
+    assert set(retriever(TOPICS)["qid"]) == {"q1", "q2", "q3"}
+    topics = TOPICS.assign(query=["the red king", "a signal", "doctor"])
+    with pytest.raises(InputError, match=r"Retriever: the vector of query 'q1' is not finite; .*dtype='float32'"):
+        retriever(topics)
+
+
 @pytest.mark.parametrize(
     ("topics", "message"),
     [

@@ -6,6 +6,7 @@ import pyterrier as pt
 import pytest
 
 from pyterrier_debias import AverageRotations, BiEncoder, Collection, InputError, PlantedCollection, audit
+from pyterrier_debias.core.spread import Spread
 from pyterrier_debias.report import first_stage as module
 from pyterrier_debias.report.first_stage import PisaIndexer, default_systems, first_stage
 from pyterrier_debias.report.models import Model
@@ -147,5 +148,7 @@ def test_systems_are_first_stages_and_models_behind_them(tmp_path):
     one, plain, averaged = default_systems(dataset, tmp_path, models=models[2:], runs={"r": runs["r"]}, rotations=2)
     assert (averaged.name, averaged.untreated, one.untreated) == ("r >> x (2 rotations)", plain.name, "")
     assert averaged.ranker == AverageRotations(plain.ranker, 2) and averaged.ranker.ranker is plain.ranker
+    _, shared = default_systems(dataset, tmp_path, models=models[2:], runs={"r": runs["r"]}, workers=2, verbose=True)
+    assert shared.ranker == Spread(plain.ranker, 2) and shared.ranker.verbose
     assert "text" in systems[1].candidates(dataset.get_topics()).columns
     assert isinstance(dataset, Collection) and isinstance(systems[0].candidates, pt.Transformer)
