@@ -108,6 +108,14 @@ TREATMENTS: Mapping[str, tuple[Treatment, ...]] = {
             f"ranker = {{begin}}training=biased)\n{_FIT}",
             "gender_results",
         ),
+        Treatment(
+            "Swap gendered words in training",
+            "Of a bias that was planted in training data it took 1.36 [.95, 2.53], which is all of it; on MS MARCO as it is no "
+            "change was seen. Cost: nDCG@10 changed by -.003 [-.019, .015].",
+            "swapped = Training(augment=SwapGender(share=0.5))\n"
+            f"ranker = {{begin}}training=swapped)\n{_FIT}",
+            "gender_results",
+        ),
     ),
     "pooling": (
         Treatment(
