@@ -28,7 +28,7 @@ from pyterrier_debias.core.telling import gathered
 from pyterrier_debias.rankers.base import Ranker
 from pyterrier_debias.rankers.cross_encoder import CrossEncoder
 from pyterrier_debias.training.fitting import fit_ranker, process_number, wait_for_all
-from pyterrier_debias.training.options import Training
+from pyterrier_debias.training.options import Training, saveable
 from pyterrier_debias.training.report import HOLDS, TrainingReport
 
 if TYPE_CHECKING:
@@ -344,7 +344,7 @@ class TrainedRanker(Stage, Saved, pt.Estimator):
                     other.save(scratch / name)
                 about = {
                     "stage": type(self).__name__,
-                    "options": self.saved_options(),
+                    "options": saveable(self.saved_options()),
                     "ranker": _name_of(relevance),
                     "beside": {name: _name_of(other) for name, other in beside.items()},
                     **self.write_beside(scratch),
@@ -359,7 +359,7 @@ class TrainedRanker(Stage, Saved, pt.Estimator):
     def saved_state(self) -> Any:
         """The saved options, and the states of the fitted rankers."""
         states = [other.saved_state() for other in (self.relevance, *self.beside().values())]
-        return json.dumps(self.saved_options(), sort_keys=True), states
+        return json.dumps(saveable(self.saved_options()), sort_keys=True), states
 
     @classmethod
     def load(cls, folder: str | Path, **options: Any) -> Self:  # type: ignore[override]  # PyTerrier calls it path

@@ -23,7 +23,7 @@ from pyterrier_debias.core.frames import reads_frames
 from pyterrier_debias.core.telling import gathered
 from pyterrier_debias.training.groups import Groups, make_groups
 from pyterrier_debias.training.losses import get_loss
-from pyterrier_debias.training.options import Training, plain
+from pyterrier_debias.training.options import Training, plain, saveable
 from pyterrier_debias.training.report import ABOUT, HOLDS, TrainingReport, read_about
 
 if TYPE_CHECKING:
@@ -75,6 +75,10 @@ class Fittable(Saved, pt.Estimator):
         super().__init_subclass__(**keywords)
         if "__init__" in vars(cls):
             cls.__init__ = _as_saved(cls.__init__)  # type: ignore[method-assign]  # wrapped, with the same parameters
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Take a number of numpy for Python's own: tokenizers, generators of random numbers and files ask for these."""
+        super().__setattr__(name, value.item() if isinstance(value, np.generic) else value)
 
     def method(self, training: Training) -> Method:
         """What ``fit`` trains; a training method of its own overrides this.
@@ -172,11 +176,11 @@ class Fittable(Saved, pt.Estimator):
     def record(self) -> dict[str, Any]:
         """What a resumed run must share with the one that wrote a checkpoint: the class, and the options that training reads."""
         unseen = {"model", "training", "device", "batch_tokens", "verbose"}
-        options = {name: plain(value) for name, value in self.options().items() if name not in unseen}
+        options = {name: plain(saveable(value)) for name, value in self.options().items() if name not in unseen}
         return {"class": type(self).__name__, **options}
 
     def _about(self) -> dict[str, Any]:
-        options = {name: value for name, value in self.options().items() if name not in self._NOT_SAVED}
+        options = {name: saveable(value) for name, value in self.options().items() if name not in self._NOT_SAVED}
         report = None if self.training_report is None else self.training_report.to_json()
         return {"ranker": type(self).__name__, "options": options, "training": report}
 

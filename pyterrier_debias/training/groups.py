@@ -19,6 +19,9 @@ from pyterrier_debias.core.stage import Stage, same_value
 #: Grades that judgements may have. TREC uses -2 for spam; a gain of 2 to the power of the grade must stay a small number.
 LABELS = (-2, 30)
 
+#: The columns that :attr:`Groups.fingerprint` is a hash of, beside those with the text.
+_HASHED = ("qid", "docno", "query", "label")
+
 
 @dataclass(frozen=True)
 class Group:
@@ -81,6 +84,15 @@ class Groups:
                 )
             self._columns[name] = self.rows[name].tolist()
         return self._columns[name]
+
+    def columns_read(self) -> dict[str, str]:
+        """What samplers, weights and methods went by until now beyond what :attr:`fingerprint` tells.
+
+        Returns:
+            Each further column that :meth:`column` was asked for, with a digest of its values.
+        """
+        further = self._columns.keys() - {*_HASHED, *self.text_columns}
+        return {name: _digest(self.rows[name]) for name in sorted(further)}
 
 
 def check_labels(qrels: pd.DataFrame, stage: Any) -> None:
@@ -228,6 +240,13 @@ def _fingerprint(rows: pd.DataFrame, text_columns: Sequence[str], min_label: int
             state.update(b"%d\0" % len(part))
             state.update(part)
     return state.hexdigest()
+
+
+def _digest(column: pd.Series) -> str:
+    """A digest of a column's values in their order, whichever kind of number they are."""
+    if not pd.api.types.is_numeric_dtype(column):
+        return frames.frame_digest(column.to_numpy(dtype=object))
+    return blake2b(column.to_numpy(dtype=np.float64, na_value=np.nan).tobytes(), digest_size=16).hexdigest()
 
 
 class AddJudged(Stage):

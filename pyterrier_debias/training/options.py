@@ -7,6 +7,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 from ir_measures.measures import Measure
 
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
@@ -65,7 +66,7 @@ class Training:
             which the best is chosen and reported. The others follow in their order.
         checkpoints: Folder for checkpoints; None keeps the best in a temporary folder and none afterwards.
         resume: Whether to resume from the last checkpoint in that folder, exactly where it was written. Starts from the
-            beginning if there is none.
+            beginning if there is none; a run that has ended, also one that stopped early, gives its result again.
         workers: Processes that prepare batches; 0 prepares them in the training process. None: up to 4 on a GPU, else 0.
         log_every: Steps from one entry of the log to the next.
         log_to: ``'tensorboard'`` also writes the log for TensorBoard, into ``checkpoints``; None keeps it in the report only.
@@ -115,7 +116,9 @@ class Training:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse invalid options."""
+        """Take numbers of numpy for Python's own, and refuse invalid options."""
+        for f in fields(self):
+            object.__setattr__(self, f.name, _pythons(getattr(self, f.name)))
         if not isinstance(self.loss_options, Mapping):
             told = "is no mapping; write e.g. loss_options={'reduction': 'weights'}"
             raise InputError(f"Training: loss_options={self.loss_options!r} {told}")
@@ -204,6 +207,36 @@ def _default(option: Field[Any]) -> Any:
     return option.default if option.default_factory is MISSING else option.default_factory()
 
 
+def _pythons(value: Any) -> Any:
+    """An option with Python's numbers in place of numpy's, which torch and transformers do not take everywhere; also inside."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if type(value) in (list, tuple):
+        return type(value)(map(_pythons, value))
+    return {name: _pythons(one) for name, one in value.items()} if type(value) is dict else value
+
+
+def saveable(value: Any) -> Any:
+    """An option as it is written to a file: with Python's numbers and lists in place of numpy's numbers and arrays.
+
+    Args:
+        value: Any value.
+
+    Returns:
+        The value; what JSON does not know is left as it is, so that it is refused and not read back as a text.
+
+    Example:
+        >>> import numpy as np
+        >>> saveable({"max_length": np.int64(32), "weights": np.array([1.0, 0.5])})
+        {'max_length': 32, 'weights': [1.0, 0.5]}
+    """
+    if isinstance(value, (np.generic, np.ndarray)):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return {name: saveable(one) for name, one in value.items()}
+    return [saveable(one) for one in value] if isinstance(value, (list, tuple)) else value
+
+
 def plain(value: Any) -> Any:
     """An option as JSON-compatible values.
 
@@ -218,6 +251,8 @@ def plain(value: Any) -> Any:
         return {str(name): plain(one) for name, one in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(one) for one in value]
+    if isinstance(value, np.generic):
+        return value.item()
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     return str(value) if isinstance(value, Path) else described(value)

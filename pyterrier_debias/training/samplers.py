@@ -19,7 +19,8 @@ class Sampler(Protocol):
     """Draws the negatives of a positive.
 
     A draw must depend on its arguments alone (seed, epoch and the identifiers of the rows), not on their order or on earlier
-    draws, so that a run can be resumed, sharded and repeated.
+    draws, so that a run can be resumed, sharded and repeated. What it knows of candidates it reads by ``groups.column``: a run is
+    resumed only where the columns that were read so are the same.
     """
 
     def sample(self, groups: Groups, group: Group, positive: int, n: int, *, seed: int, epoch: int) -> np.ndarray:

@@ -48,7 +48,7 @@ from pyterrier_debias.core.locks import scratch_folder
 from pyterrier_debias.training.examples import Example, Examples, run_length
 from pyterrier_debias.training.groups import Groups
 from pyterrier_debias.training.method import Method
-from pyterrier_debias.training.options import Training
+from pyterrier_debias.training.options import Training, saveable
 from pyterrier_debias.training.precision import default_precision, default_workers, tf32
 from pyterrier_debias.training.report import HOLDS, TrainingReport
 from pyterrier_debias.training.validation import Validation
@@ -95,7 +95,7 @@ def train(
     )
     _check(ranker, method, training)
     started, started_from = time.monotonic(), ranker.fingerprint()
-    world = int(os.environ.get("WORLD_SIZE", "1"))
+    world, first = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0")) == 0
     per_epoch = Examples(groups, training, 0).units
     steps, effective = run_length(training, len(per_epoch))
     examples = Examples(groups, training, steps * effective, read=ranker.training_text)
@@ -110,37 +110,46 @@ def train(
     if training.checkpoints is not None:
         # A resumed run forgets the weights that it is given: they must be those that the run began with.
         record["starting weights"] = trainable_fingerprint(method)
+        # A first example shows which columns samplers and weights read; later ones may be made in other processes.
+        examples[0]
+        record |= {f"column {name!r}": digest for name, digest in groups.columns_read().items()}
+    record = saveable(record)
     with ExitStack() as stack:
         stack.enter_context(as_found(ranker.torch_device))
         if training.checkpoints is None:
             folder = stack.enter_context(scratch_folder())
         else:
             folder = Path(training.checkpoints).expanduser()
-            if int(os.environ.get("RANK", "0")) == 0:
+            if first:
                 stack.enter_context(locked_inside(folder))
         checkpoint = _last_checkpoint(folder, training, record)
         arguments = _arguments(ranker, training, folder, steps, max(1, math.ceil(len(per_epoch) / effective)), validation)
-        if arguments.save_strategy != "no" and int(os.environ.get("RANK", "0")) == 0:
-            _check_free(folder, checkpoint, arguments)
-        trainer = _Trainer(
-            ranker=ranker,
-            training=training,
-            validation=validation,
-            record=record,
-            method=method,
-            arguments=arguments,
-            examples=examples,
-        )
-        if training.precision == "tf32":
-            stack.enter_context(tf32(True))
-        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-        trainer.check_losses()
+        if checkpoint is not None and _about_ours(checkpoint)["ended"]:
+            state, best = _ended_in(checkpoint, method.to(arguments.device))
+        else:
+            if arguments.save_strategy != "no" and first:
+                _check_free(folder, checkpoint, arguments)
+            trainer = _Trainer(
+                ranker=ranker,
+                training=training,
+                validation=validation,
+                record=record,
+                method=method,
+                arguments=arguments,
+                examples=examples,
+            )
+            if training.precision == "tf32":
+                stack.enter_context(tf32(True))
+            trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+            trainer.check_losses()
+            state, best = trainer.state, trainer.best
+        if best and first:
+            _take_weights(method, _best_in(folder, best))
         if world > 1:
             # A temporary folder is the first process' own, and so are the best weights in it.
             for weight in (*method.parameters(), *method.buffers()):
                 torch.distributed.broadcast(weight.detach(), 0)
     method.eval()
-    state, best = trainer.state, trainer.best
     return TrainingReport(
         started_from=started_from,
         data=groups.fingerprint,
@@ -284,12 +293,18 @@ def _about(checkpoint: Path) -> dict[str, Any] | None:
     return check_seal(about, path) if ours else None
 
 
+def _about_ours(checkpoint: Path) -> dict[str, Any]:
+    """What we wrote into a checkpoint that is known to be ours."""
+    return cast(dict[str, Any], _about(checkpoint))
+
+
 def mark_checkpoint(checkpoint: Path, **content: Any) -> None:
     """Mark a checkpoint as ours, and with what it is.
 
     Args:
         checkpoint: Its folder.
-        content: What is known of it: ``whole`` (False while it is written, so that no run resumes from it), ``record``, ``best``.
+        content: What is known of it: ``whole`` (False while it is written, so that no run resumes from it), ``ended`` (whether
+            the run took its last step, or stopped early), ``record``, ``best``.
     """
     about = {"package": PACKAGE, "version": __version__, "checkpoint": checkpoint.name, **content}
     write_whole(checkpoint / _RECORD, json.dumps(sealed(about), indent=1) + "\n")
@@ -359,8 +374,8 @@ def _last_checkpoint(folder: Path, training: Training, record: dict[str, Any]) -
     """The checkpoint to resume from.
 
     Raises:
-        InputError: If the folder holds another run (its data, options, ranker or starting weights differ), or one that was not
-            to be resumed.
+        InputError: If the folder holds another run (its data, options, ranker or starting weights differ), one that was not to be
+            resumed, one of an earlier version, or one without its best checkpoint.
     """
     found, first = _checkpoints(folder), int(os.environ.get("RANK", "0")) == 0
     if first:
@@ -373,14 +388,66 @@ def _last_checkpoint(folder: Path, training: Training, record: dict[str, Any]) -
         return None
     if not training.resume:
         raise InputError(f"{folder} holds the checkpoints of a run; continue with Training(resume=True), or name another folder")
-    there = cast(dict[str, Any], _about(found[-1]))["record"]
+    about = _about_ours(found[-1])
+    if "ended" not in about:
+        raise InputError(
+            f"{found[-1]} was written by an earlier version of {PACKAGE}, which did not note whether the run had ended; name "
+            f"another folder"
+        )
+    there = about["record"]
     several = ("ranker", "options")
     differ = [f"{name} ({there.get(name)!r} there)" for name in record if name not in several and there.get(name) != record[name]]
     for old, new in ((there.get(name, {}), record[name]) for name in several):
         differ += [f"{name}={new[name]!r} ({old.get(name)!r} there)" for name in new if old.get(name) != new[name]]
     if differ:
         raise InputError(f"{folder} holds the checkpoints of another run, with other {', '.join(differ)}; name another folder")
+    if about["best"] and _best_in(folder, about["best"]) not in found:
+        raise InputError(
+            f"{folder} lacks {_best_in(folder, about['best']).name}, which holds the best weights of its run; put it back, or "
+            f"begin again in another folder"
+        )
     return found[-1]
+
+
+def _best_in(folder: Path, best: dict[str, Any]) -> Path:
+    """The checkpoint with the best weights. By its step: a path is no longer right where the folder was moved or copied."""
+    return folder / f"checkpoint-{best['step']}"
+
+
+def _ended_in(checkpoint: Path, method: Method) -> tuple[transformers.TrainerState, dict[str, Any]]:
+    """What a run gave that has ended; transformers would go on with one that had stopped early.
+
+    Args:
+        checkpoint: Its last one.
+        method: Takes the last weights.
+
+    Returns:
+        Its last state, and what is known of its best weights.
+    """
+    _take_weights(method, checkpoint)
+    return transformers.TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME)), _about_ours(checkpoint)["best"]
+
+
+def _take_weights(method: Method, checkpoint: Path) -> None:
+    """Take the weights of a checkpoint, all of them and no others.
+
+    Raises:
+        InputError: If it is damaged, or those of another model.
+    """
+    _compare(checkpoint)
+    try:
+        method.load_state_dict(torch.load(checkpoint / _WEIGHTS, map_location="cpu", weights_only=True))
+    except Exception as error:
+        raise InputError(
+            f"training: checkpoint {checkpoint} does not fit this model ({_reason(error)}); resume with the model that it was "
+            f"written by, or name another folder"
+        ) from error
+
+
+def _compare(checkpoint: Path) -> None:
+    """Compare a checkpoint's files with their checksums."""
+    files = {name: (int(size), str(told)) for name, (size, told) in ((_about(checkpoint) or {}).get("files") or {}).items()}
+    check_files(checkpoint, files, f"training: checkpoint {checkpoint}", "or remove it, to resume from the one before")
 
 
 def _check_free(folder: Path, last: Path | None, arguments: transformers.TrainingArguments) -> None:
@@ -684,8 +751,8 @@ class _Trainer(transformers.Trainer):
             super()._save_checkpoint(model, trial)
             self.accelerator.wait_for_everyone()
             if self.args.should_save:
-                files = checksums(target, [_RECORD])
-                mark_checkpoint(target, whole=True, record=self.record, best=self.best, files=files)
+                about = {"ended": self.control.should_training_stop, "record": self.record, "best": self.best}
+                mark_checkpoint(target, whole=True, **about, files=checksums(target, [_RECORD]))
         except Exception as error:
             with suppress(OSError):
                 _remove(target)
@@ -700,35 +767,21 @@ class _Trainer(transformers.Trainer):
                 f"training: checkpoint {target} cannot be written ({_reason(error)}); {kept}, once there is space and permission"
             ) from error
         if self.args.should_save:
-            best = self.state.best_model_checkpoint
+            needed = [target, _best_in(folder, self.best)] if self.best else [target]
             for other in _checkpoints(folder):
-                if other != target and (best is None or other.name != Path(best).name):
+                if other not in needed:
                     _remove(other)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        """Take the weights of a checkpoint, all of them and no others."""
-        folder = Path(resume_from_checkpoint)
-        self._compare(folder)
-        try:
-            state = torch.load(folder / _WEIGHTS, map_location="cpu", weights_only=True)
-            self.model.load_state_dict(state)
-        except Exception as error:
-            raise InputError(
-                f"training: checkpoint {folder} does not fit this model ({_reason(error)}); resume with the model that it was "
-                f"written by, or name another folder"
-            ) from error
-        self.best = (_about(folder) or {}).get("best", {})
-
-    @staticmethod
-    def _compare(checkpoint: Path) -> None:
-        """Compare a checkpoint's files with their checksums."""
-        files = {name: (int(size), str(told)) for name, (size, told) in ((_about(checkpoint) or {}).get("files") or {}).items()}
-        check_files(checkpoint, files, f"training: checkpoint {checkpoint}", "or remove it, to resume from the one before")
+        """Take the weights of a checkpoint, and what was the best until then."""
+        _take_weights(self.model, Path(resume_from_checkpoint))
+        self.best = _about_ours(Path(resume_from_checkpoint))["best"]
 
     def _load_best_model(self) -> None:
-        best = self.best
-        self._load_from_checkpoint(cast(str, self.state.best_model_checkpoint))
-        self.best = best
+        """Nothing: transformers knows the best checkpoint by the path that it had, and forgets it where that is gone.
+
+        :func:`train` takes it, from the folder of the run.
+        """
 
 
 def _reason(error: BaseException) -> str:

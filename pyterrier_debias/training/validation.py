@@ -77,8 +77,9 @@ class Validation:
         return len(self.qids)
 
     def fingerprint(self) -> str:
-        """A hash of queries, passages and grades, equal in any order of rows."""
-        pairs = zip(self.rows["qid"], self.rows["docno"], self.queries, self.texts)
+        """A hash of queries, passages and grades, and of ranks where depths count them, equal in any order of rows."""
+        places = [] if self.depths is None else [[str(int(place)) for place in self._places]]
+        pairs = zip(self.rows["qid"], self.rows["docno"], self.queries, self.texts, *places)
         judged = self.qrels[self.qrels["qid"].isin(set(self.qids))].astype(str)
         parts = [*sorted(pairs), *sorted(judged.itertuples(index=False, name=None))]
         return f"{keyed_hash(0, *(value for row in parts for value in row)):016x}"

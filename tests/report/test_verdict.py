@@ -65,6 +65,12 @@ def test_a_yes_below_what_matters_says_so():
     assert one.outcome == "yes" and "by less than matters (0.02 nDCG@10)" in one.sentence
 
 
+@pytest.mark.parametrize("ends", [(-0.021, -0.001), (NAN, NAN)])
+def test_a_yes_whose_interval_reaches_what_matters_does_not_say_less(ends):
+    one = answer(found("position", -0.011, *ends))
+    assert one.outcome == "yes" and one.sentence.startswith("Yes: ") and "matters" not in one.sentence
+
+
 def test_a_yes_also_says_what_it_means_for_effectiveness():
     change = found("pooling", -0.06, -0.1, -0.02)
     beside = found("pooling", 0.0124, measure="nDCG@10", contrast="removed - as non-relevant", primary=False, p_corrected=NAN)
@@ -119,6 +125,20 @@ def test_where_no_query_changes_the_answer_is_no_without_a_number():
     assert answer(of_mean).outcome == "cannot tell"
 
 
+@pytest.mark.parametrize("high", [0.0, 0.01])
+@pytest.mark.parametrize(("judged", "outcome"), [(0.8, "no"), (0.799, "cannot tell")])
+def test_where_little_is_judged_no_difference_from_the_pool_is_not_a_no(high, judged, outcome):
+    own = found("pooling", judged, contrast="system", primary=False, p=NAN, p_corrected=NAN)
+    result = made([own, found("pooling", 0.0, 0.0, high, p=1.0, p_corrected=1.0)], biases=["pooling"])
+    (one,) = verdicts(result)[0].answers
+    said = "smaller than 0.1 of its first ten documents" if high else "as many are judged as of the run that judgements came from"
+    sentences = {
+        "no": f"No: {said} (on 50 queries; Judged@10 is 0.800).",
+        "cannot tell": f"Could not tell: {said}, but Judged@10 is only 0.799 (on 50 queries).",
+    }
+    assert (one.outcome, one.sentence, one.queries_needed) == (outcome, sentences[outcome], None)
+
+
 def test_what_could_not_be_seen_says_how_many_queries_would_tell():
     result = made([found(value=0.01, low=-0.03, high=0.05, p=0.6, p_corrected=1.0)], biases=["position"])
     one = verdicts(result)[0].answers[0]
@@ -161,7 +181,8 @@ def test_without_an_interval_the_detectable_effect_bounds_it():
         (made([], skipped=[["position", "BM25", "it gives no texts"]], biases=["position"]), "it gives no texts"),
         (made([], failed=[["position", "", "RuntimeError: it fell", "..."]], biases=["position"]),
          "an internal error (RuntimeError: it fell)"),
-        (made([], failed=[["position", "BM25", "it raised", "..."]], biases=["position"]), "an internal error (it raised)"),
+        (made([], failed=[["position", "BM25", "system 'BM25' raised KeyError: 'x'", "..."]], biases=["position"]),
+         "system 'BM25' raised KeyError: 'x'"),
         (made([found(value=NAN, low=NAN, high=NAN, p=NAN, p_corrected=NAN, text="BM25: never seen.")], biases=["position"]),
          "never seen"),
         (made([found("pooling", primary=False, text="BM25: there is no run, so that nothing is tested.")], biases=["pooling"]),
@@ -299,7 +320,7 @@ def test_a_system_beside_its_treated_form():
     treated = f"{MINE} (4 rotations)"
     findings = [found(system=MINE), found(system=treated, value=-0.001, low=-0.002, high=0.0, p_corrected=0.04)]
     for system, values in ((MINE, [0.2, 0.4, 0.9]), (treated, [0.1, 0.4, 0.7])):
-        quality = pd.Series(values, index=["1", "2", "3"])
+        quality = pd.Series(values * 2, index=list("123456"))
         findings.append(found(system=system, contrast="original", primary=False, values=quality))
     known = {"untreated": {treated: MINE}, "treated": {treated: ["AverageRotations"]}, "rankers": {treated: "BiEncoder('mine')"}}
     result = made(findings, [MINE, treated], ["position"], **known)
@@ -310,6 +331,9 @@ def test_a_system_beside_its_treated_form():
     assert "Cost" not in verdict.answers[0].sentence
     (alone,) = treatments("position", treated, result.settings)
     assert "BiEncoder('mine', training=" in alone.code
+    result.per_query = result.per_query[result.per_query["qid"].isin(list("12345"))]
+    (verdict,) = verdicts(result)
+    assert verdict.answers[1].sentence.endswith(f" differs by -0.080 from {MINE}.")  # of five queries there is no interval
 
 
 # ------------------------------------------------------------------------------------------- text, frame, JSON
@@ -366,7 +390,8 @@ def test_what_is_printed_begins_with_the_verdict_and_then_has_everything():
 def test_the_verdict_as_a_frame_has_a_row_a_bias_and_system():
     frame = long_result(2).verdict()
     assert len(frame) == 10 and frame["outcome"].eq("yes").all() and frame["queries_needed"].isna().all()
-    assert frame.query("bias == 'gender'")["treatments"].iloc[0] == "Re-rank by neutrality; Train with biased negatives"
+    told = "Re-rank by neutrality; Train with biased negatives; Swap gendered words in training"
+    assert frame.query("bias == 'gender'")["treatments"].iloc[0] == told
     assert frame.query("bias == 'linguistic'")["treatments"].iloc[0] == "No treatment has been shown to help yet."
     assert list(frame)[:5] == ["bias", "question", "system", "outcome", "sentence"]
 

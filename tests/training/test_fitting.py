@@ -26,6 +26,7 @@ from pyterrier_debias.core.evaluation import per_query
 from pyterrier_debias.core.files import MANIFEST
 from pyterrier_debias.data.answers import read_squad
 from pyterrier_debias.data.base import TextLoader
+from pyterrier_debias.linguistic.training.baselines import GroupDROReranker
 from pyterrier_debias.training.report import ABOUT
 from tests.training.toy import candidates, qrels, training
 
@@ -379,6 +380,49 @@ def test_the_class_and_load_open_a_folder_alike(make, builder, options, tiny, tm
     default = {name: getattr(make("any"), name) for name in options}
     for other in (make(folder, **default), make.load(folder, **default)):  # what is named is meant
         assert {name: getattr(other, name) for name in options} == default
+
+
+@pytest.mark.parametrize(
+    ("make", "builder", "options"),
+    [
+        (CrossEncoder, "build", {"max_length": np.int64(32), "seed": np.int64(1), "passage_length": np.int32(9)}),
+        (CrossEncoder, "build", {"long": "sentences", "sentence_weights": np.array([1.0, 0.5])}),
+        (CrossEncoder, "build", {"head": "parade-max", "max_passages": np.int64(2), "seed": np.int64(1)}),
+        (BiEncoder, "build_sentence_transformer", {"max_length": np.int64(6)}),
+        (SparseEncoder, "build_sparse", {"document_flops": np.float32(0.1), "flops_warmup": np.int64(9)}),
+        (T5Reranker, "build_t5", {"max_length": np.int64(20)}),
+    ],
+)
+def test_numbers_of_numpy_are_saved_as_pythons_own(make, builder, options, tiny, tmp_path):
+    ranker = make(tiny(builder))
+    for name, value in options.items():
+        setattr(ranker, name, value)
+    assert ranker == make(tiny(builder), **options)
+    ranker.save(tmp_path / "saved")
+    loaded = make.load(tmp_path / "saved")
+    for name, value in options.items():
+        assert np.array_equal(getattr(loaded, name), value) and type(getattr(loaded, name)) in (int, float, str, list)
+    np.testing.assert_allclose(loaded.score(*PAIR), ranker.score(*PAIR), rtol=1e-5, atol=1e-6)
+    assert loaded.saved_state() == ranker.saved_state()
+    assert loaded.record() == ranker.record()
+
+
+def test_a_stage_saves_numbers_of_numpy_as_pythons_own(tiny, tmp_path):
+    stage = GroupDROReranker(tiny(), group="kind", step=np.float32(0.25), bins=np.int64(3))
+    stage.keep(CrossEncoder(tiny()))
+    stage.save(tmp_path / "saved")
+    loaded = GroupDROReranker.load(tmp_path / "saved")
+    assert (loaded.step, loaded.bins) == (0.25, 3) and loaded.saved_state() == stage.saved_state()
+
+
+def test_options_that_json_does_not_know_are_not_saved_as_something_else(tiny, tmp_path):
+    class Own(CrossEncoder):
+        def options(self):
+            return {**super().options(), "own": object()}
+
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        Own(tiny()).save(tmp_path / "saved")
+    assert not (tmp_path / "saved").exists()
 
 
 def test_folders_that_cannot_be_loaded(tiny, tmp_path):

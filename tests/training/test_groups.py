@@ -101,6 +101,24 @@ def test_other_columns_stay_and_a_missing_one_is_named():
         groups.column("bias")
 
 
+def test_columns_that_were_read_are_known_by_their_values():
+    def read(*names, **columns):
+        groups = make_groups(candidates(**{"score": range(8), **columns}), QRELS, stage="fit")
+        for name in ("docno", "text", "label", *names):
+            groups.column(name)
+        return groups.columns_read()
+
+    assert read() == {}
+    assert list(read("score")) == ["score"]
+    assert read("score") == read("score", other=1) != read("score", score=range(1, 9))
+    shuffled = make_groups(candidates(score=range(8)).sample(frac=1, random_state=2), QRELS, stage="fit")
+    shuffled.column("score")
+    assert shuffled.columns_read() == read("score") == read("score", score=[float(at) for at in range(8)])
+    vectors = [[np.full(2000, at) for at in range(8)] for _ in range(2)]
+    vectors[1][3][1000] = 0.5
+    assert read("vector", vector=vectors[0]) == read("vector", vector=vectors[0]) != read("vector", vector=vectors[1])
+
+
 def test_passages_without_text_are_left_out_and_counted():
     frame = candidates()
     frame.loc[0, "text"] = "  "

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import pytest
 from ir_measures import nDCG
 
@@ -84,6 +85,17 @@ def test_its_description_is_json():
     assert about["negatives"] == "UniformNegatives()"
     assert about["augment"] == "RotatePassages()"
     assert about["rerank_depth"] == [10, 20]
+
+
+def test_numbers_of_numpy_are_pythons_own():
+    numbers = {"seed": np.int64(3), "epochs": np.float32(1.5), "rerank_depth": (np.int64(2), 4), "resume": np.False_}
+    training = Training(learning_rate={"ranker": np.float32(0.25)}, loss=np.str_("hinge"), **numbers)
+    same = Training(learning_rate={"ranker": 0.25}, loss="hinge", seed=3, epochs=1.5, rerank_depth=(2, 4))
+    assert training == same and repr(training) == repr(same) and training.record() == same.record()
+    assert {type(value) for value in (training.seed, training.epochs, *training.depths(), training.resume)} == {int, float, bool}
+    json.dumps(training.describe())
+    with pytest.raises(InputError, match="rerank_depth=array"):
+        Training(rerank_depth=np.array([2, 4]))
 
 
 class Mine:

@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 import torch
 
-from pyterrier_debias import CrossEncoder, InputError, Training
+from pyterrier_debias import BiEncoder, ColumnWeights, CrossEncoder, InputError, Training
 from pyterrier_debias.core.files import locked_inside
 from pyterrier_debias.training import precision
 from pyterrier_debias.training import trainer as trainer_module
@@ -35,7 +35,9 @@ def scores_of(ranker):
 
 
 def fitted(folder, *validation, **options):
-    return CrossEncoder(folder, training=training(**options)).fit(candidates(), qrels(), *validation)
+    ranker = folder if isinstance(folder, CrossEncoder) else CrossEncoder(folder)
+    ranker.training = training(**options)
+    return ranker.fit(candidates(), qrels(), *validation)
 
 
 def test_seeds_make_runs_repeatable_whatever_the_order_of_rows(tiny):
@@ -169,6 +171,79 @@ def test_another_runs_checkpoints_are_refused(tiny, tmp_path):
     with pytest.raises(InputError, match=r"another run, with other class='Another' \('CrossEncoder' there\)"):
         Another(tiny(), training=training(max_steps=2, checkpoints=tmp_path, resume=True)).fit(candidates(), qrels())
     fitted(tiny(), max_steps=2, checkpoints=tmp_path, resume=True, log_every=5)
+
+
+def test_a_column_that_is_read_belongs_to_the_run(tiny, tmp_path):
+    """Weights and samplers read columns; those that nothing reads may differ, as scores of a first stage on a GPU do."""
+
+    def go(folder, frame, **options):
+        ranker = CrossEncoder(tiny(), training=training(max_steps=2, checkpoints=tmp_path / folder, **options))
+        return ranker.fit(frame, qrels())
+
+    frame, weighed = candidates().assign(ease=1.0), {"weights": ColumnWeights("ease")}
+    go("weighed", frame, **weighed)
+    go("plain", frame)
+    with pytest.raises(InputError, match=r"another run, with other column 'ease' \('[0-9a-f]+' there\); name another folder"):
+        go("weighed", frame.assign(ease=7.0), resume=True, **weighed)
+    go("weighed", frame.assign(score=0.5), resume=True, **weighed)
+    go("plain", frame.assign(ease=7.0, score=0.5), resume=True)
+
+
+def test_the_first_stages_ranks_belong_to_a_run_that_chooses_a_depth(tiny, tmp_path):
+    def go(folder, ranks, **options):
+        options = training(max_steps=2, checkpoints=tmp_path / folder, **options)
+        return CrossEncoder(tiny(), training=options).fit(candidates(), qrels(), candidates("v").assign(rank=ranks), qrels("v"))
+
+    ranks = candidates("v")["rank"]
+    go("depths", ranks, rerank_depth=[2, 4])
+    go("all", ranks)
+    with pytest.raises(InputError, match="another run, with other validation"):
+        go("depths", 5 - ranks, rerank_depth=[2, 4], resume=True)
+    go("depths", ranks + 1, rerank_depth=[2, 4], resume=True)
+    go("all", 5 - ranks, resume=True)
+
+
+def test_an_encoder_that_stays_as_it_is_belongs_to_the_run(tiny, tmp_path):
+    """By its weights and options, wherever it lies and whatever device it is on."""
+    model = tiny("build_sentence_transformer")
+
+    def go(documents, **options):
+        options = training(max_steps=2, checkpoints=tmp_path / "run", **options)
+        return BiEncoder(model, documents_by=documents, training=options).fit(candidates(), qrels())
+
+    go(BiEncoder(model))
+    shutil.copytree(model, tmp_path / "moved")
+    go(BiEncoder(str(tmp_path / "moved"), device="cpu", batch_tokens=99), resume=True)
+    other = BiEncoder(model)
+    with torch.no_grad():
+        other.module[0].model.embeddings.word_embeddings.weight.mul_(1.5)
+    for documents in (other, BiEncoder(model, max_length=6), None):
+        with pytest.raises(InputError, match="another run, with other documents_by="):
+            go(documents, resume=True)
+
+
+def test_numbers_of_numpy_train_as_pythons_own(tiny, tmp_path):
+    """Seeds from np.arange, rates from np.logspace; a checkpoint that could not be written blamed the disk."""
+    numbers = {
+        "max_steps": np.int64(2),
+        "batch_size": np.int64(4),
+        "accumulation": np.int32(1),
+        "seed": np.int64(3),
+        "patience": np.int64(9),
+        "evaluate_every": np.int64(2),
+        "rerank_depth": [np.int64(2), np.int64(6)],
+        "learning_rate": {"ranker": np.float64(0.002)},
+        "warmup": np.float32(0.5),
+        "loss_options": {"margin": np.float32(0.5)},
+    }
+    fit = partial(validated, loss="hinge", checkpoints=tmp_path)
+    first = fit(CrossEncoder(tiny(), max_length=np.int64(32)), **numbers)
+    first.save(tmp_path / "saved")
+    assert CrossEncoder.load(tmp_path / "saved").training_report.options["rerank_depth"] == [2, 6]
+    plain = {**numbers, "max_steps": 2, "batch_size": 4, "accumulation": 1, "seed": 3, "patience": 9, "evaluate_every": 2}
+    plain |= {"rerank_depth": [2, 6], "learning_rate": {"ranker": 0.002}, "warmup": 0.5, "loss_options": {"margin": 0.5}}
+    again = fit(CrossEncoder(tiny(), max_length=32), resume=True, **plain)
+    assert difference(weights(first), weights(again)) == 0
 
 
 STRANGERS = {
@@ -412,16 +487,23 @@ def test_a_part_that_is_not_known_in_a_batch_is_left_out_of_the_log(tiny, monkey
     assert [entry["odd"] for entry in logged] == [2.0] and not any("never" in entry for entry in logged)
 
 
+def scripted(monkeypatch, *values):
+    """Let validation measure these values, one after the other; a value that is an exception is raised."""
+    planned, measure = iter(values), trainer_module.Validation.measure
+
+    def measured(self, scores):
+        value, (found, depth) = next(planned), measure(self, scores)
+        if isinstance(value, BaseException):
+            raise value
+        return found * 0 + value, depth
+
+    monkeypatch.setattr(trainer_module.Validation, "measure", measured)
+
+
 def test_early_stopping_keeps_the_best_weights(tiny, monkeypatch):
     """The measure rises twice and falls; the weights of the second evaluation come back."""
-    planned, kept = iter([0.2, 0.5, 0.4, 0.3, 0.2, 0.1]), []
-    measure = trainer_module.Validation.measure
-
-    def scripted(self, scores):
-        values, depth = measure(self, scores)
-        return values * 0 + next(planned), depth
-
-    monkeypatch.setattr(trainer_module.Validation, "measure", scripted)
+    kept = []
+    scripted(monkeypatch, 0.2, 0.5, 0.4, 0.3, 0.2, 0.1)
     evaluate = trainer_module._Trainer.evaluate
 
     def spy(self, *args, **options):
@@ -435,6 +517,111 @@ def test_early_stopping_keeps_the_best_weights(tiny, monkeypatch):
     assert len(kept) == 4
     assert difference(weights(ranker), kept[1]) == 0
     assert difference(weights(ranker), kept[3]) > 0
+
+
+def validated(folder, **options):
+    return fitted(folder, candidates("v"), qrels("v"), **options)
+
+
+def of_checkpoint(folder, step):
+    state = torch.load(folder / f"checkpoint-{step}" / "pytorch_model.bin", weights_only=True)
+    return {name.removeprefix("network."): value for name, value in state.items()}
+
+
+@pytest.mark.parametrize("how", ["moved", "copied", "another directory"])
+def test_a_finished_run_gives_its_best_weights_wherever_its_folder_lies(how, tiny, tmp_path, monkeypatch):
+    """Its own, also where another run is in the place in which it was trained."""
+    options, run = {"max_steps": 6, "evaluate_every": 2}, tmp_path / "run"
+    monkeypatch.chdir(tmp_path)
+    scripted(monkeypatch, *[0.5, 0.9, 0.6] * 2)
+    first = validated(tiny(), checkpoints="run" if how == "another directory" else run, **options)
+    best = of_checkpoint(run, 4)
+    assert difference(weights(first), best) == 0 < difference(of_checkpoint(run, 6), best)
+    folder = shutil.move(run, tmp_path / "moved") if how == "moved" else run
+    if how == "copied":
+        folder = shutil.copytree(run, tmp_path / "copied")
+        remove_checkpoints(run)
+        validated(tiny(), checkpoints=run, seed=5, **options)
+    if how == "another directory":
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        folder = Path("..") / "run"
+    resumed = validated(tiny(), checkpoints=folder, resume=True, **options)
+    assert difference(weights(resumed), best) == 0
+    assert (resumed.training_report.best_step, resumed.training_report.best) == (4, pytest.approx(0.9))
+    assert resumed.training_report.validation == first.training_report.validation
+
+
+def test_a_run_that_was_moved_half_way_ends_with_its_best_weights(tiny, tmp_path, monkeypatch):
+    options = {"max_steps": 6, "evaluate_every": 2}
+    scripted(monkeypatch, 0.5, 0.9, KeyboardInterrupt(), 0.6)
+    with pytest.raises(KeyboardInterrupt):
+        validated(tiny(), checkpoints=tmp_path / "run", **options)
+    folder = shutil.move(tmp_path / "run", tmp_path / "moved")
+    resumed = validated(tiny(), checkpoints=folder, resume=True, **options)
+    assert sorted(path.name for path in folder.iterdir()) == ["checkpoint-4", "checkpoint-6"]
+    assert difference(weights(resumed), of_checkpoint(folder, 4)) == 0 < difference(weights(resumed), of_checkpoint(folder, 6))
+    assert (resumed.training_report.steps, resumed.training_report.best_step) == (6, 4)
+
+
+def test_a_run_that_stopped_early_is_at_its_end(tiny, tmp_path, monkeypatch):
+    """It trained on for four steps, to other weights."""
+    options = {"max_steps": 10, "evaluate_every": 1, "patience": 2, "checkpoints": tmp_path, "log_to": "tensorboard"}
+    scripted(monkeypatch, 0.5, 0.6, 0.4, 0.3, 0.9, 0.95, 0.1, 0.1)
+    first = validated(tiny(), **options)
+    # What a run would write that goes on; this one writes nothing.
+    (tmp_path / "checkpoint-9").mkdir()
+    (tmp_path / "checkpoint-9" / "model.pt").write_text("mine")
+    there = sorted(tmp_path.rglob("*"))
+    again = validated(tiny(), resume=True, **options)
+    told, before = again.training_report, first.training_report
+    assert (before.steps, before.best_step) == (told.steps, told.best_step) == (4, 2)
+    assert told.validation == before.validation
+    assert [entry for entry in told.history if "eval_ndcg_10" in entry] == [e for e in before.history if "eval_ndcg_10" in e]
+    assert difference(weights(again), weights(first)) == 0
+    assert sorted(tmp_path.rglob("*")) == there
+    with pytest.raises(InputError, match=r"another run, with other patience=9 \(2 there\)"):
+        validated(tiny(), resume=True, **{**options, "patience": 9})
+
+
+@pytest.mark.parametrize("evaluated", [True, False])
+def test_a_run_that_was_killed_behind_its_last_checkpoint_is_at_its_end(evaluated, tiny, tmp_path, monkeypatch):
+    """With all that it had learned, and without another step."""
+    fit = validated if evaluated else fitted
+    options = {"max_steps": 4, "evaluate_every": 2, "checkpoints": tmp_path}
+    if evaluated:
+        scripted(monkeypatch, 0.5, 0.4)
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer_module._Trainer, "_finalize_training", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            fit(tiny(), **options)
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer_module._Trainer, "compute_loss", lambda *args, **more: pytest.fail("a step was taken"))
+        resumed = fit(tiny(), resume=True, **options)
+    assert resumed.training_report.steps == 4
+    assert resumed.training_report.best_step == (2 if evaluated else None)
+    assert difference(weights(resumed), of_checkpoint(tmp_path, 2 if evaluated else 4)) == 0
+
+
+def test_a_run_without_its_best_checkpoint_is_refused(tiny, tmp_path, monkeypatch):
+    """It gave the last weights, and reported the best ones."""
+    options = {"max_steps": 6, "evaluate_every": 2, "checkpoints": tmp_path}
+    scripted(monkeypatch, 0.5, 0.9, 0.6)
+    validated(tiny(), **options)
+    shutil.rmtree(tmp_path / "checkpoint-4")
+    with pytest.raises(InputError, match=r"lacks checkpoint-4, which holds the best weights of its run; put it back"):
+        validated(tiny(), resume=True, **options)
+
+
+def test_a_checkpoint_that_does_not_tell_whether_its_run_had_ended_is_refused(tiny, tmp_path):
+    fitted(tiny(), max_steps=2, checkpoints=tmp_path)
+    record = tmp_path / "checkpoint-2" / "pyterrier_debias.json"
+    told = json.loads(record.read_text())
+    record.write_text(json.dumps({name: value for name, value in told.items() if name not in ("ended", "blake2b")}))
+    with pytest.raises(InputError, match=r"checkpoint-2 was written by an earlier version of pyterrier_debias, .*another folder"):
+        fitted(tiny(), max_steps=2, checkpoints=tmp_path, resume=True)
+    remove_checkpoints(tmp_path)
+    assert not tmp_path.exists()
 
 
 def test_validation_is_ndcg_of_the_reranked_candidates_at_the_best_depth(tiny):
@@ -593,8 +780,6 @@ def test_weights_that_cannot_be_trained_are_named(tiny):
 
 def test_two_processes_stay_in_step_and_equal_one_with_the_whole_batch(tiny, tmp_path):
     """Started by torchrun, over gloo. BiEncoders call their encoder twice a step, and have weights that no score depends on."""
-    from pyterrier_debias import BiEncoder
-
     model, script = tiny("build_sentence_transformer"), tmp_path / "two.py"
     script.write_text(TWO)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}

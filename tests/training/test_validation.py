@@ -60,3 +60,14 @@ def test_passages_count_as_their_documents_with_the_best_of_their_scores(depth):
     found = measured(cut, None if depth is None else [depth], cut["score"].to_numpy())
     pd.testing.assert_series_equal(found[0], whole[0])
     assert found[1] == whole[1]
+
+
+def test_the_fingerprint_knows_ranks_where_a_depth_is_chosen():
+    def print_of(frame, depths):
+        return Validation(frame, qrels(), frame["text"].tolist(), metric="RR@10", depths=depths, stage="fit").fingerprint()
+
+    frame = candidates()
+    mixed, reversed_ = frame.sample(frac=1, random_state=2), frame.assign(rank=5 - frame["rank"])
+    assert print_of(frame, [2]) == print_of(mixed, [2]) == print_of(frame.assign(rank=frame["rank"] + 1), [2])
+    assert print_of(frame, [2]) != print_of(reversed_, [2])
+    assert print_of(frame, None) == print_of(reversed_, None)

@@ -43,6 +43,7 @@ def no_dropout(ranker):
 #: A program that trains in each of two processes, with a folder and without. Its arguments: a model, and where weights go.
 TWO = """
 import os, sys, torch
+from dataclasses import replace
 torch.set_num_threads(1)
 from pyterrier_debias import BiEncoder
 from pyterrier_debias.training.validation import Validation
@@ -53,6 +54,12 @@ ranker = no_dropout(BiEncoder(sys.argv[1], training=options))
 ranker.fit(candidates(), qrels(), candidates("v"), qrels("v"))
 state = {name: value.cpu().clone() for name, value in ranker.module.state_dict().items()}
 torch.save(state, sys.argv[2] + "-" + os.environ.get("RANK", "0"))
+
+# Once more, from its last checkpoint: no step is left.
+again = BiEncoder(sys.argv[1], training=replace(options, resume=True))
+again.fit(candidates(), qrels(), candidates("v"), qrels("v"))
+assert again.training_report.steps == 4
+assert all(torch.equal(value.cpu(), state[name]) for name, value in again.module.state_dict().items())
 ranker.save(sys.argv[2] + "-saved")
 
 # Without a folder, and with weights that are best before the end.
