@@ -33,9 +33,10 @@ _FILES = f"scores-{_HEX * 8}-{_HEX * 32}.npz"
 class KeptScores:
     """Scores of one ranker by the lists that it was given, in files of a folder.
 
-    Lists are scored a few at a time, whole queries always and for no more than about a minute, and after each minute of scoring one
-    file is written, whole or not at all. Lists that are in a file are not scored again: those of the same qids, docnos and other cells, in the same order. Only
-    scores are kept; a ranker that leaves out rows, adds columns, or is given anything but texts and numbers is asked each time.
+    Lists are scored a few at a time, whole queries always and for no more than about a minute, and after each minute of scoring
+    one file is written, whole or not at all. Lists that are in a file are not scored again: those of the same qids, docnos and
+    other cells, in the same order. Only scores are kept; a ranker that leaves out rows, adds columns, or is given anything but
+    texts and numbers is asked each time.
 
     Args:
         folder: Where files are.
