@@ -289,7 +289,7 @@ CASES = {
         for option in ("piece", "dtype")
     },
     "report.attributions.worst_items(kind)": lambda word: attributions.worst_items(pd.DataFrame({"kind": []}), word),
-    "report.gate.Budget(bound)": lambda word: gate.Budget("position", bound=word),
+    "report.gate.Budget(bound)": lambda word: gate.Budget("position", bound=word, at_most=0),
     "report.inputs.find_biases(biases)": inputs.find_biases,
     "report.request.Request(device)": lambda word: options.perform(Request(device=word), print),
     "report.pictures.picture(kind)": lambda word: pictures.picture(bias.Figure("a", "b", lambda axes: None), word),

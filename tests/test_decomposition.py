@@ -115,6 +115,16 @@ def test_a_stage_that_loads_and_scores_is_no_text_stage(pipeline):
     assert BIAS.needs(System.of("mine", pipeline, indexer=lambda documents: pipeline), DATASET) is None
 
 
+def test_a_sum_is_told_how_to_keep_the_scores_of_its_retriever():
+    """By a pipeline that ranks alike, and is probed."""
+    summed = (RUN >> LOADER >> EARLY) * 0.6 + RUN * 0.4
+    assert "(ranker * 0.6 + pt.Transformer.identity() * 0.4)" in parts(summed)[1] and "learner" not in parts(summed)[1]
+    remedy = RUN >> LOADER >> (EARLY * 0.6 + pt.Transformer.identity() * 0.4)
+    assert parts(remedy) == (2, "") and BIAS.needs(System.of("mine", remedy), DATASET) is None
+    columns = ["qid", "docno", "score", "rank"]
+    pd.testing.assert_frame_equal(ranked(remedy(TOPICS))[columns], ranked(summed(TOPICS))[columns])
+
+
 @pytest.mark.parametrize(
     ("ranker", "reason"),
     [

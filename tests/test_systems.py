@@ -7,7 +7,15 @@ import pyterrier as pt
 import pytest
 
 from pyterrier_debias import Collection, InputError
-from pyterrier_debias.core.systems import BrokenSystemError, Context, System, named_where_it_raises, probed_system, takes_topics
+from pyterrier_debias.core.systems import (
+    BrokenSystemError,
+    Context,
+    System,
+    UnfitSystemError,
+    named_where_it_raises,
+    probed_system,
+    takes_topics,
+)
 from pyterrier_debias.data.base import TextLoader
 from tests.toy import TOY as BIG
 from tests.toy import TopK
@@ -201,6 +209,28 @@ def test_a_system_that_raises_runs_once_and_is_named_each_time():
 def test_bad_runs_are_named(run, message):
     with pytest.raises(InputError, match=f"run 's'.*{message}"):
         System.of("s", run)
+
+
+def test_a_run_of_other_topics_is_told_by_its_qids():
+    shared = context(System.of("mine", RUN.assign(qid="other")))
+    with pytest.raises(InputError, match=r"run 'mine': none of its qids \(e\.g\. 'other'\) is among the topics \(e\.g\. 'q1'\)"):
+        shared.results(shared.systems[0])
+
+
+def test_what_is_no_indexer_is_refused():
+    with pytest.raises(InputError, match="System 'mine': indexer is a str; give a function from documents to a retriever"):
+        System("mine", retriever(), indexer="terrier")
+
+
+@pytest.mark.parametrize("batch_size", [None, 2])
+def test_a_ranker_of_pyterriers_that_gives_no_number_is_told_so(batch_size):
+    def score(inp):
+        return float("nan") if batch_size is None else [float("nan")] * len(inp)
+
+    mine = System("mine", retriever() >> TOY.text_loader(), pt.apply.doc_score(score, batch_size=batch_size))
+    for asked in (context(mine).results, lambda system: named_where_it_raises(system).ranker(context(system).candidates(system))):
+        with pytest.raises(UnfitSystemError, match=r"^system 'mine': column 'score' is NaN or not a number in 3 of 3 rows"):
+            asked(mine)
 
 
 def test_topics_that_are_not_judged_are_an_error():

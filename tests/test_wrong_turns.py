@@ -6,8 +6,10 @@ import pytest
 
 from pyterrier_debias import (
     AddJudged,
+    AverageRotations,
     BiEncoder,
     CETReranker,
+    Collection,
     CrossEncoder,
     HiddenJudgements,
     InputError,
@@ -42,6 +44,10 @@ WRONG = {
     ),
     "an index that is none": (lambda: TerrierCollection("no/index", DATASET), "name the index's folder"),
     "a folder that is none": (lambda: open_dataset("no/folder"), "'irds:"),
+    "a retriever, audited": (
+        lambda: audit({"mine": BM25}, DATASET, biases="position"),
+        r"put a text loader before that .* if it is a retriever.* TerrierCollection\(index, dataset\).*indexer=",
+    ),
     "a misspelt bias": (lambda: audit({"mine": BM25}, DATASET, biases="positon"), "position, survivorship"),
     "a misspelt option": (lambda: Training(lr=1e-5), "did you mean 'learning_rate'"),
     "labels in words": (
@@ -55,6 +61,16 @@ WRONG = {
     "a dataset for judgements": (lambda: AddJudged(DATASET)(RUN), r"dataset\.get_qrels\(\)"),
     "a file for judgements, only judged": (lambda: OnlyJudged("qrels.txt")(RUN), r"read_qrels"),
     "a name for a run": (lambda: HiddenJudgements(QRELS, "bm25"), r"pt\.io\.read_results"),
+    "topics without a split": (
+        lambda: Collection("x", corpus=DATASET.get_corpus(), topics=TOPICS, qrels={"test": QRELS}),
+        r"x: topics is one frame; give a mapping from split to frame, e\.g\. \{'test': frame\}",
+    ),
+    "judgements without a split": (
+        lambda: Collection("x", corpus=DATASET.get_corpus(), topics={"test": TOPICS}, qrels=QRELS), "x: qrels is one frame",
+    ),
+    "a retriever for a ranker": (
+        lambda: (TEXTS >> AverageRotations(BM25))(TOPICS), r"AverageRotations: SourceTransformer returns .* not a retriever",
+    ),
     "runs for audits": (lambda: compare(RUN, RUN), "needs audits, not a DataFrame"),
     "runs for audits, on a front": (lambda: pareto([RUN], "gender"), "needs audits, not a DataFrame"),
 }
@@ -66,6 +82,11 @@ def test_the_error_names_the_remedy(name):
     with pytest.raises(InputError, match=remedy) as found:
         wrong()
     assert "\n" not in str(found.value) and len(str(found.value)) < 600
+
+
+def test_an_argument_that_is_forgotten_is_told_with_the_class():
+    with pytest.raises(TypeError, match=r"HiddenJudgements.*'pool_run'"):
+        HiddenJudgements(QRELS)
 
 
 def test_the_right_way_works():

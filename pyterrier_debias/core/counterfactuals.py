@@ -15,7 +15,7 @@ import pyterrier as pt
 
 from pyterrier_debias.core.caches import VARIANT, marked
 from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.core.frames import OF_ANOTHER_INDEX, check_pairs, check_scores, ranked, stage_name, variant_docno
+from pyterrier_debias.core.frames import OF_ANOTHER_INDEX, check_scores, ranked, stage_name, variant_docno
 from pyterrier_debias.core.naming import system_name
 from pyterrier_debias.core.systems import check_run
 from pyterrier_debias.core.text import keyed_mark
@@ -359,7 +359,13 @@ def scores_by(scorer: pt.Transformer, frame: pd.DataFrame, stage: Any) -> np.nda
     if missing:
         raise InputError(f"{name}: {system_name(scorer)} returns no column '{missing[0]}'; give a ranker of result frames")
     check_scores(out, name)
-    check_pairs(out, name)
+    repeated = out.duplicated(["qid", "docno"])
+    if repeated.any():  # not of the frame that was given
+        row = out[repeated].iloc[0]
+        raise InputError(
+            f"{name}: {system_name(scorer)} returns {len(out)} rows of {int((~repeated).sum())} pairs of qid and docno, twice "
+            f"e.g. qid={row['qid']!r}, docno={row['docno']!r}; give a ranker, which scores each row once, not a retriever"
+        )
     keys = [(str(qid), str(docno)) for qid, docno in zip(frame["qid"], frame["docno"])]
     found = dict(zip(zip(out["qid"].astype(str), out["docno"].astype(str)), out["score"].astype("float64")))
     absent = [key for key in keys if key not in found]

@@ -107,10 +107,16 @@ def out_of_reach(ranker: Sequence[pt.Transformer], columns: Sequence[str]) -> st
 
 
 def _inside(stage: pt.Transformer) -> str:
+    if _name(stage) == "Sum":
+        remedy = (
+            ": retriever >> text loader >> (ranker * 0.6 + pt.Transformer.identity() * 0.4), where identity() keeps the "
+            "retriever's scores"
+        )
+    else:
+        remedy = ", and index-based features before the text loader: retriever >> text loader >> ((ranker ** ...) >> learner)"
     return (
         f"its texts are loaded and scored inside one stage ({_name(stage)}), so that no changed passages can be put between; "
-        f"put the text loader before that stage, and index-based features before the text "
-        f"loader: retriever >> text loader >> ((ranker ** ...) >> learner)"
+        f"put the text loader before that stage{remedy}"
     )
 
 

@@ -108,7 +108,11 @@ def reads_frames(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def entered(*args: P.args, **kwargs: P.kwargs) -> R:
-        given, owner = signature.bind(*args, **kwargs), owner_of(*args, **kwargs)
+        try:
+            given = signature.bind(*args, **kwargs)
+        except TypeError:
+            return function(*args, **kwargs)  # raises too, and its error names the function
+        owner = owner_of(*args, **kwargs)
         for name, value in given.arguments.items():
             where = owner if name == "inp" else f"{owner}, {name}"
             if name in wanted and value is not None and not isinstance(value, pd.DataFrame):

@@ -150,7 +150,10 @@ class System:
     kept: KeptScores | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a cache that would hide changed texts; see :mod:`pyterrier_debias.core.caches`."""
+        """Refuse what makes no retriever, and a cache that would hide changed texts: :mod:`pyterrier_debias.core.caches`."""
+        if self.indexer is not None and not callable(self.indexer):
+            kind = type(self.indexer).__name__
+            raise InputError(f"System {self.name!r}: indexer is a {kind}; give a function from documents to a retriever")
         whole = self.candidates if self.ranker is None else pt.Compose(self.candidates, self.ranker)
         check_caches(whole)
 
@@ -337,6 +340,19 @@ def check_run(run: pd.DataFrame, name: str) -> pd.DataFrame:
     check_scores(run, f"run {name!r}")
     check_pairs(run, f"run {name!r}")
     return run
+
+
+def _check_topics_of_run(system: System, topics: pd.DataFrame) -> None:
+    """Refuse a run of other topics, of which a pipeline finds nothing and does not say why."""
+    source = flatten(system.candidates)[0]
+    if not isinstance(source, pt.transformer.SourceTransformer) or source.df.empty or "qid" not in source.df.columns:
+        return
+    own, asked = (with_string_ids(frame[["qid"]], f"run {system.name!r}")["qid"] for frame in (source.df, topics))
+    if not own.isin(set(asked)).any():
+        raise InputError(
+            f"run {system.name!r}: none of its qids (e.g. {own.iloc[0]!r}) is among the topics (e.g. {asked.iloc[0]!r}); "
+            f"give the collection that the run is of as the dataset, and its split"
+        )
 
 
 class Asked:
@@ -526,6 +542,7 @@ class Context:
     def _retrieve(self, system: System, depth: int | None) -> _Retrieved:
         """Ask a system's retriever, for no more than any system that shares the retrieval needs."""
         about = f"run {system.name!r}"
+        _check_topics_of_run(system, self.topics)
         rest = [one.ranker is None for one in self.sharing or () if same_pipeline(one.candidates, system.candidates)]
         shallow = None if depth is None or any(rest) or self._property_notes else asking_for(system.candidates, depth + 1)
         told: dict[str, str] = {}
@@ -735,7 +752,24 @@ def _told(system: str, asked: Callable[[Any], Any], given: Any) -> Any:
     except (InputError, BrokenSystemError):
         raise
     except Exception as error:
+        unranked = _without_rank(system, error)
+        if unranked is not None:
+            raise UnfitSystemError(system, str(unranked)) from error
         raise BrokenSystemError(system, one_line(error) + _where(error)) from error
+
+
+def _without_rank(system: str, error: BaseException) -> InputError | None:
+    """What is wrong with scores that PyTerrier could not rank: it raises an error of number types there; None elsewhere."""
+    at = error.__traceback__
+    while at is not None:
+        if at.tb_frame.f_code is pt.model.add_ranks.__code__:
+            found = at.tb_frame.f_locals["df"]
+            try:
+                check_scores(found, f"system {system!r}")
+            except InputError as told:
+                return told
+        at = at.tb_next
+    return None
 
 
 def _where(error: BaseException) -> str:

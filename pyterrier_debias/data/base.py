@@ -190,8 +190,8 @@ class Collection(pt.datasets.Dataset):
         repeated = self.corpus["docno"].duplicated()
         if repeated.any():
             raise InputError(f"{name}: docno {self.corpus['docno'][repeated].iloc[0]!r} occurs twice in the corpus")
-        self.topics = {s: _checked(f, ["qid", "query"], f"{name}: topics {s!r}") for s, f in topics.items()}
-        self.qrels = {s: _checked(f, ["qid", "docno", "label"], f"{name}: qrels {s!r}") for s, f in qrels.items()}
+        self.topics = _by_split(topics, ["qid", "query"], f"{name}: topics")
+        self.qrels = _by_split(qrels, ["qid", "docno", "label"], f"{name}: qrels")
         self.split = split if split is not None else next(iter(self.topics))
         if self.split not in self.topics:
             raise InputError(f"{name}: there is no split {self.split!r}; it has {', '.join(self.topics)}")
@@ -302,6 +302,12 @@ def _check_fields(name: str, corpus: pd.DataFrame, fields: Iterable[str]) -> Non
     if missing:
         there = ", ".join(str(c) for c in corpus.columns if c != "docno")
         raise InputError(f"{name}: documents have no field {missing[0]!r}; there are {there}")
+
+
+def _by_split(frames: Mapping[str, pd.DataFrame], columns: list[str], what: str) -> dict[str, pd.DataFrame]:
+    if isinstance(frames, pd.DataFrame):
+        raise InputError(f"{what} is one frame; give a mapping from split to frame, e.g. {{'test': frame}}")
+    return {split: _checked(frame, columns, f"{what} {split!r}") for split, frame in frames.items()}
 
 
 def _checked(frame: pd.DataFrame, columns: list[str], what: str) -> pd.DataFrame:

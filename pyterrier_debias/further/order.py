@@ -71,7 +71,8 @@ class OrderBias(SystemBias):
             for qid, arms, given, result in _places(found)
         })  # fmt: skip
         interval, p, told = mean_test(values, context.seed)
-        convention = f"own order, reversed and {shuffles} shuffles, seed {context.seed}; depth {context.depth}"
+        lists = f"own order, reversed and {shuffles} shuffle{'s' * (shuffles > 1)}"
+        convention = f"{lists}, seed {context.seed}; depth {context.depth}"
         yield self.finding(
             system.name, "places", "result by given list", interval,
             f"a document that is given one place earlier comes {interval.estimate:.2f} places earlier in the result {told}.",

@@ -45,6 +45,9 @@ _NEUTRAL_LABELS = frozenset({"neutral", "n", "none"})
 #: Frequent English words; a collection in which they are rare is not read by English word lists.
 _ENGLISH = frozenset("the of and to in a is that for it as was with be by on are this from or".split())
 _FEWEST_ENGLISH = 0.08
+#: Titles and other short texts have none of these. The list reads them, too, where so many different words of each group occur;
+#: in another language one may by chance, such as "man" in German or "son" in French.
+_FEWEST_OF_A_GROUP = 2
 
 
 class WordListBias(JointBias):
@@ -103,10 +106,7 @@ class WordListBias(JointBias):
             return "the topics have no column 'query', so that nothing is known of which of them are neutral"
         if topics is not None and len(topics) and not self.neutral_qids(topics):
             return f"no topic is neutral: each names a group of {self.wordlist.name!r}"
-        share = _english(dataset)
-        if self.wordlist == WordList.of("debias") and share is not None and share < _FEWEST_ENGLISH:
-            return f"the word list is English, the collection is not: only {share:.1%} of its words are frequent English ones"
-        return None
+        return _not_english(dataset) if self.wordlist == WordList.of("debias") else None
 
     def measures(self, context: Context) -> tuple[list[Any], dict[str, str]]:
         """See :meth:`Bias.measures`: measures over the neutral queries, such as ``ARaB(neutral, influence)@10``.
@@ -196,7 +196,8 @@ class GenderBias(WordListBias):
     Example:
         ``audit(systems, dataset, biases=[GenderBias(classifier=GenderClassifier.load("my-classifier"))])``
 
-    When not to use it: on texts in other languages than the list's, English.
+    When not to use it: on texts in other languages than the list's, English. A collection is refused whose first documents hold
+    neither frequent English words nor several words of each group.
     """
 
     topics_column = "gender"
@@ -262,13 +263,19 @@ def neutral_qids(topics: pd.DataFrame, wordlist: Any = "debias", *, column: str 
     return topics["qid"][keep].tolist()
 
 
-def _english(dataset: Any) -> float | None:
-    """Which share of a collection's words are frequent English ones, by its first documents."""
-    corpus = provided(dataset, "get_corpus_iter")
-    if corpus is None:
+def _not_english(dataset: Any) -> str | None:
+    """Why the library's list cannot read a collection, by its first documents; None where it can, or nothing is known."""
+    documents = islice(provided(dataset, "get_corpus_iter") or (), 50)
+    words = [word for document in documents for word in regex_word(str(document.get("text", "")))[:100]]
+    share = sum(word in _ENGLISH for word in words) / max(len(words), 1)
+    groups = WordList.of("debias").groups.values()
+    if not words or share >= _FEWEST_ENGLISH or all(len(own.intersection(words)) >= _FEWEST_OF_A_GROUP for own in groups):
         return None
-    words = [word for document in islice(corpus, 50) for word in regex_word(str(document.get("text", "")))[:100]]
-    return sum(word in _ENGLISH for word in words) / len(words) if words else None
+    return (
+        f"the collection does not look English, as the word list is: {share:.1%} of the words of its first documents are "
+        f"frequent English ones; give words of its language, WordListBias({{'male': [...], 'female': [...]}}, 'gender'), or "
+        f"the same ones if it is English: WordListBias(WordList.of('debias').groups, 'gender')"
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -51,6 +51,9 @@ _ADDED = "complexity, given the candidates"
 _RESAMPLES = 9_999
 #: How complexity is measured here: all of Lu's indices, which follow planted wording closer than those of words alone.
 INDEX_SET = "lu"
+#: Where a smaller share of the letters of all queries is in ASCII, they are in another script. English queries hold few others,
+#: and in languages with marked letters, such as Vietnamese, most are in ASCII, too.
+_FEWEST_LATIN = 0.5
 _EVERY_CAUSE = "every spread between queries, whatever its cause"
 #: What a slope is for, in sentences.
 _STEP = "for each step of a query's wording towards the complex (one standard deviation)"
@@ -133,6 +136,8 @@ class LinguisticBias(JointBias):
     Topics that have a column ``complexity`` keep it; otherwise it is computed by ``LinguisticComplexity('lu')``. Source: Cheng
     and Amiri 2025; see :class:`~pyterrier_debias.Disparity` and :class:`~pyterrier_debias.WordingSensitivity`.
 
+    Queries in another script than the Latin one are refused where their complexity would be computed, and not reworded.
+
     When not to use it: on queries of other languages than English.
     """
 
@@ -156,6 +161,12 @@ class LinguisticBias(JointBias):
             return (
                 "complexity needs a list of frequent words: pip install 'pyterrier-debias[linguistic]', or give the topics a "
                 "column 'complexity'"
+            )
+        script = None if topics is None or COMPLEXITY in topics.columns else _other_script(topics)
+        if script is not None:
+            return (
+                f"its indices and rewrites are for English, and {script}; give the topics a column 'complexity' of indices for "
+                f"their language"
             )
         return None
 
@@ -200,7 +211,7 @@ class _Examined:
         reworded: System to what became of it when queries were rewritten.
         unasked: System to the reason why it could not be asked again.
         how: How complexity was measured.
-        controls: The controls of the primary test, in words.
+        controls: The controls of the primary test, in words; empty where there are none.
     """
 
     bias: LinguisticBias
@@ -238,7 +249,7 @@ class _Examined:
             else:
                 unasked[system.name] = reason
         words = {RELEVANT: "the number of relevant documents (logarithm)", "type": "the type of the query"}
-        given = " and ".join(words[control] for control in controls) or "nothing"
+        given = " and ".join(words[control] for control in controls)
         return cls(bias, context, found, beyond, added, reworded, unasked, how, given)
 
     @staticmethod
@@ -302,16 +313,17 @@ class _Examined:
     def _slopes(self, name: str) -> Iterator[Finding]:
         slope, share = self.found.test("slope", name), self.found.test("share", name)
         notes = "".join(f" {note}" for note in self.found.notes)
+        given = f", given {self.controls}" if self.controls else ""
         test = (
-            f"for one standard deviation of complexity, given {self.controls}; p by studentised permutation and by flipping "
-            f"signs, the larger one; {self.how}"
+            f"for one standard deviation of complexity{given}; p by studentised permutation and by flipping signs, the larger "
+            f"one; {self.how}"
         )
         if np.isnan(slope["value"]):
-            text = f"nothing can be said of complexity: it does not vary among these queries, given {self.controls}.{notes}"
+            text = f"nothing can be said of complexity.{notes}"  # the notes say why
             yield self.bias.finding(name, _SLOPE, "complexity", np.nan, text, convention=test, n=slope["n"])
             return
         text = (
-            f"{_direction(slope)} {_STEP}, given {self.controls} "
+            f"{_direction(slope)} {_STEP}{given} "
             f"[{slope['low']:+.3f}, {slope['high']:+.3f}], over {slope['n']} queries (p = {p_text(slope['p'])}); wording "
             f"explains {share['value']:.1%} of what queries differ by, chance alone {share['noise_floor']:.1%}.{notes}"
         )
@@ -321,7 +333,7 @@ class _Examined:
         influence = self._values(name, "influence")
         yield self.bias.finding(name, _SLOPE, "complexity", slope["value"], text, convention=test, values=influence, **ends)
         ends = {"low": share["low"], "high": share["high"], "n": share["n"], "null_value": share["noise_floor"]}
-        ends["convention"] = f"share of variance: gain of R squared, given {self.controls}; interval of the slope; {self.how}"
+        ends["convention"] = f"share of variance: gain of R squared{given}; interval of the slope; {self.how}"
         yield self.bias.finding(name, _SHARE, "complexity", share["value"], text, **ends)
         if added is not None and not primary:
             yield self._ranker_slope(name, *added)
@@ -335,7 +347,8 @@ class _Examined:
             f"[{more['low']:+.3f}, {more['high']:+.3f}] (p = {p_text(more['p'])}); length is itself a part of complexity."
         )
         ends = {"low": more["low"], "high": more["high"], "n": more["n"], "p": more["p"]}
-        convention = f"for one standard deviation of complexity, given {self.controls}, and the number of words; {self.how}"
+        and_length = f"{given}, {'and' if given else 'given'} the number of words"
+        convention = f"for one standard deviation of complexity{and_length}; {self.how}"
         values = self._values(name, "influence", self.beyond)
         ends |= {"convention": convention, "values": values}
         yield self.bias.finding(name, _SLOPE, "beyond length", more["value"], text, **ends)
@@ -346,9 +359,10 @@ class _Examined:
             f"given what its candidates had, {_direction({'value': found.estimate})} {_STEP} "
             f"[{found.low:+.3f}, {found.high:+.3f}], over {found.n} queries (p = {p_text(slope.p)}). {slope.caution}"
         ).rstrip()
+        controls = f", and {self.controls}" if self.controls else ""
         convention = (
-            f"for one standard deviation of complexity, given {_MAIN} of the candidates in the order that the ranker was given, "
-            f"and {self.controls}; p by studentised permutation and by flipping signs, the larger one; {self.how}"
+            f"for one standard deviation of complexity, given {_MAIN} of the candidates in the order that the ranker was given"
+            f"{controls}; p by studentised permutation and by flipping signs, the larger one; {self.how}"
         )
         ends: dict[str, Any] = {"low": found.low, "high": found.high, "n": found.n, "p": slope.p, "primary": True}
         influence = pd.Series(slope.influence * slope.sd, index=qids)
@@ -483,12 +497,27 @@ def _unasked_reason(system: System, context: Context, topics: pd.DataFrame) -> s
     """Why a system cannot be asked its queries in other words."""
     if "query" not in topics.columns:
         return "the queries are not known"
+    script = _other_script(topics)
+    if script is not None:
+        return f"its rewrites are for English, and {script}"
     reason = asking_again_reason(system)
     if reason is None and system.ranker is not None:
         forms = query_forms(context.candidates(system))
         if forms:
             return f"its ranker may read {forms[0]!r}, which was made from the query before"
     return reason
+
+
+def _other_script(topics: pd.DataFrame) -> str | None:
+    """Why no query can be English, by its letters; None where some can. Short queries have too few words to tell by these.
+
+    Example:
+        >>> _other_script(pd.DataFrame({"query": ["निगम क्या है", "PDF क्या है"]}))
+        'only 25% of the letters of the queries are Latin ones'
+    """
+    letters = [letter for letter in "".join(map(str, topics["query"])) if letter.isalpha()]
+    share = sum(map(str.isascii, letters)) / len(letters) if letters else 1.0
+    return None if share >= _FEWEST_LATIN else f"only {share:.0%} of the letters of the queries are Latin ones"
 
 
 def _direction(test: dict[str, Any]) -> str:

@@ -209,7 +209,8 @@ def _body(result: AuditTables, findings: pd.DataFrame, system: str | None) -> st
     if len(shown):
         marks = convention_marks(shown["convention"])
         parts += ["### Figures", _table(shown, marks, several)]
-        parts.append(f"Bold: the primary test of its bias. p corr.: p {correction_made(result)}")
+        corrected = correction_made(result)
+        parts.append(f"Bold: the primary test of its bias.{f' p corr. is {corrected}' if corrected else ''}")
         told = [text for text in dict.fromkeys(shown["text"]) if text]
         if told:
             parts.append("\n".join(["### In words", "", *(f"- {_plain(text)}" for text in told)]))
@@ -223,8 +224,8 @@ def _body(result: AuditTables, findings: pd.DataFrame, system: str | None) -> st
         failed = failed[failed["system"].isin(["", system])]  # the bias itself failed where none is named
     missing = [f"- {_plain(bias)}, {_plain(systems)}: {_plain(reason)}" for bias, systems, reason in skipped_reasons(skipped)]
     missing += [
-        f"- {_plain(bias)}: failed with an internal error ({_plain(error)})"
-        for bias, error in zip(failed["bias"], failed["error"])
+        f"- {_plain(bias)}: {_plain(error) if raised else f'failed with an internal error ({_plain(error)})'}"
+        for bias, raised, error in zip(failed["bias"], failed["system"], failed["error"])
     ]
     if missing:
         parts.append("\n".join(["### Not examined", "", *missing]))

@@ -124,7 +124,7 @@ def audit(
     \b
     Exit codes:
       0   done
-      1   a bias failed with an internal error; the others are reported
+      1   a bias failed, or a system raised an error; the others are reported
       2   the input is invalid; one line says what is wrong and how to fix it, and nothing is written; or the
           audit is complete but cannot be written to --out: it is printed, and the line says where its files are
     """

@@ -81,11 +81,11 @@ class Comparison:
             Sentences, biases first.
         """
         parts = []
-        for kind, title in (("bias", "WHAT WAS GAINED"), ("cost", "WHAT IT COST")):
+        for kind, title in _TITLES:
             texts = self.table.loc[self.table["kind"] == kind, "text"]
             if len(texts):
                 bullets = [textwrap.fill(t, width, initial_indent="  - ", subsequent_indent="    ") for t in texts]
-                parts.append("\n".join([title, *bullets]))
+                parts.append("\n".join([title.upper(), *bullets]))
         parts.extend(textwrap.fill(note, width) for note in self.notes)
         parts.append(textwrap.fill(self._margin_in_words, width))
         return "\n\n".join(parts)
@@ -102,18 +102,20 @@ class Comparison:
         return environment().get_template("comparison.html").render(
             title=f"Before and after: {self.dataset}",
             kinds=[(title, [r for r in rows if r["kind"] == kind]) for kind, title in _TITLES],
-            notes=[*self.notes, self._margin_in_words],
+            notes=[
+                *self.notes, f"{self._margin_in_words} Verdict: kept where a larger loss is ruled out, lost where it is shown.",
+            ],
         )
 
     @property
     def _margin_in_words(self) -> str:
         return (
-            f"A loss of {self.margin:g} was set as the margin: kept means that a larger loss is ruled out at 95 % (one-sided), "
-            f"lost that a larger one is shown. Intervals are of 95 %; no verdict is corrected for the number of rows."
+            f"A loss of up to {self.margin:g} (the margin) is accepted; one-sided tests at 95 % show a larger one or rule it "
+            f"out. Intervals are 95 %; nothing is corrected for the number of lines."
         )
 
 
-_TITLES = (("bias", "What was gained"), ("cost", "What it cost"))
+_TITLES = (("bias", "Change in bias"), ("cost", "Change in effectiveness"))
 
 
 def compare(
@@ -218,7 +220,9 @@ def check_alike(results: Sequence[AuditTables], who: str) -> list[str]:
     notes = []
     for other in (r.settings for r in results[1:]):
         for name in ("dataset", "split"):
-            if first[name] != other[name]:
+            # Older audits, and those of given topics, do not name the split.
+            unknown = name == "split" and None in (first[name], other[name])
+            if first[name] != other[name] and not unknown:
                 told = f"{name} is {first[name]!r} of one audit and {other[name]!r} of another"
                 raise InputError(f"{who}: the audits are of different collections or splits: {told}")
         for name in ("depth", "draws", "seed"):
@@ -364,7 +368,7 @@ def _left_out(both: _Both, rows: Sequence[Mapping[str, Any]], measures: Sequence
     lacks = [bias for bias in both.primary() if ("bias", bias) not in there]
     costs = {row["measure"] for row in rows if row["kind"] == "cost"}
     unknown = [measure for measure in measures if measure not in costs] or ([] if costs else ["effectiveness"])
-    told = "is not compared; the audits have no such figure of both."
+    told = "cannot be compared: there is no figure of it that both have."
     return [f"{both.named(' and ')}: {what} {told}" for what in [*lacks, *unknown]]
 
 

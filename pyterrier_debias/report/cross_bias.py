@@ -69,11 +69,11 @@ def missing_reason(cross: WordingByRank, ran: Sequence[str], context: Context) -
 
     Example:
         >>> missing_reason(CROSS_BIASES[0], ["linguistic"], None)
-        'it needs the bias survivorship, which was not examined on any system'
+        'this comparison needs figures of survivorship bias, which was not examined on any system'
     """
     for name in cross.biases:
         if name not in ran:
-            return f"it needs the bias {name}, which was not examined on any system"
+            return f"this comparison needs figures of {name} bias, which was not examined on any system"
     return cross.needs(None, context.asked)
 
 

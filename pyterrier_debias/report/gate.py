@@ -17,7 +17,8 @@ from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.report.cross_bias import ALL
 from pyterrier_debias.report.inputs import BIASES, FURTHER, find_biases, meant
 from pyterrier_debias.report.request import Request
-from pyterrier_debias.report.result import RESULT_FILE, AuditResult
+from pyterrier_debias.report.result import AuditResult
+from pyterrier_debias.report.verdict import unmeasured
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,8 +49,10 @@ class Budget:
     bound: str = "interval"
 
     def __post_init__(self) -> None:
-        """Refuse an unknown bound."""
+        """Refuse an unknown bound, and a budget that everything would keep."""
         check_choice("Budget", "bound", self.bound, _BOUNDS)
+        if self.at_most is None and self.at_least is None:
+            raise InputError(f"Budget: {self.bias!r} has no limit; give at_most or at_least")
 
     @property
     def name(self) -> str:
@@ -189,16 +192,7 @@ def read_audit(path: str | Path) -> AuditResult:
     Raises:
         InputError: Where it is missing or none.
     """
-    path = Path(path).expanduser()
-    path = path / RESULT_FILE if path.is_dir() else path
-    try:
-        return AuditResult.from_json(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not an audit: {error}") from error
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
+    return AuditResult.load(path)
 
 
 def check_budgets(result: AuditResult, budgets: Sequence[Budget]) -> list[Verdict]:
@@ -230,8 +224,9 @@ def _check(result: AuditResult, budget: Budget) -> list[Verdict]:
     if whole.empty and not (result.findings["bias"] == budget.bias).any():
         whole = broken  # every system raised
     if len(whole):
-        told = whole["error"].iloc[0]
-        return [Verdict(True, f"{budget.name}: failed with an internal error, so that nothing is shown ({told})")]
+        told, raised = whole["error"].iloc[0], whole["system"].iloc[0]
+        what = told if raised else f"failed with an internal error ({told})"
+        return [Verdict(True, f"{budget.name}: {what}, so that nothing is shown")]
     rows = result.findings
     for name in ("bias", "system", "measure", "contrast"):
         wanted = getattr(budget, name)
@@ -249,7 +244,9 @@ def _check(result: AuditResult, budget: Budget) -> list[Verdict]:
     if budget.measure is None and budget.contrast is None:
         rows = rows[rows["primary"].astype(bool)]
         if rows.empty:
-            raise InputError(f"the audit has no primary figure of {budget.name}; name a measure and a contrast")
+            why = unmeasured(result, budget.bias, budget.system or result.settings["systems"][0])
+            told = f"the audit has no primary figure of {budget.bias!r}{f' ({why})' if why else ''}"
+            raise InputError(f"{told}; name a measure and a contrast")
     return [verdict for row in rows.to_dict("records") for verdict in _verdicts(row, budget)] + _unshown(result, budget, rows)
 
 

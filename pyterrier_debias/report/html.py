@@ -14,7 +14,7 @@ from pyterrier_debias.report.pareto import pareto_figures
 from pyterrier_debias.report.pictures import following_the_scheme, picture
 from pyterrier_debias.report.tables import AuditTables
 from pyterrier_debias.report.templates import environment
-from pyterrier_debias.report.text import convention_marks, correction_made, shortened_conventions, skipped_reasons
+from pyterrier_debias.report.text import convention_marks, correction_made, failures, shortened_conventions, skipped_reasons
 from pyterrier_debias.report.verdict import Answer, Verdict, by_sentence, title, verdicts
 
 #: How many queries the page names for each primary figure.
@@ -22,13 +22,13 @@ _WORST = 5
 
 #: What is said of the items of each kind: what the columns are called, and what their parts are parts of.
 _ITEMS = {
-    "documents": ("document", "what of it", "Each document's part of the primary figure; the parts of all documents sum to it."),
+    "documents": ("document", "note", "Each document's part of the primary figure; the parts of all documents sum to it."),
     "words": (
         "word", "group",
         "Each word's part of the primary figure; the parts of all words sum to it. In documents that are ranked low a word "
         "counts against its own contrast, and so does the document.",
     ),
-    "positions": ("position", "what of it", "The parts of all rows sum to the figure."),
+    "positions": ("position", "note", "The parts of all rows sum to the figure."),
 }  # fmt: skip
 _DIVIDED = (
     "The magnitude of a document is no sum over its words here: it is divided among them in proportion to their counts."
@@ -45,7 +45,7 @@ def as_html(result: AuditTables) -> str:
         biases=_sections(result),
         fronts=[_inline(figure) for figure in pareto_figures(result)],
         skipped=skipped_reasons(result.skipped),
-        failed=list(zip(result.failed["bias"], result.failed["error"])),
+        failed=failures(result.failed),
     )
 
 

@@ -31,7 +31,7 @@ from pyterrier_debias.report.first_stage import default_systems
 from pyterrier_debias.report.inputs import check_baseline, check_settings, find_biases
 from pyterrier_debias.report.models import Model, find_model
 from pyterrier_debias.report.request import Request
-from pyterrier_debias.report.result import HOLDS, RESULT_FILE, AuditResult
+from pyterrier_debias.report.result import HOLDS, RESULT_FILE, AuditResult, check_name
 from pyterrier_debias.report.run import audit
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def perform(
     r = request
     with keeping(r.out) as finished, ExitStack() as stack:
         if r.out is not None:
+            check_name(r.out)
             check_folder(r.out, holds=HOLDS, overwrite=r.overwrite)
         elif r.overwrite:
             raise InputError("--overwrite replaces an earlier audit in the --out folder; name that folder with --out")

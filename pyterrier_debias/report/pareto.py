@@ -42,8 +42,8 @@ def pareto(
         One row a system that has both: ``size`` (the figure's distance from 0) with the interval's ends likewise, the mean
         ``effectiveness`` with Student's interval ``low`` and ``high``, ``n`` queries, ``convention`` (of the bias' figure),
         ``on_front``: no other system is at most as biased and at least as effective, and better in one of the two. Most
-        effective first. The front knows nothing of intervals: two systems whose intervals overlap may change places on other
-        queries.
+        effective first. The front is drawn from the point values alone: two systems whose intervals overlap may change places
+        on other queries.
 
     Raises:
         InputError: For audits of different collections or judgements, names that occur twice, a measure or contrast that names
@@ -189,7 +189,8 @@ def _caption(table: pd.DataFrame, result: AuditTables, effectiveness: str) -> st
     return (
         f"{str(first['bias']).capitalize()}: size of the bias, |{first['measure']}, {first['contrast']}|, against mean "
         f"{effectiveness}, of {len(table)} systems, with 95 % intervals over {over}. Better is up and to the left. The front "
-        f"({which}{hollow}) knows nothing of intervals: systems whose intervals overlap may change places on other queries."
+        f"({which}{hollow}) is drawn from the point values alone: systems whose intervals overlap may change places on other "
+        f"queries."
     )
 
 

@@ -177,8 +177,9 @@ class AuditResult(AuditTables):
         """
         try:
             content = json.loads(text)
-        except ValueError as error:
-            raise InputError(f"this is not an audit in JSON ({error}); give the content of {RESULT_FILE}") from error
+        except (TypeError, ValueError) as error:
+            remedy = f"give the content of {RESULT_FILE}; AuditResult.load reads a file or folder"
+            raise InputError(f"this is not an audit in JSON ({error}); {remedy}") from error
         if not isinstance(content, dict) or content.get("schema") != "pyterrier_debias.audit":
             raise InputError(f"this JSON is not an audit: its 'schema' is not 'pyterrier_debias.audit'; give {RESULT_FILE}")
         if content.get("schema_version") != SCHEMA_VERSION:
@@ -195,6 +196,35 @@ class AuditResult(AuditTables):
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             told = one_line(error)
             raise InputError(f"this audit cannot be read ({told}); the file is damaged: run the audit again") from error
+
+    @classmethod
+    def load(cls, path: str | Path) -> AuditResult:
+        """Read what :meth:`save` wrote. The result has no figures.
+
+        Args:
+            path: The folder, or ``audit.json`` in it.
+
+        Returns:
+            The result.
+
+        Raises:
+            InputError: Where it is missing, or what it holds is refused by :meth:`from_json`.
+
+        Example:
+            ::
+
+                AuditResult.load("audit-results").verdict()
+        """
+        path = Path(path).expanduser()
+        path = path / RESULT_FILE if path.is_dir() else path
+        try:
+            return cls.from_json(path.read_text(encoding="utf-8-sig"))
+        except OSError as error:
+            raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path} is not an audit: {error}") from error
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from error
 
     @classmethod
     def _of_content(cls, content: dict[str, Any]) -> AuditResult:
@@ -228,8 +258,9 @@ class AuditResult(AuditTables):
 
         Raises:
             InputError: Where the folder holds anything already that may not be replaced, a file of the earlier audit that was
-                changed since, or cannot be written.
+                changed since, cannot be written, or is named as a file.
         """
+        check_name(folder)
         with whole_folder(folder, holds=HOLDS, overwrite=overwrite) as scratch:
             self.write_files(scratch)
         return Path(folder).expanduser()
@@ -251,6 +282,19 @@ class AuditResult(AuditTables):
         write_whole(folder / page, replace(self, figures=figures).to_html(), replace=False)
         for bias, figure in figures:
             write_whole(folder / f"{file_name(f'{bias}-{figure.name}')}.png", figure.pictures["png"], replace=False)
+
+
+def check_name(folder: str | Path) -> None:
+    """Refuse the name of a file where a folder is to be written, which would then be called so.
+
+    Args:
+        folder: Where an audit is to be saved.
+
+    Raises:
+        InputError: For a name that ends as the files of an audit do.
+    """
+    if Path(folder).suffix.lower() in (".html", ".json", ".csv"):
+        raise InputError(f"{folder} is the name of a file, and an audit is saved as a folder; the page is {_TABLES[2]} in it")
 
 
 def for_spreadsheets(table: pd.DataFrame) -> pd.DataFrame:

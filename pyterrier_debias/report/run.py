@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -25,7 +25,7 @@ from pyterrier_debias.core.stage import all_stages
 from pyterrier_debias.core.systems import BrokenSystemError, Context, System, UnfitSystemError, lacking, said_together
 from pyterrier_debias.core.telling import gathered
 from pyterrier_debias.core.terrier import terrier_versions
-from pyterrier_debias.data.base import STORE_WHOLE, cut_texts
+from pyterrier_debias.data.base import STORE_WHOLE, Collection, cut_texts
 from pyterrier_debias.data.opening import open_dataset
 from pyterrier_debias.report.baseline import against_baseline
 from pyterrier_debias.report.checkpoint import Checkpoint, Kept, fingerprint, made_from
@@ -128,6 +128,7 @@ def audit(
     depth, draws, topics, seed = check_settings(correction=correction, depth=depth, draws=draws, topics=topics, seed=seed)
     if workers is not None:
         check_number("audit", "workers", workers, least=1, whole=True)
+    own_topics = isinstance(topics, pd.DataFrame)
     kept = None if checkpoint is None else Checkpoint(checkpoint)
     collection = open_dataset(dataset, split=split)
     all_topics, all_qrels = topics_and_qrels(collection, topics, qrels)
@@ -155,13 +156,12 @@ def audit(
         told = [note for system in examined for note in _told_of(system, context) if note]
     findings, skipped, failed = seen.findings, seen.skipped, seen.failed
     if not findings and not failed:
-        reasons = "; ".join(dict.fromkeys(f"{s['bias']}: {s['reason']}" for s in skipped))
-        raise InputError(f"no bias can be examined on any of the systems and this collection ({reasons})")
+        raise InputError(_nothing_examined(dataset, collection, skipped))
     if baseline is not None:
         findings += against_baseline(findings, baseline)
     settings = {
         "dataset": _dataset_name(dataset, collection),
-        "split": split,
+        "split": split if split is not None or own_topics or qrels is not None else _default_split(collection),
         "systems": [system.name for system in examined],
         "rankers": rankers_as_code(examined),
         "treated": treated_by(examined),
@@ -176,7 +176,11 @@ def audit(
         "seed": seed,
         "correction": correction,
         "notes": said_together(
-            [*(s.note for s in examined if s.note), *told, *_depth_notes(examined, depth), *context.notes], examined
+            [
+                *(s.note for s in examined if s.note), *told, *_depth_notes(examined, depth), *_judgement_notes(context),
+                *context.notes,
+            ],
+            examined,
         ),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": round(time.perf_counter() - started, 1),
@@ -259,6 +263,27 @@ def _cut_note(system: System, context: Context) -> str:
     cut = int(cut_texts(texts, context.dataset).sum())
     told = f"{system.name}: {cut} of {len(texts)} texts {read} seem to be the beginnings of whole ones{then}; {STORE_WHOLE}."
     return told if cut else ""
+
+
+def _judgement_notes(context: Context) -> list[str]:
+    """That judgements are of other documents than the systems find, where it is so: figures of effectiveness are 0 then."""
+    judged = set(context.qrels["docno"])
+    found = None
+    for system in context.systems:
+        try:
+            docnos = context.candidates(system)["docno"]
+        except (BrokenSystemError, InputError):  # the biases have said so
+            continue
+        if docnos.isin(judged).any():
+            return []
+        found = docnos.iloc[0]
+    if found is None:
+        return []
+    example = context.qrels["docno"].iloc[0]
+    return [
+        f"No judged docno (e.g. {example!r}) is among the results of any system (e.g. {found!r}), so that figures say nothing of "
+        f"effectiveness; check that the judgements are of this collection."
+    ]
 
 
 def _depth_notes(systems: Sequence[System], depth: int) -> list[str]:
@@ -399,6 +424,28 @@ def _told(name: str, failed: list[dict[str, str]]) -> Iterator[None]:
         _note(name, error, failed)
     except Exception as error:
         failed.append({"bias": name, "system": "", "error": one_line(error), "traceback": trace(error)})
+
+
+def _nothing_examined(dataset: Any, collection: Any, skipped: Sequence[Mapping[str, str]]) -> str:
+    """Why nothing was examined: each reason once, behind the biases that gave it."""
+    biases: dict[str, dict[str, None]] = {}
+    for one in skipped:
+        biases.setdefault(one["reason"], {})[one["bias"]] = None
+    reasons = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in biases.items())
+    where, told = f"the collection {_dataset_name(dataset, collection)}", ""
+    if isinstance(dataset, str) and dataset == "planted":
+        where, told = "the planted collection", "dataset='planted', which is the default; "
+    return f"no bias can be examined on any of the systems and {where} ({told}{reasons})"
+
+
+def _default_split(collection: Any) -> str | None:
+    """The split that a collection of several gives without being asked for one; None where there is one only.
+
+    Topics called ``full`` are no other split, but those of which some are left out elsewhere.
+    """
+    if not isinstance(collection, Collection):
+        return None
+    return collection.split if len(collection.topics.keys() - {"full"}) > 1 else None
 
 
 def _dataset_name(dataset: Any, collection: Any) -> str:

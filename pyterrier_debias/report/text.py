@@ -53,10 +53,10 @@ def as_text(result: AuditTables, width: int) -> str:
     if len(result.skipped):
         reasons = [f"{bias}: {systems}: {reason}" for bias, systems, reason in skipped_reasons(result.skipped)]
         parts.append("\n".join(["NOT EXAMINED", *(_bullet(reason, width) for reason in reasons)]))
-    if len(result.failed):
-        errors = [f"{bias}: {error}" for bias, error in zip(result.failed["bias"], result.failed["error"])]
-        parts.append("\n".join(["FAILED WITH AN INTERNAL ERROR", *(_bullet(error, width) for error in errors)]))
-    parts.append(textwrap.fill(f"* the primary test of its bias. p corr.: p {correction_made(result)}", width))
+    for heading, errors in failures(result.failed):
+        parts.append("\n".join([heading.upper(), *(_bullet(f"{bias}: {error}", width) for bias, error in errors)]))
+    corrected = correction_made(result)
+    parts.append(textwrap.fill(f"* the primary test of its bias. {f'p corr. is {corrected}' if corrected else ''}", width))
     return "\n\n".join(parts)
 
 
@@ -96,18 +96,30 @@ def shortened_conventions(marks: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def correction_made(result: AuditTables) -> str:
-    """What the corrected p values were corrected for."""
+    """What the corrected p values are, in sentences that go on after "p corr. is"; empty where nothing was corrected."""
     correction, tested = result.settings["correction"], result.findings["p"].notna()
-    last = f"below {ALPHA} is called significant."
-    if correction == "two-step":
+    two_step = correction == "two-step"
+    if two_step:
         rows = list(result.findings.itertuples())
-        first = sum(tested[first_step(rows, gates_of(rows, result.settings.get("baseline")))])
-        return (
-            f"corrected for {first} primary test{'' if first == 1 else 's'} (Holm); further tests of a bias, of systems whose "
-            f"primary test is significant, among themselves; others are descriptive and have no p corr.; {last}"
-        )
+        tested = tested[first_step(rows, gates_of(rows, result.settings.get("baseline")))]
     tests = int(tested.sum())
-    return f"corrected for {tests} test{'' if tests == 1 else 's'} ({CORRECTION_NAMES[correction]}); {last}"
+    if not tests:
+        return ""
+    name = "Holm" if two_step else CORRECTION_NAMES[correction]
+    over = f"{tests} {'primary ' if two_step else ''}test{'' if tests == 1 else 's'}"
+    further = (
+        " Further tests of a bias are corrected among themselves, and only for systems whose primary test is significant. All "
+        "other figures are descriptive and have no p corr."
+    )
+    made = f"p after {name}'s correction over the {over}.{further if two_step else ''}"
+    return f"{made} Below {ALPHA} is called significant."
+
+
+def failures(failed: pd.DataFrame) -> list[tuple[str, list[tuple[str, str]]]]:
+    """What failed, in groups: a heading, and pairs of bias and error; systems that raised are not a bias' own failures."""
+    raised = failed["system"].ne("")
+    groups = (("Systems that raised an error", failed[raised]), ("Failed with an internal error", failed[~raised]))
+    return [(heading, list(zip(rows["bias"], rows["error"]))) for heading, rows in groups if len(rows)]
 
 
 def skipped_reasons(skipped: pd.DataFrame) -> list[tuple[str, str, str]]:

@@ -173,6 +173,10 @@ _ALSO: Mapping[str, tuple[str, str, str]] = {
     "length": ("words", "first documents - all of the list", "; they have {:+.1f} words against the whole list"),
     "order": ("nDCG@10", "shuffled - own order", "; nDCG@10 of shuffled lists changes by {:+.3f}"),
 }
+#: The share of the first ten below which missing judgements may distort a score, whether or not the pool's run has more.
+_ENOUGH_JUDGED = 0.8
+#: A test of fewer queries could not reject, so that audits give no interval of fewer.
+_FEWEST_QUERIES = 6
 _NOTHING_HELPS = "No treatment has been shown to help yet."
 _OUTCOMES: tuple[Outcome, ...] = ("yes", "cannot tell", "no")
 
@@ -266,7 +270,8 @@ def _cost(result: AuditTables, bias: str, system: str) -> str:
     if not {plain, system} <= set(values.columns):
         return ""
     change = bootstrap_interval((values[system] - values[plain]).dropna().to_numpy())
-    ends = f" [{change.low:+.3f}, {change.high:+.3f}]" if math.isfinite(change.low) else ""
+    told = change.n >= _FEWEST_QUERIES and math.isfinite(change.low)
+    ends = f" [{change.low:+.3f}, {change.high:+.3f}]" if told else ""
     return f" Cost: nDCG@10 on unchanged passages differs by {change.estimate:+.3f}{ends} from {plain}."
 
 
@@ -280,22 +285,38 @@ def _answer(result: AuditTables, bias: str, system: str, rows: pd.DataFrame, fig
     known = [_told(result, row, figures) for row in rows.to_dict("records") if math.isfinite(row["value"])]
     if known:
         return min(known, key=lambda answer: _OUTCOMES.index(answer.outcome))
-    why = _unmeasured(result, bias, system).removeprefix(f"{system}: ").rstrip(".")
+    why = unmeasured(result, bias, system) or "the audit has no primary figure of it"
     return Answer(system, "not examined", f"Not examined: {why}.")
 
 
-def _unmeasured(result: AuditTables, bias: str, system: str) -> str:
-    """Why a system has no primary figure, in one sentence."""
+def unmeasured(result: AuditTables, bias: str, system: str) -> str:
+    """Why a system has no primary figure.
+
+    Args:
+        result: The audit.
+        bias: The bias.
+        system: The system.
+
+    Returns:
+        A clause without the system's name and a full stop; empty where the audit does not say.
+    """
+    return _reason(result, bias, system).removeprefix(f"{system}: ").rstrip(".")
+
+
+def _reason(result: AuditTables, bias: str, system: str) -> str:
     own = result.findings[(result.findings["bias"] == bias) & (result.findings["system"] == system)]
     undefined = own[own["value"].isna() & own["text"].ne("")]
     for texts in (undefined["text"], own["text"][own["text"].ne("")]):
         if len(texts):
             return str(texts.iloc[0])
-    for table, column, why in ((result.skipped, "reason", "{}"), (result.failed, "error", "an internal error ({})")):
-        rows = table[(table["bias"] == bias) & table["system"].isin([system, ""])]
-        if len(rows):
-            return why.format(rows[column].iloc[0])
-    return "the audit has no primary figure of it"
+    skipped, failed = (
+        table[(table["bias"] == bias) & table["system"].isin([system, ""])] for table in (result.skipped, result.failed)
+    )
+    if len(skipped):
+        return str(skipped["reason"].iloc[0])
+    for error, raised in zip(failed["error"], failed["system"]):
+        return str(error) if raised else f"an internal error ({error})"
+    return ""
 
 
 def _told(result: AuditTables, row: Mapping[str, Any], figures: Sequence[_Figure]) -> Answer:
@@ -312,15 +333,17 @@ def _told(result: AuditTables, row: Mapping[str, Any], figures: Sequence[_Figure
     if row["p_corrected"] < ALPHA:
         if figure is None:
             return answer("yes", f"Yes: {_size(row, None)}.")
-        little = f", though by less than matters ({_amount(figure.margin, figure)})" if abs(value) < figure.margin else ""
+        small = bounded and max(abs(low), abs(high)) <= figure.margin
+        little = f", though by less than matters ({_amount(figure.margin, figure)})" if small else ""
         clause = (figure.falls if value < 0 else figure.rises).format(size=_size(row, figure, alone=True))
         beside, aside = _beside(result, row)
         brief = f"Yes{little}: {clause}."
         return answer("yes", f"Yes{little}: {clause}{figure.end}{beside}.", brief=brief, asides=(beside,) if aside else ())
     bound = max(abs(low), abs(high)) if bounded else detectable
     over = f"on {n} {'query' if n == 1 else 'queries'}"
+    judged = _judged(result, row)
     if _is_still(result, row):
-        return answer("no", f"No: {figure.never if figure else 'no query changes'} ({over}).")
+        return answer(*_nothing(figure.never if figure else "no query changes", over, judged))
     hint = f" It points to yes (p = {p_text(row['p'])} before correction)." if row["p"] < ALPHA else ""
     size = _size(row, figure)
     found = f"Could not tell: {size} {over}"
@@ -328,7 +351,7 @@ def _told(result: AuditTables, row: Mapping[str, Any], figures: Sequence[_Figure
         return answer("cannot tell", f"{found}.{hint}")
     margin = figure.margin
     if bound <= margin:
-        return answer("no", f"No: smaller than {_amount(_upwards(bound, figure), figure)} ({over}).")
+        return answer(*_nothing(f"smaller than {_amount(_upwards(bound, figure), figure)}", over, judged))
     smallest = detectable if math.isfinite(detectable) else detectable_effect(Interval(value, low, high, 0.95, n))
     needed = _rounded_up(n * ((smallest if smallest > margin else bound) / margin) ** 2)
     blind = detectable > margin and not hint
@@ -337,6 +360,24 @@ def _told(result: AuditTables, row: Mapping[str, Any], figures: Sequence[_Figure
     brief = f"Could not tell ({needed:,} queries would): {size}"
     asides = (too_few,) if too_few else ()
     return answer("cannot tell", f"{found}{too_few}; {more}.{hint}", queries_needed=needed, brief=brief, asides=asides)
+
+
+def _judged(result: AuditTables, row: Mapping[str, Any]) -> float:
+    """Judged@10 of the system that a figure of the pooling bias is of; NaN for another bias, or where it is not known."""
+    f = result.findings
+    own = f[(f["bias"] == "pooling") & (f["system"] == row["system"]) & (f["contrast"] == "system")]
+    own = own["value"][own["measure"] == _JUDGED.measure]
+    return float(own.iloc[0]) if row["bias"] == "pooling" and len(own) else math.nan
+
+
+def _nothing(found: str, over: str, judged: float) -> tuple[Outcome, str]:
+    """The answer where a figure is smaller than what matters.
+
+    A run that judgements came from never differs from itself, however little of it is judged: that is no "no".
+    """
+    if judged < _ENOUGH_JUDGED:
+        return "cannot tell", f"Could not tell: {found}, but Judged@10 is only {number(judged)} ({over})."
+    return "no", f"No: {found} ({over}{'' if math.isnan(judged) else f'; Judged@10 is {number(judged)}'})."
 
 
 def _is_still(result: AuditTables, row: Mapping[str, Any]) -> bool:

@@ -286,7 +286,7 @@ def test_a_reranker_of_windows_depends_on_the_order(world):
     listwise = System("windows", first_stage(world), pt.apply.by_query(windows, add_ranks=True))
     few = {"topics": world.get_topics().head(9), "draws": 1}
     row = primary_tests(examined(OrderBias(), replace(context(world, listwise), **few)).table).loc["windows"]
-    assert 0 < row["value"] < 1 and row["p"] < 0.01
+    assert 0 < row["value"] < 1 and row["p"] < 0.01 and "own order, reversed and 1 shuffle, seed 0;" in row["convention"]
     leaving = System("cut", first_stage(world), PlantedRanker("order") % 5)
     with pytest.raises(InputError, match="left out a document that it was given"):
         examined(OrderBias(), replace(context(world, leaving), **few))

@@ -8,7 +8,7 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 
-from pyterrier_debias import Collection, InputError, PlantedCollection, PlantedRanker, System, audit
+from pyterrier_debias import Collection, InputError, PlantedCollection, PlantedRanker, System, WordList, audit
 from pyterrier_debias.core.bias import PER_QUERY_COLUMNS
 from pyterrier_debias.core.statistics import randomisation_test
 from pyterrier_debias.core.systems import Context
@@ -155,7 +155,15 @@ def test_needs():
     assert BIAS.needs(SYSTEMS[0], collection()) is None
     assert "no topic is neutral" in BIAS.needs(SYSTEMS[0], collection(query="his house"))
     assert "no topic is neutral" in BIAS.needs(SYSTEMS[0], collection(gender="female"))
-    assert "is not: only 0.0%" in BIAS.needs(SYSTEMS[0], collection(text="der Hund und die Katze"))
+    for foreign in ("der Hund und die Katze", "der Mann, den man kennt, und sein Boy", "son livre et ses sons", "什么是公司"):
+        reason = BIAS.needs(SYSTEMS[0], collection(text=foreign))
+        assert "does not look English" in reason and "0.0% of the words of its first documents" in reason
+        # The remedies that it names.
+        for remedy in (WordList.of("debias").groups, {"male": ["er"], "female": ["sie"]}):
+            assert WordListBias(remedy, "gender").needs(SYSTEMS[0], collection(text=foreign)) is None
+    titles = "Nike Women's shoes blue. Levi's Men's jacket. Boys winter coat. Ladies boots"
+    for text in (titles, "the cat of the house", "", " - "):
+        assert BIAS.needs(SYSTEMS[0], collection(text=text)) is None
     wordless = collection()
     wordless.get_topics = lambda: pd.DataFrame({"qid": ["1"]})
     assert "no column 'query'" in BIAS.needs(SYSTEMS[0], wordless)

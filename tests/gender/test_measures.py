@@ -341,6 +341,20 @@ def test_queries_without_results_and_without_gendered_words(caplog):
     assert "they get the mean of the others" in caplog.text
 
 
+@pytest.mark.parametrize("measure", [ARaB, RaB])
+def test_a_list_of_another_language_is_told(measure, caplog):
+    """Zeros where no word can be found are no result; words that stand below the cut-off alone are not found, either."""
+    german = {"male": ["er"], "female": ["sie"]}
+    assert per_query(measure(wordlist=german) @ 2) == [0, 0, 0]
+    assert "no word of the list occurs in the 5 documents of this run that count, so that 0 says nothing" in caplog.text
+    caplog.clear()
+    per_query(measure(wordlist={"male": ["rain"], "female": ["sun"]}) @ 1)
+    assert "in the 3 documents of this run" in caplog.text
+    caplog.clear()
+    per_query(measure(wordlist={"male": ["rain"], "female": ["sun"]}) @ 2)
+    assert "no word of the list" not in caplog.text
+
+
 def test_queries_that_count():
     tc = ARaB(method="tc", query_filter={"1", "2"})
     assert per_query(tc @ 1) == pytest.approx([3, -1, np.nan], nan_ok=True)

@@ -46,6 +46,25 @@ def test_needs_words():
     assert BIAS.needs(SYSTEMS[0], wordless) is None
 
 
+HINDI, CHINESE, KEYWORDS = ["निगम क्या है", "PDF फ़ाइल कैसे खोलें"], ["什么是公司", "如何打开PDF文件"], ["Nike Air 90", "café 2 go"]
+
+
+@pytest.mark.parametrize(("queries", "refused"), [(HINDI, True), (CHINESE, True), (KEYWORDS, False), (["10 + 2", "7"], False)])
+def test_queries_of_another_script_are_not_read_as_english(queries, refused):
+    dataset = Collection("other", corpus=PLANTED.corpus, topics={"t": TOPICS.head(2).assign(query=queries)}, qrels={"t": QRELS})
+    known, unknown = dataset.get_topics(), dataset.get_topics().drop(columns="complexity")
+    dataset.get_topics = lambda: unknown
+    reason = BIAS.needs(SYSTEMS[0], dataset)
+    assert (reason is not None) == refused
+    if refused:
+        assert "are for English" in reason and "of the letters of the queries are Latin" in reason and "'complexity'" in reason
+    dataset.get_topics = lambda: known
+    assert BIAS.needs(SYSTEMS[0], dataset) is None
+    # Of known complexity, but not to be reworded with English phrases.
+    found = examined(BIAS, Context(SYSTEMS[1:2], PLANTED, known, QRELS, depth=20)).table
+    assert set(found["contrast"]).isdisjoint(REWORDED) == refused
+
+
 def test_one_primary_test_a_system(findings):
     primary = primary_tests(findings)
     assert list(primary.index) == ["run", "blind", "biased"]
@@ -172,13 +191,17 @@ def test_complexity_is_computed_where_topics_have_none(context):
 def test_topics_of_one_complexity(context):
     same = examined(BIAS, replace(context, systems=SYSTEMS[:1], topics=TOPICS.assign(complexity=1.0)))
     assert not any(f.primary for f in same.findings)
-    assert any("nothing can be said of complexity" in f.text for f in same.findings)
+    assert any("nothing can be said of complexity. All queries have one complexity" in f.text for f in same.findings)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5])
 def test_few_topics(n):
     few = examined(BIAS, Context(SYSTEMS[1:], PLANTED, TOPICS.head(n), QRELS, depth=20, seed=1))
     assert {finding.n for finding in few.findings if finding.contrast == "all queries"} == {n}
+    for finding in few.findings:
+        assert "given nothing" not in finding.text + finding.convention and "not vary" not in finding.text
+    if n < 5:
+        assert any(f"{n} queries are too few" in f.text or "one complexity" in f.text for f in few.findings)
     assert all(axes.get_xlabel() for _, axes, _ in drawn(few.figures))
 
 

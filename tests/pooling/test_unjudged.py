@@ -53,6 +53,15 @@ def deep_learning(request, shared_data):
 # ------------------------------------------------------------------------------------------------------------- removed
 
 
+def test_judgements_of_another_collection_leave_nothing_and_that_is_told(caplog):
+    other = QRELS.assign(docno="x" + QRELS["docno"])
+    with caplog.at_level(logging.WARNING):
+        assert len(OnlyJudged(QRELS)(RUN)) and OnlyJudged(QRELS)(RUN.head(0)).empty
+        assert caplog.text == ""
+        assert OnlyJudged(other)(RUN).empty
+    assert "OnlyJudged: none of its 6 rows (e.g. qid='q1', docno='d1') is judged" in caplog.text
+
+
 def test_only_judged_rows_stay_and_move_up():
     out = OnlyJudged(QRELS)(RUN.assign(text="any"))
     assert out[["qid", "docno", "score", "rank", "text"]].values.tolist() == [

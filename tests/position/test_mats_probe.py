@@ -57,6 +57,13 @@ DOCUMENTS = pd.DataFrame({"docno": ["d0", "d1", "d2"], "text": ["abba bed cab", 
 CASE = Case("MATSProbe", lambda: MATSProbe(blind), lambda: DOCUMENTS, lambda: MATSProbe(spelled), rowwise=False)
 
 
+def test_a_result_prints_its_value_and_not_its_sums(docs):
+    result = MATSProbe(spelled, pair_scope="all").result(docs)
+    told = repr(result)
+    assert told.startswith(f"<MATSResult: {result.mats()['mats'].iloc[0]:.4f} over 30 passages, 5 words; pair_scope='all', ")
+    assert "max_delta=None" in told and len(told) < 250
+
+
 def test_contract():
     assert_contract(CASE)
 

@@ -189,6 +189,11 @@ def test_a_defect_in_a_bias_is_told_apart_from_bad_input(folder, tmp_path, monke
     assert (tmp_path / "results" / "index.html").is_file()
 
 
+def test_a_folder_named_as_a_file_is_refused_before_anything_runs(folder, tmp_path):
+    told = refused("--dataset", folder, "--model", "none", "--out", tmp_path / "report.html")
+    assert "report.html is the name of a file, and an audit is saved as a folder" in told
+
+
 def test_what_the_dataset_lacks(folder, tmp_path):
     assert "no such folder" in refused("--dataset", tmp_path / "nowhere")
     assert "no split 'dl99'" in refused("--dataset", folder, "--split", "dl99")

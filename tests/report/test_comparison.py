@@ -33,7 +33,7 @@ def made(systems, dataset="toy", depth=100, qids=QIDS):
         "correction": "holm", "notes": [],
         "created": "2026-01-01T00:00:00+00:00", "seconds": 1.0, "versions": {"pyterrier-debias": "0.0"},
     }  # fmt: skip
-    empty = pd.DataFrame(columns=["bias", "system", "reason"]), pd.DataFrame(columns=["bias", "error", "traceback"])
+    empty = pd.DataFrame(columns=["bias", "system", "reason"]), pd.DataFrame(columns=["bias", "system", "error", "traceback"])
     return AuditResult(findings_frame(corrected(findings, "holm")), per_query_frame(findings), *empty, settings)
 
 
@@ -171,14 +171,14 @@ def test_a_retriever_and_a_ranker_are_compared_by_what_both_have():
             ["bias", "linguistic", "complexity"], ["cost", "pooling", "as non-relevant"],
         ]  # fmt: skip
         (note,) = found.notes
-        assert note == f"{' and '.join(systems)}: position is not compared; the audits have no such figure of both."
+        assert note == f"{' and '.join(systems)}: position cannot be compared: there is no figure of it that both have."
 
 
 def test_measures_that_are_asked_for_and_not_there_are_named():
     audit = made({"plain": PLAIN, "debiased": DEBIASED})
     assert compare(audit).notes == ()
     assert compare(audit, effectiveness=["AP", "nDCG@10"]).notes == (
-        "plain and debiased: AP is not compared; the audits have no such figure of both.",
+        "plain and debiased: AP cannot be compared: there is no figure of it that both have.",
     )
     with pytest.raises(InputError, match=r"give a list of measures, such as \['nDCG@10'\]"):
         compare(audit, effectiveness="nDCG@10")
@@ -189,6 +189,13 @@ def test_no_figure_in_common():
     after.per_query = after.per_query.assign(bias="pooling", measure="other")
     with pytest.raises(InputError, match="no figure in common"):
         compare(before, after)
+
+
+def test_audits_of_different_splits_are_refused_where_both_name_them():
+    named = [with_convention(made({"a": PLAIN}), "", split=split) for split in ("dl19", "dl20", None)]
+    with pytest.raises(InputError, match="collections or splits: split is 'dl19' of one audit and 'dl20' of another"):
+        compare(named[0], named[1])
+    assert compare(named[0], named[2]).notes == compare(named[2], named[1]).notes == ()
 
 
 def test_differences_of_settings_are_told():
@@ -243,8 +250,14 @@ def test_a_front_of_other_judgements_or_conventions():
 def test_it_can_be_read():
     found = compare(made({EVIL: PLAIN}, dataset=EVIL), made({"new": DEBIASED}, dataset=EVIL), margin=0.03)
     text = " ".join(str(found).split())
-    assert text.index("WHAT WAS GAINED") < text.index("the bias became smaller") < text.index("WHAT IT COST")
+    assert text.index("CHANGE IN BIAS") < text.index("the bias became smaller") < text.index("CHANGE IN EFFECTIVENESS")
+    told = (
+        "A loss of up to 0.03 (the margin) is accepted; one-sided tests at 95 % show a larger one or rule it out. "
+        "Intervals are 95 %; nothing is corrected for the number of lines."
+    )
+    assert text.endswith(told)
     page = Page(found.to_html())
+    assert f"{told} Verdict: kept where a larger loss is ruled out, lost where it is shown." in page.text
     assert "script" not in [tag for tag, _ in page.tags] and any(EVIL in t for t in page.text)
     assert "srcdoc=" in found._repr_html_() and "<script>" not in found._repr_html_()
     assert repr(found).startswith("<Comparison on")

@@ -122,6 +122,22 @@ def test_a_system_without_a_primary_figure_keeps_the_gate_shut(result):
     assert not kept.crossed and missing.crossed and f"order: ({CONTRAST}): the audit has none of BM25" in missing.text
 
 
+def test_a_bias_without_a_primary_figure_says_why(result):
+    f = result.findings
+    bare = replace(result, findings=f[~(f["bias"].eq("order") & f["primary"])].assign(text="no query changed"))
+    message = r"the audit has no primary figure of 'order' \(no query changed\); name a measure and a contrast"
+    with pytest.raises(InputError, match=message):
+        check_budgets(bare, [Budget("order", at_most=1)])
+    silent = replace(bare, findings=bare.findings.assign(text=""))
+    with pytest.raises(InputError, match="the audit has no primary figure of 'order'; name a measure and a contrast"):
+        check_budgets(silent, [Budget("order", at_most=1)])
+
+
+def test_a_budget_without_a_limit_is_refused():
+    with pytest.raises(InputError, match="Budget: 'gender' has no limit; give at_most or at_least"):
+        Budget("gender")
+
+
 def test_a_baseline_needs_no_comparison_with_itself():
     dataset = toy.collection()
     result = audit(toy.systems(dataset), dataset, biases=[ORDER], baseline="BM25")
@@ -140,7 +156,8 @@ def test_a_system_that_raises_crosses_its_own_budget_only():
     assert result.failed["system"].tolist() == ["mine"]
     (kept,) = check_budgets(result, [Budget("order", system="longest", at_least=-1.0)])
     (crossed,) = check_budgets(result, [Budget("order", system="mine", at_least=-1.0)])
-    assert not kept.crossed and crossed.crossed and "system 'mine' raised ValueError: not yet" in crossed.text
+    assert not kept.crossed and crossed.crossed
+    assert crossed.text == "order: primary figure of mine: system 'mine' raised ValueError: not yet, so that nothing is shown"
     every = check_budgets(result, [Budget("order", at_least=-1.0)])
     assert [verdict.crossed for verdict in every] == [False, False, True]
     # Where every system raised there is no figure, and no error in the budget.

@@ -9,6 +9,7 @@ import subprocess
 from dataclasses import replace
 from html import escape, unescape
 
+import pandas as pd
 import pytest
 
 from pyterrier_debias import AuditResult, audit
@@ -67,7 +68,35 @@ def test_text_fits_the_terminal_and_says_everything(result, width):
     flat = " ".join(text.split())
     assert "picky: BM25: it has no ranker to probe" in flat
     assert "broken: RuntimeError: the bias fell down" in flat
-    assert "p corr.: p corrected for 5 primary tests (Holm); further tests of a bias" in flat
+    assert "FAILED WITH AN INTERNAL ERROR" in text and "SYSTEMS THAT RAISED" not in text
+    assert flat.endswith(
+        "* the primary test of its bias. p corr. is p after Holm's correction over the 5 primary tests. Further tests of a bias "
+        "are corrected among themselves, and only for systems whose primary test is significant. All other figures are "
+        "descriptive and have no p corr. Below 0.05 is called significant."
+    )
+
+
+def test_what_was_corrected_is_told_where_something_was_tested(result):
+    one = replace(result, settings={**result.settings, "correction": "fdr_bh"}, findings=result.findings[1:2])
+    told = "p after Benjamini and Hochberg's correction over the 1 test. Below 0.05 is called significant."
+    assert text.correction_made(one) == told and f"<b>p corr.</b>: {told}" in unescape(one.to_html())
+    none = replace(one, findings=one.findings.assign(p=float("nan")))
+    for correction in ("fdr_bh", "two-step"):
+        none.settings["correction"] = correction
+        assert text.correction_made(none) == "" and none.to_text().rstrip().endswith("\n* the primary test of its bias.")
+        assert "p corr.</b>:" not in none.to_html() and "p corr. is" not in none.card()
+
+
+def test_systems_that_raised_are_not_called_an_internal_error(result):
+    raised = result.failed.assign(system="mine", error="system 'mine' raised KeyError: 'x'")
+    both = replace(result, failed=pd.concat([result.failed, raised], ignore_index=True))
+    shown = both.to_text()
+    heading, internal = "Systems that raised an error", "Failed with an internal error"
+    assert shown.index(f"{heading.upper()}\n  - broken: system 'mine' raised") < shown.index(internal.upper())
+    page = " ".join(Page(both.to_html()).text)
+    assert page.index(heading) < page.index("raised KeyError") < page.index(internal)
+    card = replace(result, failed=raised).card()
+    assert "- broken: system 'mine' raised KeyError" in card and "internal error" not in card
 
 
 def test_table_columns_are_aligned_and_empty_ones_left_out(result):
@@ -353,4 +382,4 @@ def test_an_audit_without_figures_or_tests_renders():
     back.findings[["value", "low", "high", "p", "p_corrected"]] = float("nan")
     back.figures = ()
     Page(back.to_html())
-    assert "corrected for 0 primary tests" in " ".join(back.to_text().split())
+    assert back.to_text().endswith("\n* the primary test of its bias.")

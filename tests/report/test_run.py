@@ -14,7 +14,7 @@ import pyterrier as pt
 import pytest
 from scipy import stats
 
-from pyterrier_debias import AuditResult, InputError, System, audit, open_dataset
+from pyterrier_debias import AuditResult, Collection, InputError, System, audit, open_dataset
 from pyterrier_debias.core.bias import Finding
 from pyterrier_debias.core.files import MANIFEST, entries
 from pyterrier_debias.data.base import TextLoader
@@ -269,6 +269,42 @@ def test_bad_systems_are_refused(dataset, systems, message):
         audit(systems, dataset, biases=[ORDER])
 
 
+def test_where_nothing_can_be_examined_the_collection_is_named_and_each_reason_told_once(dataset):
+    run = dataset.get_runs()["bm25"]
+    others = dict.fromkeys(("a", "b"), run.assign(qid="other"))
+    with pytest.raises(InputError) as caught:
+        audit(others, dataset, biases=[ORDER, PICKY, Made("again", ORDER.examine)])
+    told = str(caught.value)
+    assert "on any of the systems and the collection toy (order, again: run 'a': none of its qids" in told
+    assert "; picky: it has no ranker to probe)" in told and told.count("run 'a'") == told.count("run 'b'") == 1
+    with pytest.raises(InputError, match=r"the planted collection \(dataset='planted', which is the default; order: run 'mine'"):
+        audit({"mine": run}, biases=[ORDER])
+
+
+def test_judgements_of_other_documents_are_noted(dataset):
+    other = dataset.get_qrels().assign(docno="other")
+    result = audit(toy.systems(dataset), dataset, biases=[ORDER], qrels=other)
+    (note,) = result.settings["notes"]
+    assert note.startswith("No judged docno (e.g. 'other') is among the results of any system (e.g. 'q0-good')")
+    assert audit(toy.systems(dataset), dataset, biases=[ORDER]).settings["notes"] == []
+
+
+def test_the_split_is_named_where_there_are_several(dataset):
+    topics, qrels = dataset.get_topics(), dataset.get_qrels()
+    later = {"dl20": topics, "full": topics}
+    several = Collection(
+        "toy", corpus=dataset.get_corpus(), topics={"dl19": topics, **later}, qrels={"dl19": qrels, "dl20": qrels},
+        runs=dataset.get_runs(),
+    )  # fmt: skip
+
+    def split_of(**options):
+        return audit(toy.bm25_system(dataset), biases=[PICKY_FREE], **options).settings["split"]
+
+    assert split_of(dataset=several) == "dl19" and split_of(dataset=several, split="dl20") == "dl20"
+    assert split_of(dataset=dataset) is None and split_of(dataset=several, topics=2) == "dl19"
+    assert split_of(dataset=several, topics=topics) is None and split_of(dataset=several, qrels=qrels) is None
+
+
 def test_topics_can_be_limited_to_the_first_that_are_judged(dataset):
     seen = []
 
@@ -374,6 +410,23 @@ def test_json_has_a_line_for_each_row_and_what_was_indented_is_read(result):
 def test_other_json_is_refused(text, message):
     with pytest.raises(InputError, match=message):
         AuditResult.from_json(text)
+
+
+def test_a_path_is_no_json_and_load_reads_it(result, tmp_path):
+    folder = result.save(tmp_path / "audit")
+    for path in (folder, str(folder), folder / "audit.json"):
+        assert AuditResult.load(path).to_json() == result.to_json()
+        with pytest.raises(InputError, match=r"not an audit in JSON.*AuditResult\.load reads a file or folder"):
+            AuditResult.from_json(path)
+    with pytest.raises(InputError, match="nowhere cannot be read"):
+        AuditResult.load(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("name", ["report.html", "audit.JSON", "findings.csv"])
+def test_a_folder_is_not_named_as_a_file(result, tmp_path, name):
+    with pytest.raises(InputError, match=rf"{name} is the name of a file, and an audit is saved as a folder; the page is ind"):
+        result.save(tmp_path / name)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

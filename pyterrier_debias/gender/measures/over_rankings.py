@@ -347,6 +347,12 @@ class _Lean(OfWords):
         """The value of each query of a run, sorted by query and rank."""
         run = self._head(run)
         counts, own = counted(run, self.texts, self.wordlist, self.option("tokeniser"), repr(self))
+        if not np.isin(own, counts.rows).any():
+            logger.warning(
+                "%r: no word of the list occurs in the %d documents of this run that count, so that 0 says nothing of their "
+                "order; check that the list is in their language",
+                self, len(np.unique(own)),
+            )  # fmt: skip
         magnitude = arab.magnitudes(counts, self.option("method"), self.option("tf_form"))
         lean = arab.leans(magnitude, self.wordlist, self.option("contrast"))[own]
         values = {}
@@ -379,6 +385,8 @@ class ARaB(_Lean):
 
     Raises:
         InputError: For an unknown option; while evaluating, where a document has no text.
+
+    Where no document of a run has a word of the list, all values are 0, and a warning says that this means nothing.
 
     When not to use it: over queries that themselves name a gender; give it neutral ones. And not alone: near 0 is also what a
     system has that leans one way in half of the queries and the other way in the rest. What the candidates lean is a part of it

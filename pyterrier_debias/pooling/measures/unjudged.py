@@ -42,7 +42,7 @@ class OnlyJudged(Stage):
     """Takes unjudged documents out of a ranking; what is left moves up (a condensed list).
 
     Input: a result frame ``qid``, ``docno``, ``score``. Output: the judged rows with all their columns, ranked anew; scores stay.
-    A query without judgements keeps no row.
+    A query without judgements keeps no row; a warning tells where no row at all is judged.
 
     Put it last in a pipeline that is *evaluated*. It gives the value of ``judged_only=True`` for measures that lack that option,
     such as ``RR@10``. Sakai (SIGIR 2007) proposes condensed lists in place of measures made for incomplete judgements.
@@ -72,7 +72,14 @@ class OnlyJudged(Stage):
         """Drop and rank; see the class."""
         pt.validate.result_frame(inp, extra_columns=["score"], context=self)
         judged = _pairs(_checked_qrels(self.qrels, "OnlyJudged", ["qid", "docno"]))
-        return ranked(inp[_pairs(inp).isin(judged)], self)
+        kept = inp[_pairs(inp).isin(judged)]
+        if len(inp) and not len(kept):
+            logger.warning(
+                "OnlyJudged: none of its %d rows (e.g. qid=%r, docno=%r) is judged, so that none is left; check that the "
+                "judgements are of this collection",
+                len(inp), inp["qid"].iloc[0], inp["docno"].iloc[0],
+            )  # fmt: skip
+        return ranked(kept, self)
 
 
 class ExpectedNDCG(Measure):

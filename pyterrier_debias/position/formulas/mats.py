@@ -367,6 +367,12 @@ class MATSResult:
         """Refuse conventions that are not known."""
         check_conventions(self.__dict__)
 
+    def __repr__(self) -> str:
+        """MATS, of how much, and under which conventions; not the sums, which fill many screens."""
+        own = self.mats().iloc[0]
+        conventions = ", ".join(f"{name}={getattr(self, name)!r}" for name in (*CONVENTIONS, "ddof", "max_delta", "min_pairs"))
+        return f"<MATSResult: {own['mats']:.4f} over {self.passages} passages, {self.vocabulary} words; {conventions}>"
+
     def under(self, **conventions: Any) -> MATSResult:
         """The same sums under other conventions.
 

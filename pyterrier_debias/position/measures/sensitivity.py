@@ -586,9 +586,10 @@ def reindexing_reason(system: System, dataset: Any) -> str | None:
     """Why a retriever cannot be probed by indexing changed documents, in one sentence; None if it can."""
     if system.indexer is None:
         return system.out_of_reach or (
-            "its text is not known to any stage and it has no indexer, so changed passages cannot reach it; where it ends in a "
-            "ranker, put a text loader before that (retriever >> dataset.text_loader() >> ranker); of a retriever give "
-            "System(..., indexer=...), which makes such a retriever over given documents"
+            "no stage of it adds the texts of documents, so that changed passages cannot be given to it; if it ends in a ranker, "
+            "put a text loader before that (retriever >> dataset.text_loader() >> ranker); if it is a retriever, it must index "
+            "changed passages anew: audit it on TerrierCollection(index, dataset), for Terrier, or give "
+            "System(name, pipeline, indexer=...)"
         )
     if not hasattr(dataset, "get_corpus_iter"):
         return "it must be indexed anew over changed passages, and the dataset has no get_corpus_iter()"
