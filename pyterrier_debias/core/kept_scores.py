@@ -6,7 +6,7 @@ import io
 import logging
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import pandas as pd
 
 from pyterrier_debias.core.errors import one_line
 from pyterrier_debias.core.files import write_whole
-from pyterrier_debias.core.frames import in_parts, ranked
+from pyterrier_debias.core.frames import ranked
 from pyterrier_debias.core.pointwise import row_keys, scores_of
 from pyterrier_debias.core.text import digest
 
@@ -64,14 +64,15 @@ class KeptScores:
         self._prefix = f"scores-{digest([name])[:8]}-"
         self._new: dict[str, np.ndarray] = {}
         self._seconds = 0.0
-        #: Seconds of the last row that was scored. A ranker whose speed is not known yet is given one list.
+        #: Seconds of a row in the last call; a ranker whose speed is not known yet is given one list.
         self._of_row = float("inf")
         self._known: dict[str, np.ndarray] = {}
         for file in sorted(folder.glob(f"{self._prefix}{_HEX * 32}.npz")):
             try:
                 with np.load(file, allow_pickle=False) as kept:
-                    self._known.update(kept)
-            except (OSError, ValueError, zipfile.BadZipFile) as error:
+                    parts = np.split(kept["scores"], kept["ends"][:-1])
+                    self._known.update(zip(kept["lists"].tolist(), parts))
+            except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
                 logger.warning("checkpoint: %s cannot be read (%s); what it holds is scored again", file, one_line(error))
 
     def ask(self, ranker: Callable[[pd.DataFrame], pd.DataFrame], inp: pd.DataFrame) -> pd.DataFrame:
@@ -82,27 +83,38 @@ class KeptScores:
             inp: A result frame.
 
         Returns:
-            What the ranker returns; of lists that were known ``inp`` with ``score`` and ``rank``.
+            What the ranker returns, query by query; of lists that were known ``inp`` with ``score`` and ``rank``.
         """
         if not {"qid", "docno"} <= set(inp.columns) or not len(inp):
             return ranker(inp)
-        found = [self._part(ranker, part) for part in in_parts(inp, max(1, self._rows * inp["qid"].nunique() // len(inp)))]
+        inp, ends, lists = _lists(inp)
+        starts, found, first = np.append(0, ends[:-1]), [], 0
+        while first < len(ends):
+            known = lists[first] in self._known
+            last = first + 1
+            while last < len(ends) and (lists[last] in self._known) == known and (
+                known or ends[last] - starts[first] <= min(self._rows, _SECONDS / self._of_row)
+            ):
+                last += 1
+            part = inp.iloc[starts[first] : ends[last - 1]].reset_index(drop=True)
+            names, inside = lists[first:last], ends[first:last] - starts[first]
+            found.append(self._remembered(part, names) if known else self._scored(ranker, part, names, inside))
+            first = last
         return found[0] if len(found) == 1 else pd.concat(found, ignore_index=True)
 
-    def _part(self, ranker: Callable[[pd.DataFrame], pd.DataFrame], part: pd.DataFrame) -> pd.DataFrame:
-        key = _key(part)
-        if key is not None and key in self._known:
-            return ranked(part.assign(score=self._known[key]), "ranker")
-        queries = part["qid"].nunique()
-        if key is not None and queries > 1 and self._of_row * len(part) > _SECONDS:
-            return pd.concat([self._part(ranker, half) for half in in_parts(part, -(-queries // 2))], ignore_index=True)
+    def _remembered(self, part: pd.DataFrame, lists: Sequence[str]) -> pd.DataFrame:
+        return ranked(part.assign(score=np.concatenate([self._known[name] for name in lists])), "ranker")
+
+    def _scored(
+        self, ranker: Callable[[pd.DataFrame], pd.DataFrame], part: pd.DataFrame, lists: Sequence[str], ends: np.ndarray
+    ) -> pd.DataFrame:
         start = time.monotonic()
         found = ranker(part)
         seconds = time.monotonic() - start
-        self._of_row = seconds / len(part)
-        scores = None if key is None else scores_of(part, found)
-        if key is not None and scores is not None:
-            self._new[key] = scores
+        self._of_row = max(seconds / len(part), 1e-9)
+        scores = scores_of(part, found) if lists[0] else None
+        if scores is not None:
+            self._new.update(zip(lists, np.split(scores, ends[:-1])))
             self._seconds += seconds
             if self._seconds > _SECONDS:
                 self.write()
@@ -115,8 +127,8 @@ class KeptScores:
             InputError: Where the folder cannot be written.
         """
         if self._new:
-            content = io.BytesIO()
-            np.savez(content, **self._new)  # type: ignore[arg-type]  # its stub takes every keyword for allow_pickle
+            content, scores = io.BytesIO(), list(self._new.values())
+            np.savez(content, lists=list(self._new), ends=np.cumsum(list(map(len, scores))), scores=np.concatenate(scores))
             write_whole(self._folder / f"{self._prefix}{next(iter(self._new))}.npz", content.getvalue())
         self._known |= self._new
         self._new, self._seconds = {}, 0.0
@@ -137,10 +149,23 @@ def forget_scores(folder: Path) -> None:
         file.unlink(missing_ok=True)
 
 
-def _key(part: pd.DataFrame) -> str | None:
-    """A digest of lists in their order; None where a cell is neither text nor number."""
-    keys = row_keys(part)
+def _lists(inp: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray, list[str]]:
+    """A frame with the rows of a query together, where each query's rows end, and a digest of each list in its order.
+
+    Digests are empty where a cell is neither text nor number.
+    """
+    query = pd.factorize(inp["qid"])[0]
+    if (np.diff(query) < 0).any():
+        order = np.argsort(query, kind="stable")
+        inp, query = inp.iloc[order].reset_index(drop=True), query[order]
+    ends = np.append(np.flatnonzero(np.diff(query)) + 1, len(query))
+    keys = row_keys(inp)
     if keys is None:
-        return None
-    names = "\0".join([*map(str, part.columns), *part["qid"].astype(str).tolist(), *part["docno"].astype(str).tolist()])
-    return blake2b(b"".join(keys) + names.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        return inp, ends, [""] * len(ends)
+    columns = "\0".join(map(str, inp.columns))
+    docnos, lists = inp["docno"].astype(str).tolist(), []
+    for start, end in zip(np.append(0, ends[:-1]), ends):
+        names = "\0".join([columns, str(inp["qid"].iat[start]), *docnos[start:end]])
+        own = b"".join(keys[start:end]) + names.encode("utf-8", "surrogatepass")
+        lists.append(blake2b(own, digest_size=16).hexdigest())
+    return inp, ends, lists

@@ -71,7 +71,7 @@ def test_one_bad_system_does_not_end_the_audit_of_the_others(dataset, kind, told
     pd.testing.assert_frame_equal(found.findings[columns], alone.findings[columns])
     refused = found.skipped.query("system == 'bad'")
     assert refused["bias"].tolist() == ["order", "picky"] and refused["reason"].str.contains(told).all()
-    assert len(found.failed) == 0 and bad.calls <= 2  # once for what tells systems apart
+    assert len(found.failed) == 0 and bad.calls <= 3  # once for what tells systems apart, once for its speed
     with pytest.raises(InputError, match=rf"no bias can be examined on any .*({told})"):
         audit(one, dataset, biases=[ORDER])
 
