@@ -127,11 +127,16 @@ def grades(qrels: pd.DataFrame, stage: Any) -> pd.DataFrame:
         A new frame ``qid``, ``docno``, ``label``.
 
     Raises:
-        InputError: See :func:`check_labels`.
+        InputError: Where it is no frame of judgements; and see :func:`check_labels`.
     """
     if not isinstance(qrels, pd.DataFrame):
         raise InputError(f"{frames.stage_name(stage)}, judgements: {frames.no_frame(qrels, 'qrels')}")
-    qrels = frames.with_string_ids(qrels, f"{frames.stage_name(stage)}, judgements")
+    about = f"{frames.stage_name(stage)}, judgements"
+    qrels = frames.with_string_ids(qrels, about)
+    missing = [name for name in ("qid", "docno", "label") if name not in qrels.columns]
+    if missing:
+        there = ", ".join(map(str, qrels.columns))
+        raise InputError(f"{about}: no column {missing[0]!r} (there are {there}); give dataset.get_qrels()")
     check_labels(qrels, stage)
     return frames.highest_grades(qrels, stage)
 

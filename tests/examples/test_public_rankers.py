@@ -170,6 +170,6 @@ def test_the_page_shows_what_the_program_wrote(program):
     included = dict(re.findall(r"\.\. include:: (public_rankers_(\w+)\.inc)", PAGE.read_text(encoding="utf-8")))
     assert {name for name in record["tables"]} == set(included.values())
     for file, name in included.items():
-        told = workshop.restructured(pd.DataFrame(record["tables"][name]), f"{record['title']}: {name}")
+        told = workshop.restructured(pd.DataFrame(record["tables"][name]), f"{record['title']}: {name.replace('_', ' ')}")
         assert (pages.FOLDER / file).read_text(encoding="utf-8") == told, name
     assert record["command"] in PAGE.read_text(encoding="utf-8")

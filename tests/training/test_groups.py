@@ -296,3 +296,9 @@ def test_other_queries_passages_of_a_relevant_document_are_known_to_be_relevant(
 def test_documents_of_which_passages_are_there_are_not_added_again():
     frame = cut(candidates().assign(rank=0, score=1.0))
     assert set(AddJudged(QRELS)(frame)["docno"]) - set(frame["docno"]) == {"d9"}
+
+
+def test_topics_in_place_of_judgements_are_told():
+    topics, found = pd.DataFrame({"qid": ["1"], "query": ["a"]}), pd.DataFrame({"qid": ["1"], "query": ["a"], "docno": ["d"]})
+    with pytest.raises(InputError, match=r"AddJudged, judgements: no column 'docno' .*give dataset.get_qrels\(\)"):
+        AddJudged(topics)(found.assign(score=1.0, rank=0))
