@@ -184,7 +184,7 @@ def test_a_name_with_markers_in_the_code(result):
     card = made([found("gender", system=evil)], systems=[evil], biases=["gender"]).card()
     body = ModelCard(card).text
     assert body.count(BEGIN) == body.count(END) == 1 and ModelCard(merged(card, result)).text.count(BEGIN) == 1
-    code, _ = re.findall(r"^  ```python\n(.*?)^  ```$", card, re.MULTILINE | re.DOTALL)
+    code, *_ = re.findall(r"^  ```python\n(.*?)^  ```$", card, re.MULTILINE | re.DOTALL)
     assert BEGIN not in code
     names = [node.value for node in ast.walk(ast.parse(textwrap.dedent(code))) if isinstance(node, ast.Constant)]
     assert evil in names
