@@ -78,5 +78,5 @@ def test_what_stages_inside_raise_is_theirs():
 
 def test_a_constructor_tells_what_is_missing_before_its_object_has_a_text():
     run = pd.DataFrame({"qid": ["q"] * 2, "docno": ["a", "b"], "score": [2.0, 1.0]})
-    with pytest.raises(InputError, match="HiddenJudgements, judgements: no column 'docno'"):
+    with pytest.raises(InputError, match="HiddenJudgements: the judgements have no column 'docno'"):
         HiddenJudgements(run[["qid"]], run)

@@ -408,8 +408,31 @@ def check_scores(frame: pd.DataFrame, stage: Any, column: str = "score") -> None
 _HIGHEST = 1_000_000
 
 
+def judgements(qrels: pd.DataFrame, stage: Any) -> pd.DataFrame:
+    """Judgements as :func:`with_string_ids` reads them, with their three columns; labels as they are.
+
+    Args:
+        qrels: Judgements ``qid``, ``docno``, ``label``.
+        stage: The calling stage, named in the message.
+
+    Returns:
+        The frame, with string ids.
+
+    Raises:
+        InputError: If a column is missing; see also :func:`with_string_ids`.
+    """
+    qrels = with_string_ids(qrels, f"{stage_name(stage)}, judgements")
+    missing = [column for column in ("qid", "docno", "label") if column not in qrels.columns]
+    if missing:
+        raise InputError(
+            f"{stage_name(stage)}: the judgements have no column {missing[0]!r}; they have {', '.join(qrels.columns) or 'none'}: "
+            f"give dataset.get_qrels(), or rename the one that holds it, as in qrels.rename(columns={{'relevance': 'label'}})"
+        )
+    return qrels
+
+
 def with_grades(qrels: pd.DataFrame, stage: Any) -> pd.DataFrame:
-    """Judgements as :func:`with_string_ids` reads them, with integer labels; a merge makes floats of these, a file text.
+    """:func:`judgements` with integer labels; a merge makes floats of these, a file text.
 
     Args:
         qrels: Judgements ``qid``, ``docno``, ``label``.
@@ -419,20 +442,14 @@ def with_grades(qrels: pd.DataFrame, stage: Any) -> pd.DataFrame:
         The same frame if labels are integers already, otherwise a copy with them converted.
 
     Raises:
-        InputError: If a column is missing, or a label is not a whole number up to 1,000,000; see also :func:`with_string_ids`.
+        InputError: If a label is not a whole number up to 1,000,000; see also :func:`judgements`.
 
     Example:
         >>> qrels = pd.DataFrame({"qid": "q1", "docno": ["a", "b"], "label": ["1.0", "0"]})
         >>> with_grades(qrels, "example")["label"].tolist()
         [1, 0]
     """
-    qrels = with_string_ids(qrels, f"{stage_name(stage)}, judgements")
-    missing = [column for column in ("qid", "docno", "label") if column not in qrels.columns]
-    if missing:
-        raise InputError(
-            f"{stage_name(stage)}: the judgements have no column {missing[0]!r}; they have {', '.join(qrels.columns) or 'none'}: "
-            f"rename the one that holds it, as in qrels.rename(columns={{'relevance': 'label'}})"
-        )
+    qrels = judgements(qrels, stage)
     if qrels["label"].dtype == np.int64 and not (qrels["label"] > _HIGHEST).any():
         return qrels
     labels = pd.to_numeric(qrels["label"], errors="coerce").to_numpy(dtype="float64", na_value=np.nan)

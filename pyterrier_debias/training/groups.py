@@ -131,12 +131,7 @@ def grades(qrels: pd.DataFrame, stage: Any) -> pd.DataFrame:
     """
     if not isinstance(qrels, pd.DataFrame):
         raise InputError(f"{frames.stage_name(stage)}, judgements: {frames.no_frame(qrels, 'qrels')}")
-    about = f"{frames.stage_name(stage)}, judgements"
-    qrels = frames.with_string_ids(qrels, about)
-    missing = [name for name in ("qid", "docno", "label") if name not in qrels.columns]
-    if missing:
-        there = ", ".join(map(str, qrels.columns))
-        raise InputError(f"{about}: no column {missing[0]!r} (there are {there}); give dataset.get_qrels()")
+    qrels = frames.judgements(qrels, stage)
     check_labels(qrels, stage)
     return frames.highest_grades(qrels, stage)
 

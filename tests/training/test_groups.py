@@ -300,5 +300,5 @@ def test_documents_of_which_passages_are_there_are_not_added_again():
 
 def test_topics_in_place_of_judgements_are_told():
     topics, found = pd.DataFrame({"qid": ["1"], "query": ["a"]}), pd.DataFrame({"qid": ["1"], "query": ["a"], "docno": ["d"]})
-    with pytest.raises(InputError, match=r"AddJudged, judgements: no column 'docno' .*give dataset.get_qrels\(\)"):
+    with pytest.raises(InputError, match=r"AddJudged: the judgements have no column 'docno'.*give dataset.get_qrels\(\)"):
         AddJudged(topics)(found.assign(score=1.0, rank=0))
