@@ -22,7 +22,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias import BiEncoder, CrossEncoder, audit, open_dataset
-from pyterrier_debias.core.pointwise import PointwiseMemory
+from pyterrier_debias.core.foreign_memory import ForeignMemory
 from pyterrier_debias.report import run
 
 MODEL = "all-MiniLM-L6-v2"
@@ -35,7 +35,7 @@ def forgetful() -> Iterator[None]:
     """Audits without any memory."""
     with (
         patch.object(run, "_remembering", lambda systems: contextlib.nullcontext()),
-        patch.object(PointwiseMemory, "ask", lambda self, ranker, inp: ranker(inp)),
+        patch.object(ForeignMemory, "ask", lambda self, ranker, inp: ranker(inp)),
     ):
         yield
 

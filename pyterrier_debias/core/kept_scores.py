@@ -7,7 +7,6 @@ import logging
 import time
 import zipfile
 from collections.abc import Callable, Sequence
-from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +14,8 @@ import pandas as pd
 
 from pyterrier_debias.core.errors import one_line
 from pyterrier_debias.core.files import write_whole
+from pyterrier_debias.core.foreign_memory import list_keys, scores_of
 from pyterrier_debias.core.frames import ranked
-from pyterrier_debias.core.pointwise import row_keys, scores_of
 from pyterrier_debias.core.text import digest
 
 logger = logging.getLogger(__name__)
@@ -87,7 +86,7 @@ class KeptScores:
         """
         if not {"qid", "docno"} <= set(inp.columns) or not len(inp):
             return ranker(inp)
-        inp, ends, lists = _lists(inp)
+        inp, ends, lists = list_keys(inp)
         starts, found, first = np.append(0, ends[:-1]), [], 0
         while first < len(ends):
             known = lists[first] in self._known
@@ -147,25 +146,3 @@ def forget_scores(folder: Path) -> None:
     """
     for file in folder.glob(_FILES):
         file.unlink(missing_ok=True)
-
-
-def _lists(inp: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray, list[str]]:
-    """A frame with the rows of a query together, where each query's rows end, and a digest of each list in its order.
-
-    Digests are empty where a cell is neither text nor number.
-    """
-    query = pd.factorize(inp["qid"])[0]
-    if (np.diff(query) < 0).any():
-        order = np.argsort(query, kind="stable")
-        inp, query = inp.iloc[order].reset_index(drop=True), query[order]
-    ends = np.append(np.flatnonzero(np.diff(query)) + 1, len(query))
-    keys = row_keys(inp)
-    if keys is None:
-        return inp, ends, [""] * len(ends)
-    columns = "\0".join(map(str, inp.columns))
-    docnos, lists = inp["docno"].astype(str).tolist(), []
-    for start, end in zip(np.append(0, ends[:-1]), ends):
-        names = "\0".join([columns, str(inp["qid"].iat[start]), *docnos[start:end]])
-        own = b"".join(keys[start:end]) + names.encode("utf-8", "surrogatepass")
-        lists.append(blake2b(own, digest_size=16).hexdigest())
-    return inp, ends, lists

@@ -17,6 +17,7 @@ from pyterrier_debias.core.columns import remedy
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.decomposition import behind_text, loads_text, take_apart
 from pyterrier_debias.core.errors import InputError, one_line, shortened
+from pyterrier_debias.core.foreign_memory import ForeignMemory
 from pyterrier_debias.core.frames import (
     ROWS,
     check_overlap,
@@ -30,7 +31,6 @@ from pyterrier_debias.core.frames import (
 )
 from pyterrier_debias.core.kept_scores import KeptScores
 from pyterrier_debias.core.naming import stage_name_of, system_name
-from pyterrier_debias.core.pointwise import PointwiseMemory
 from pyterrier_debias.core.retrieval import answered, asking_for, tied_at, unanswered_notes, unanswered_queries
 from pyterrier_debias.core.stage import chain, flatten, join, same_pipeline
 from pyterrier_debias.core.terrier import is_expression, property_notes
@@ -146,7 +146,7 @@ class System:
     out_of_reach: str = ""
     untreated: str = ""
     indexed: bool = False
-    memory: PointwiseMemory | None = None
+    memory: ForeignMemory | None = None
     kept: KeptScores | None = None
 
     def __post_init__(self) -> None:

@@ -124,8 +124,11 @@ def _section(
         "name": bias,
         "told": first,
         "tables": [
-            {"name": name, "folded": folded, "n": len(own), "systems": _by_system(own, marks)}
-            for name, own, folded in (("tested figures", rows[tested], False), ("other figures", rows[~tested], True))
+            {
+                "name": f"{name} figure{'' if len(own) == 1 else 's'}", "folded": folded, "n": len(own),
+                "systems": _by_system(own, marks),
+            }
+            for name, own, folded in (("tested", rows[tested], False), ("other", rows[~tested], True))
             if len(own)
         ],
         "sentences": [text for text in dict.fromkeys(rows["text"]) if text not in ("", *first)],

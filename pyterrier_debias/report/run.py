@@ -17,9 +17,9 @@ import pyterrier as pt
 from pyterrier_debias.core.bias import Bias, Figure, Finding, attributions_frame, corrected, findings_frame, per_query_frame
 from pyterrier_debias.core.errors import InputError, check_number, one_line, trace, visible
 from pyterrier_debias.core.evaluation import judged_qids
+from pyterrier_debias.core.foreign_memory import ForeignMemory
 from pyterrier_debias.core.frames import frame_digest
 from pyterrier_debias.core.locks import scratch_folder
-from pyterrier_debias.core.pointwise import PointwiseMemory
 from pyterrier_debias.core.spread import Spread
 from pyterrier_debias.core.stage import all_stages
 from pyterrier_debias.core.systems import BrokenSystemError, Context, System, UnfitSystemError, lacking, said_together
@@ -153,8 +153,9 @@ def audit(
             seen = _visit(chosen, context, verbose, kept)
         if kept is not None and not seen.failed:  # what failed is run again by the next call
             kept.forget_scores()
-        told = [note for system in examined for note in _told_of(system, context) if note]
-    findings, skipped, failed = seen.findings, seen.skipped, seen.failed
+        unrepeatable = [one for system in examined for one in _unrepeatable(system, kept)]
+        told = [note for system in examined for note in (_batch_note(system), _cut_note(system, context)) if note]
+    findings, skipped, failed = seen.findings + unrepeatable, seen.skipped, seen.failed
     if not findings and not failed:
         raise InputError(_nothing_examined(dataset, collection, skipped))
     if baseline is not None:
@@ -177,8 +178,8 @@ def audit(
         "correction": correction,
         "notes": said_together(
             [
-                *(s.note for s in examined if s.note), *told, *_depth_notes(examined, depth), *_judgement_notes(context),
-                *context.notes,
+                *(s.note for s in examined if s.note), *(one.text for one in unrepeatable), *told, *_depth_notes(examined, depth),
+                *_judgement_notes(context), *context.notes,
             ],
             examined,
         ),
@@ -208,22 +209,25 @@ def _own(system: System, workers: int | None, verbose: bool, stack: ExitStack) -
     if workers is not None and not any(isinstance(stage, Spread) for stage in all_stages(ranker)):
         ranker = Spread(ranker, workers, verbose=verbose)
         stack.callback(ranker.forget)  # the workers stay for the next audit, without this one's rankers
-    return replace(system, ranker=ranker, memory=PointwiseMemory())
+    return replace(system, ranker=ranker, memory=ForeignMemory())
 
 
-def _told_of(system: System, context: Context) -> tuple[str, ...]:
-    """What is to be said of a system once it was examined; some of it may be empty."""
-    return _batch_note(system), _varying_note(system), _cut_note(system, context)
-
-
-def _varying_note(system: System) -> str:
-    """Whether a ranker gives the same row two scores, in words; empty where that was not seen."""
-    if system.memory is None or not system.memory.varying:
-        return ""
-    return (
-        f"{system.name}: its ranker is not deterministic ({system.memory.varying} of 10 rows got another score when they were "
-        f"asked again in the same way), so that a probe measures its randomness, too; fix its seed or switch sampling off."
+def _unrepeatable(system: System, kept: Checkpoint | None) -> list[Finding]:
+    """That a ranker gives the same rows two scores, where that was seen now or before the audit was resumed."""
+    name, made = "repeatability", {"systems": [[system.name, None]]}
+    memory = system.memory
+    if memory is None or not memory.varying:
+        before = None if kept is None or memory is None else kept.kept(name, made)
+        return [] if before is None else list(before.findings)
+    text = (
+        f"{system.name}: its ranker is not deterministic ({memory.varying} of {memory.repeated} rows got another score when they "
+        f"were asked again in the same way), so that a probe measures its randomness, too; fix its seed or switch sampling off."
     )
+    share, how = memory.varying / memory.repeated, "share of rows with another score; n: rows; not tested"
+    found = [Finding(system.name, name, "scores", "asked twice", share, n=memory.repeated, convention=how, text=text)]
+    if kept is not None:
+        kept.keep(name, Kept(found), made)
+    return found
 
 
 def _batch_note(system: System) -> str:

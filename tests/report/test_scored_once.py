@@ -1,4 +1,4 @@
-"""Foreign rankers in an audit: scored once where they are pointwise and deterministic, else asked as ever."""
+"""Foreign rankers in an audit: scored once by row or by list where they prove deterministic, else asked as ever."""
 
 import numpy as np
 import pandas as pd
@@ -6,7 +6,8 @@ import pyterrier as pt
 import pytest
 
 from pyterrier_debias import audit, open_dataset
-from pyterrier_debias.core.pointwise import PointwiseMemory
+from pyterrier_debias.core.foreign_memory import ForeignMemory
+from pyterrier_debias.core.frames import ranked
 from pyterrier_debias.data.planted_rankers import PlantedRanker
 
 PLANTED = PlantedRanker("position", noise=0.3)
@@ -35,7 +36,7 @@ def by_text(inp):
 
 
 def test_a_pointwise_ranker_is_asked_once_for_each_row():
-    ranker, memory, inp = Foreign(by_text), PointwiseMemory(), rows()
+    ranker, memory, inp = Foreign(by_text), ForeignMemory(), rows()
     first = memory.ask(ranker, inp)
     assert ranker.given == 310
     texts = [text[::-1] if i < 30 else text for i, text in enumerate(inp["text"])]
@@ -52,13 +53,11 @@ def test_a_pointwise_ranker_is_asked_once_for_each_row():
     [
         (lambda inp: by_text(inp) - by_text(inp).mean(), False),
         (lambda inp: by_text(inp) * (1 + len(inp) * 1e-12), False),
-        (lambda inp: [float(docno.strip("d").split("%")[0]) + len(docno) for docno in inp["docno"]], False),
-        (lambda inp: by_text(inp) / (len(inp) > 1), False),
         (lambda inp: DRAW.normal(size=len(inp)), True),
     ],
 )  # fmt: skip
 def test_others_are_asked_as_if_there_were_no_memory(scores, varying):
-    ranker, memory, inp = Foreign(scores), PointwiseMemory(), rows()
+    ranker, memory, inp = Foreign(scores), ForeignMemory(), rows()
     with np.errstate(divide="ignore", invalid="ignore"):
         memory.ask(ranker, inp)
         before = ranker.given
@@ -67,15 +66,79 @@ def test_others_are_asked_as_if_there_were_no_memory(scores, varying):
     assert bool(memory.varying) == varying
 
 
+def by_list(inp):
+    return by_text(inp) - pd.Series(by_text(inp)).groupby(inp["qid"].to_numpy()).transform("mean").to_numpy()
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        by_list,
+        lambda inp: [float(docno.strip("d").split("%")[0]) + len(docno) for docno in inp["docno"]],
+        lambda inp: by_text(inp) / (len(inp) > 1),
+        lambda inp: 1.0 / (1.0 + inp.groupby("qid").cumcount().to_numpy()),
+    ],
+)
+def test_a_ranker_of_lists_is_asked_once_for_each_list(scores):
+    ranker, memory, inp = Foreign(scores), ForeignMemory(), rows()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        memory.ask(ranker, inp)
+        assert ranker.given == 420 and memory.varying == 0  # ten rows alone, twice, and a list
+        ranker.given = 0
+        lists = inp.sort_values("qid", kind="stable", ignore_index=True)
+        assert memory.ask(ranker, inp).equals(ranked(ranker.transform(lists), "it")) and ranker.given == 300
+        # One list in another order and a new one are asked for, together.
+        ranker.given = 0
+        other = pd.concat([lists[:100], lists[100:200][::-1], lists[200:].assign(qid="new")], ignore_index=True)
+        found = memory.ask(ranker, other)
+        assert ranker.given == 200
+        expected = ranker.transform(other).set_index(["qid", "docno"])["score"]
+        assert found.set_index(["qid", "docno"])["score"].to_dict() == expected.to_dict()
+
+
+def test_a_ranker_of_lists_that_drops_rows_later_is_not_remembered_any_more():
+    ranker, memory = Foreign(by_list), ForeignMemory()
+    memory.ask(ranker, rows())
+    first = pt.apply.generic(lambda inp: ranker.transform(inp).query("rank < 5"))
+    assert len(memory.ask(first, rows().assign(query="other"))) == 15
+    assert len(memory.ask(first, rows())) == 15
+
+
+def test_a_ranker_of_lists_that_is_not_deterministic_is_told():
+    ranker = Foreign(lambda inp: DRAW.permutation(len(inp)) / len(inp) if len(inp) > 1 else np.zeros(1))
+    memory = ForeignMemory()
+    memory.ask(ranker, rows())
+    assert memory.varying > 50 and memory.repeated == 100
+    before = ranker.given
+    memory.ask(ranker, rows())
+    assert ranker.given == before + 300
+
+
 def test_features_short_lists_and_cells_that_are_no_text_are_left_alone():
     features = pt.apply.generic(lambda inp: pt.model.add_ranks(inp.assign(score=by_text(inp), features=1.0)))
     vectors = Foreign(by_text)
     for ranker, inp in ((features, rows()), (vectors, rows().assign(vec=[np.ones(2)] * 300)), (vectors, rows(50))):
-        memory = PointwiseMemory()
+        memory = ForeignMemory()
         for _ in range(2):
             pd.testing.assert_frame_equal(memory.ask(ranker, inp), ranker(inp))
-        assert not len(memory._memory)
+        assert not len(memory._rows) and not memory._lists
     assert vectors.given == 4 * 300 + 4 * 50
+
+
+def test_a_resumed_audit_still_tells_of_a_ranker_that_is_not_deterministic(tmp_path):
+    dataset = open_dataset("planted/topics=30,passages=400")
+    candidates = pt.Transformer.from_df(dataset.get_runs()["bm25"]) >> dataset.text_loader()
+    ranker = Foreign(lambda inp: by_text(inp) + 1e-4 * DRAW.normal(size=len(inp)))
+
+    def audited():
+        return audit({"it": candidates >> ranker}, dataset, biases=["gender"], depth=30, checkpoint=tmp_path / "kept")
+
+    first = audited()
+    before = ranker.given
+    again = audited()
+    assert ranker.given < before + 100  # the rows by which a system is known again
+    pd.testing.assert_frame_equal(first.findings, again.findings)
+    assert "repeatability" in set(again.findings["bias"]) and first.settings["notes"] == again.settings["notes"]
 
 
 def test_an_audit_asks_a_foreign_ranker_once_and_tells_of_one_that_is_not_deterministic(monkeypatch):
@@ -90,7 +153,11 @@ def test_an_audit_asks_a_foreign_ranker_once_and_tells_of_one_that_is_not_determ
     assert not any("deterministic" in note for note in found.settings["notes"])
     random, _ = audited(lambda inp: by_text(inp) + DRAW.normal(size=len(inp)))
     assert any(note.startswith("it: its ranker is not deterministic (10 of 10 rows") for note in random.settings["notes"])
-    monkeypatch.setattr(PointwiseMemory, "ask", lambda self, ranker, inp: ranker(inp))
+    row = random.findings[random.findings["bias"] == "repeatability"].iloc[0]
+    assert row[["system", "measure", "contrast", "value", "n"]].tolist() == ["it", "scores", "asked twice", 1.0, 10]
+    assert "repeatability" not in set(found.findings["bias"])
+    assert "Repeatability" in random.to_html() and "not deterministic" in random.to_text()
+    monkeypatch.setattr(ForeignMemory, "ask", lambda self, ranker, inp: ranker(inp))
     again, asked = audited(by_text)
     assert given < asked
     pd.testing.assert_frame_equal(found.findings, again.findings)

@@ -1,0 +1,281 @@
+"""What an audit remembers of rankers that are not this package's, where they prove to score rows or lists by themselves."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from pyterrier_debias.core.frames import pair_numbers, ranked, variant_docno
+from pyterrier_debias.core.memory import ScoreMemory
+from pyterrier_debias.core.stage import flatten
+from pyterrier_debias.core.text import text_key
+
+#: How many rows are scored again to see whether a ranker's scores can be remembered.
+_PROVED_BY = 10
+
+#: Lists of fewer rows are not worth it.
+_LEAST = 20 * _PROVED_BY
+
+#: What names a row, which biases change together with its texts; a ranker that reads it is not remembered.
+_NAMES = ("qid", "docno")
+
+
+class ForeignMemory:
+    """Scores of one ranker of which nothing is known, as long as they depend on nothing but what they are kept by.
+
+    The first frame of at least 200 rows is scored as it is. Then ten of its rows are scored again, each alone and under another
+    qid and docno. Where all ten scores are exactly those of the frame, scores are kept by row, and the ranker is not asked again
+    for a row with the same cells (whatever its qid and docno). Elsewhere the frame's first list is scored again by itself. Where
+    it has exactly the scores that it had in the frame, scores are kept by list: the same rows of a query, in the same order. A
+    ranker that adds columns, drops rows, is not deterministic, or whose scores depend on a batch by as little as a rounding, is
+    asked as if there were no memory.
+
+    Args:
+        limit: How many scores are kept at most.
+
+    Attributes:
+        varying: How many rows got two scores when they were asked twice in the same way: the ranker is not deterministic. 0 where
+            nothing of the kind was seen.
+        repeated: Of how many rows that are.
+
+    Example:
+        >>> memory, asked = ForeignMemory(), []
+        >>> ranker = pt.apply.doc_score(lambda row: asked.append(row["docno"]) or float(len(row["text"])))
+        >>> rows = pd.DataFrame({"qid": "q", "docno": [f"d{i}" for i in range(300)], "query": "a",
+        ...                      "text": [str(10**i) for i in range(300)]})
+        >>> len(memory.ask(ranker, rows)), len(asked)
+        (300, 310)
+        >>> again = memory.ask(ranker, rows.assign(docno=rows["docno"] + "%r1"))
+        >>> len(again), len(asked), float(again["score"].iloc[0])
+        (300, 310, 300.0)
+
+    When not to use it: for rankers of this package, which remember by themselves (``remembering``).
+    """
+
+    def __init__(self, limit: int = 1_000_000):
+        self.varying = self.repeated = 0
+        self._limit = limit
+        self._rows = ScoreMemory(limit)
+        self._lists: dict[str, np.ndarray] = {}
+        #: What scores are kept by: ``'row'``, ``'list'`` or nothing; None until that is known.
+        self._by: str | None = None
+        self._lock = threading.Lock()
+
+    def ask(self, ranker: pt.Transformer, inp: pd.DataFrame) -> pd.DataFrame:
+        """What a ranker makes of a frame, rows or lists that are known left out.
+
+        Args:
+            ranker: The same one in every call.
+            inp: A result frame.
+
+        Returns:
+            What the ranker returns; where something may be remembered, ``inp`` with ``score`` and ``rank``, a query's rows
+            together.
+        """
+        if self._by == "nothing" or all(hasattr(stage, "remembering") for stage in flatten(ranker)):
+            return ranker(inp)
+        if self._by is None:
+            return ranker(inp) if len(inp) < _LEAST else self._first(ranker, inp)
+        remembered = self._by_row if self._by == "row" else self._by_list
+        try:
+            return remembered(ranker, inp)
+        except _OtherRowsError:
+            self._by = "nothing"
+            return ranker(inp)
+
+    def _first(self, ranker: pt.Transformer, inp: pd.DataFrame) -> pd.DataFrame:
+        """What a ranker makes of a frame, kept if that can be done."""
+        keys = row_keys(inp)
+        found: pd.DataFrame = ranker(inp)
+        scores = None if keys is None else scores_of(inp, found)
+        if keys is None:
+            return found
+        with self._lock:
+            if self._by is None:
+                self._by = "nothing" if scores is None else self._proved(ranker, inp, scores)
+        if scores is not None and self._by == "row":
+            _, at, distinct = _distinct(keys)
+            self._rows.by_key(None, distinct, lambda new: scores[at[new]])
+        elif scores is not None and self._by == "list":
+            whole, ends, lists = list_keys(inp)
+            own = scores_of(whole, found)
+            self._keep(lists, [] if own is None else np.split(own, ends[:-1]))
+        return found
+
+    def _by_row(self, ranker: pt.Transformer, inp: pd.DataFrame) -> pd.DataFrame:
+        keys = row_keys(inp)
+        if keys is None:
+            return ranker(inp)
+        rows, at, distinct = _distinct(keys)
+        known = self._rows.by_key(None, distinct, lambda new: _scored(ranker, inp.iloc[at[new]].reset_index(drop=True)))
+        return ranked(inp.assign(score=known[rows]), "ranker")
+
+    def _by_list(self, ranker: pt.Transformer, inp: pd.DataFrame) -> pd.DataFrame:
+        inp, ends, lists = list_keys(inp)
+        if not len(inp) or not lists[0]:
+            return ranker(inp)
+        with self._lock:
+            scores = [self._lists.get(name) for name in lists]
+        new = [i for i, known in enumerate(scores) if known is None]
+        if new:
+            parts = np.split(np.arange(len(inp)), ends[:-1])
+            asked = inp.iloc[np.concatenate([parts[i] for i in new])].reset_index(drop=True)
+            made = np.split(_scored(ranker, asked), np.cumsum([len(parts[i]) for i in new])[:-1])
+            self._keep([lists[i] for i in new], made)
+            for i, own in zip(new, made):
+                scores[i] = own
+        return ranked(inp.assign(score=np.concatenate([own for own in scores if own is not None])), "ranker")
+
+    def _keep(self, lists: Sequence[str], scores: Sequence[np.ndarray]) -> None:
+        with self._lock:
+            held = sum(map(len, self._lists.values()))
+            for name, own in zip(lists, scores):
+                held += len(own)
+                if held > self._limit:
+                    break
+                self._lists[name] = own
+
+    def _proved(self, ranker: pt.Transformer, inp: pd.DataFrame, scores: np.ndarray) -> str:
+        """What scores can be kept by; notes whether two calls differ."""
+        at = np.unique(np.linspace(0, len(inp) - 1, _PROVED_BY).astype(int))
+        alone = inp.iloc[at].reset_index(drop=True)
+        alone = alone.assign(**{name: [variant_docno(one, "again") for one in alone[name]] for name in _NAMES})
+        if self._same(lambda: _one_by_one(ranker, alone), scores[at]):
+            return "row"
+        of_first = inp["qid"].eq(inp["qid"].iat[0]).to_numpy()
+        first = inp[of_first].reset_index(drop=True)
+        if not self.varying and self._same(lambda: _alone(ranker, first), scores[of_first]):
+            return "list"
+        return "nothing"
+
+    def _same(self, ask: Callable[[], np.ndarray | None], before: np.ndarray) -> bool:
+        """Whether scores are those that they were before; where they are not, another call tells whether they vary."""
+        again = ask()
+        if again is None or np.array_equal(again, before, equal_nan=True):
+            return again is not None
+        once_more = ask()
+        if once_more is not None:
+            self.varying, self.repeated = int((~np.isclose(again, once_more, rtol=0, atol=0, equal_nan=True)).sum()), len(again)
+        return False
+
+
+class _OtherRowsError(Exception):
+    """Raised where a ranker that returned the rows that it was given returns others."""
+
+
+def row_keys(inp: pd.DataFrame) -> np.ndarray | None:
+    """Hashes of all that a row holds but its names.
+
+    Args:
+        inp: A result frame.
+
+    Returns:
+        n hashes of 16 bytes; None where a cell is neither text nor number, or there is no row.
+    """
+    columns = [column for column in inp.columns if column not in _NAMES]
+    if not columns or not len(inp):
+        return None
+    keys = np.zeros((len(inp), 2), dtype=np.uint64)
+    for column in columns:
+        # Each value is hashed once, with its column; the hash of a row is the sum of its cells'.
+        try:
+            codes, distinct = pd.factorize(inp[column], use_na_sentinel=False)
+        except TypeError:  # lists and the like
+            return None
+        values, numeric = distinct.tolist(), pd.api.types.is_numeric_dtype(inp[column])
+        if not numeric and not all(isinstance(value, str) for value in values):
+            return None
+        hashed = b"".join([text_key(f"{column}\1{value!r}" if numeric else f"{column}\0{value}") for value in values])
+        keys += np.frombuffer(hashed, dtype=np.uint64).reshape(-1, 2)[codes]
+    found = np.empty(len(inp), dtype=object)
+    found[:] = keys.view("V16").ravel().tolist()
+    return found
+
+
+def scores_of(inp: pd.DataFrame, found: pd.DataFrame) -> np.ndarray | None:
+    """The scores that a ranker gave the rows of a frame.
+
+    Args:
+        inp: What it was given.
+        found: What it returned.
+
+    Returns:
+        float64, in the order of ``inp``; None where a ranker returned other rows or columns.
+    """
+    if not isinstance(found, pd.DataFrame) or not {*_NAMES, "score"} <= set(found.columns) <= {*inp.columns, "score", "rank"}:
+        return None
+    if len(found) != len(inp) or not pd.api.types.is_numeric_dtype(found["score"]):
+        return None
+    given, there = pair_numbers(inp, found)
+    order = np.argsort(there, kind="stable")
+    there = there[order]
+    places = np.minimum(np.searchsorted(there, given), len(there) - 1)
+    if (there[1:] == there[:-1]).any() or (there[places] != given).any():
+        return None
+    return found["score"].to_numpy(dtype=np.float64)[order[places]]
+
+
+def list_keys(inp: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray, list[str]]:
+    """Digests of lists: of all that a query's rows hold, their names too, in their order.
+
+    Args:
+        inp: A result frame.
+
+    Returns:
+        The frame with the rows of a query together; where each query's rows end; and a digest of each list, which is empty where
+        a cell is neither text nor number.
+    """
+    query = pd.factorize(inp["qid"])[0]
+    if (np.diff(query) < 0).any():
+        order = np.argsort(query, kind="stable")
+        inp, query = inp.iloc[order].reset_index(drop=True), query[order]
+    ends = np.append(np.flatnonzero(np.diff(query)) + 1, len(query))
+    keys = row_keys(inp)
+    if keys is None:
+        return inp, ends, [""] * len(ends)
+    columns = "\0".join(map(str, inp.columns))
+    docnos, lists = inp["docno"].astype(str).tolist(), []
+    for start, end in zip(np.append(0, ends[:-1]), ends):
+        names = "\0".join([columns, str(inp["qid"].iat[start]), *docnos[start:end]])
+        own = b"".join(keys[start:end]) + names.encode("utf-8", "surrogatepass")
+        lists.append(blake2b(own, digest_size=16).hexdigest())
+    return inp, ends, lists
+
+
+def _distinct(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[bytes]]:
+    """Many rows may be one: the number of each row's key, where each key is first, and the keys."""
+    rows, first = pd.factorize(keys)
+    at = np.empty(len(first), dtype=np.int64)
+    at[rows[::-1]] = np.arange(len(keys))[::-1]
+    return rows, at, first.tolist()
+
+
+def _scored(ranker: pt.Transformer, rows: pd.DataFrame) -> np.ndarray:
+    scores = scores_of(rows, ranker(rows))
+    if scores is None:
+        raise _OtherRowsError
+    return scores
+
+
+def _alone(ranker: pt.Transformer, rows: pd.DataFrame) -> np.ndarray | None:
+    """The scores of a list; None where it raises or leaves out rows."""
+    try:
+        return scores_of(rows, ranker(rows))
+    except Exception:  # it may need a whole list; where it is broken, the frame says so
+        return None
+
+
+def _one_by_one(ranker: pt.Transformer, rows: pd.DataFrame) -> np.ndarray | None:
+    """The scores of rows that are asked one at a time; None where one raises or is left out."""
+    scores = []
+    for number in range(len(rows)):
+        score = _alone(ranker, rows.iloc[[number]].reset_index(drop=True))
+        if score is None:
+            return None
+        scores.append(score[0])
+    return np.array(scores)
