@@ -73,8 +73,8 @@ class LengthBias(SystemBias):
         longer = "longer" if interval.estimate > 0 else "shorter"
         yield self.finding(
             system.name, "length percentile", "first documents - random order", interval,
-            f"its first {self.cutoff} documents are {longer} than the middle of the candidates of the same relevance by "
-            f"{100 * abs(interval.estimate):.1f} percentage points {told}.",
+            f"its first {self.cutoff} documents are {100 * abs(interval.estimate):.1f} percentile points {longer} than the "
+            f"median candidate of the same relevance {told}.",
             p=p, values=values, primary=True, beside=effectiveness(system, context),
             convention=f"{convention}; p by random signs, the interval is this test inverted",
             parts={"document": document_parts(shares, len(values), "of the first documents")},
@@ -94,7 +94,7 @@ class LengthBias(SystemBias):
             yield self.finding(
                 system.name, "length percentile", "ranker - candidates", interval,
                 f"against the order of its candidates its first {self.cutoff} documents change by "
-                f"{100 * interval.estimate:+.1f} percentage points {told}.",
+                f"{100 * interval.estimate:+.1f} percentile points {told}.",
                 p=p, values=change, convention=f"{convention}; p by random signs, the interval is this test inverted",
             )  # fmt: skip
 

@@ -146,9 +146,9 @@ _SOURCE = _Figure(
 )  # fmt: skip
 _LENGTH = _Figure(
     "length percentile", "length percentile", 0.05,
-    "its first documents are shorter, by {size} percentage points, than the middle of the candidates of their relevance",
-    "its first documents are longer, by {size} percentage points, than the middle of the candidates of their relevance",
-    "its first documents are as long as all of the same relevance", 1, 100, "percentage points of length",
+    "its first documents are {size} percentile points shorter than the median candidate of the same relevance",
+    "its first documents are {size} percentile points longer than the median candidate of the same relevance",
+    "its first documents are as long as all of the same relevance", 1, 100, "percentile points of length",
 )  # fmt: skip
 _ORDER = _Figure(
     "places", "places", 0.05, "a document that is given ten places earlier comes {size} places later",
@@ -251,12 +251,26 @@ def _verdict(result: AuditTables, bias: str, rows: pd.DataFrame, systems: Iterab
     if len(rows) and not rows["measure"].str.startswith(tuple(figure.measure for figure in figures)).any():
         question, figures = own
     answers = tuple(_answer(result, bias, system, rows[rows["system"] == system], figures) for system in systems)
-    answers = tuple(replace(one, sentence=one.sentence + _cost(result, bias, one.system)) for one in answers)
+    beside = [_compared(result, bias, one.system, figures) + _cost(result, bias, one.system) for one in answers]
+    answers = tuple(replace(one, sentence=one.sentence + more) for one, more in zip(answers, beside))
     # Of several systems with the bias the code is for the last, which is the longest pipeline where one reranks another; one
     # that has a treatment already comes after those that have none.
     biased = [treatments(bias, answer.system, result.settings) for answer in answers if answer.outcome == "yes"]
     helps = max(reversed(biased), key=len, default=())
     return Verdict(bias, question, answers, helps, _NOTHING_HELPS if biased and not helps else "")
+
+
+def _compared(result: AuditTables, bias: str, system: str, figures: Sequence[_Figure]) -> str:
+    """How a system's figure differs from the baseline's, in one sentence after others; empty where that is not tested."""
+    baseline, f = result.settings.get("baseline"), result.findings
+    own = f[(f["bias"] == bias) & (f["system"] == system) & f["contrast"].str.endswith(f", vs {baseline}")]
+    own = own[own["p_corrected"].notna()]
+    if baseline is None or own.empty:
+        return ""
+    row = own.iloc[0].to_dict()
+    figure = next((one for one in figures if row["measure"].startswith(one.measure)), None)
+    p = row["p_corrected"]
+    return f" Difference from {baseline}: {_size(row, figure)} ({'' if p < ALPHA else 'not '}significant, p = {p_text(p)})."
 
 
 def _cost(result: AuditTables, bias: str, system: str) -> str:

@@ -184,7 +184,7 @@ def test_a_planted_bias_is_found_and_its_twin_has_none(name, results):
     assert primary.loc["biased", "value"] * (-1 if name == "source" else 1) > 3 * abs(primary.loc["twin", "value"])
     biased, twin = verdicts(results[name])[0].answers
     assert biased.outcome == "yes" and twin.outcome in ("no", "cannot tell")
-    said = {"source": "ranks ahead of the original", "length": "longer, by", "order": "places earlier"}[name]
+    said = {"source": "ranks ahead of the original", "length": "percentile points longer", "order": "places earlier"}[name]
     assert said in biased.sentence and verdicts(results[name])[0].nothing_helps == "No treatment has been shown to help yet."
 
 

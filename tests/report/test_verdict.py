@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -15,7 +16,7 @@ from pyterrier_debias.report import verdict as told
 from pyterrier_debias.report.treatments import TREATMENTS, treatments
 from pyterrier_debias.report.verdict import margins, title, verdicts
 from tests.report import toy
-from tests.report.verdicts import BIASES, found, made, settings
+from tests.report.verdicts import BIASES, PRIMARY, found, made, settings
 
 DOCS = Path(pyterrier_debias.__file__).parent / "pt_docs"
 MINE = "BM25 >> mine"
@@ -42,8 +43,8 @@ def answer(finding, **more):
         ("pooling", 0.06, "Yes: 0.6 [0.4, 0.8] more of its first ten documents are judged"),
         ("source", -1.5, "Yes: the rewritten text of a relevant document is 1.50 [1.48, 1.52] ranks ahead of the original."),
         ("source", 1.5, "Yes: the original of a relevant document is 1.50 [1.48, 1.52] ranks ahead of the rewritten text."),
-        ("length", -0.1, "Yes: its first documents are shorter, by 10.0 [8.0, 12.0] percentage points, than the middle"),
-        ("length", 0.1, "Yes: its first documents are longer, by 10.0 [8.0, 12.0] percentage points, than the middle"),
+        ("length", -0.1, "Yes: its first documents are 10.0 [8.0, 12.0] percentile points shorter than the median"),
+        ("length", 0.1, "Yes: its first documents are 10.0 [8.0, 12.0] percentile points longer than the median"),
         ("order", -0.3, "Yes: a document that is given ten places earlier comes 3.0 [2.8, 3.2] places later."),
         ("order", 0.3, "Yes: a document that is given ten places earlier comes 3.0 [2.8, 3.2] places earlier."),
     ],
@@ -417,3 +418,19 @@ def test_json_has_the_verdict_in_plain_data_and_is_read_with_and_without_it():
     assert str(AuditResult.from_json(json.dumps(older)).verdict()) == str(result.verdict())
     with pytest.raises(InputError, match="damaged"):
         AuditResult.from_json(result.to_json().replace('"outcome": "yes"', '"outcome": "no"'))
+
+
+def test_the_difference_from_the_baseline_is_told_where_it_is_tested():
+    def compared(p_corrected):
+        _, contrast = PRIMARY["position"]
+        difference = found(value=-0.02, low=-0.03, high=-0.01, p=0.001, p_corrected=p_corrected, system="mine", primary=False)
+        difference = replace(difference, contrast=f"{contrast}, vs BM25")
+        both = [found(system="BM25"), found(system="mine"), difference]
+        result = made(both, systems=["BM25", "mine"], biases=["position"], baseline="BM25")
+        return [answer.sentence for answer in verdicts(result)[0].answers]
+
+    plain, told = compared(0.004)
+    assert "Difference" not in plain
+    assert told.endswith(" Difference from BM25: -0.020 [-0.030, -0.010] nDCG@10 (significant, p = 0.004).")
+    assert compared(0.4)[1].endswith("nDCG@10 (not significant, p = 0.40).")
+    assert "Difference" not in compared(float("nan"))[1]
