@@ -19,7 +19,16 @@ import pyterrier as pt
 import pytest
 from packaging.version import Version
 
-from pyterrier_debias import AverageRotations, CrossEncoder, InputError, PlantedCollection, PlantedRanker, RotatePassages, audit
+from pyterrier_debias import (
+    ARaBEvaluator,
+    AverageRotations,
+    CrossEncoder,
+    InputError,
+    PlantedCollection,
+    PlantedRanker,
+    RotatePassages,
+    audit,
+)
 from pyterrier_debias.core import spread
 from pyterrier_debias.core.frames import ranked
 from pyterrier_debias.core.naming import system_name
@@ -321,6 +330,15 @@ def test_ray_data(cluster):
     pd.testing.assert_frame_equal(ordered(grouped), ordered(ranker(frame))[grouped.columns], check_dtype=False)
     with pytest.raises(ray.exceptions.RayTaskError, match=r"PlantedRanker: Ray Data gives a piece of the frame.*map_groups"):
         results.map_batches(ranker, batch_format="pandas").to_pandas()
+
+    # A measure of queries has as many rows however the frame is cut, or raises an error.
+    ranking, measure, by = ranker(frame), ARaBEvaluator(), ["qid", "cutoff"]
+    cut = data.from_pandas([ranking.iloc[:21], ranking.iloc[21:]])
+    grouped = cut.groupby("qid").map_groups(by_query(measure), batch_format="pandas").to_pandas()
+    whole = measure(ranking).sort_values(by, ignore_index=True)
+    pd.testing.assert_frame_equal(grouped.sort_values(by, ignore_index=True)[whole.columns], whole, check_dtype=False)
+    with pytest.raises(ray.exceptions.RayTaskError, match=r"ARaBEvaluator: Ray Data gives a piece"):
+        cut.map_batches(measure, batch_format="pandas").to_pandas()
 
     corpus = frame.drop_duplicates("text")[["docno", "text"]].assign(docno=lambda f: [f"p{i}" for i in range(len(f))])
     passages = data.from_pandas([corpus.iloc[:5], corpus.iloc[5:]])

@@ -453,7 +453,7 @@ class PositionSensitivity(Stage):
         still: list[bool] = []
         answers = self.answers if self.answers is not None else provided(self.dataset, "get_answers")
         wanted = set() if answers is None else set(with_string_ids(answers, self)["docno"])
-        frames, failed = [], {}
+        frames, failed, unmoved, original = [], {}, True, pd.DataFrame()
         for draw in pt.tqdm([None, *range(self.draws)], desc="PositionSensitivity", unit="index", disable=not self.verbose):
             with handed_over(self._corpus(draw, wanted, kept, still)) as documents:
                 if draw is None and system.indexed:
@@ -464,13 +464,15 @@ class PositionSensitivity(Stage):
             found, failing = answered(retriever, topics)
             failed.update(failing)
             run = ranked(check_run(found, system.name), system.name)
-            frames.append(run.assign(arm="original" if draw is None else "rotated", draw=draw or 0)[COLUMNS])
+            run = run.assign(arm="original" if draw is None else "rotated", draw=draw or 0)[COLUMNS]
+            original = run if draw is None else original
+            unmoved = unmoved and (draw is None or never_moved(original, run))
+            frames.append(run if top is None else _top(run, top, relevant))
         texts = pd.DataFrame({"docno": list(kept), self._turning.text_field: list(kept.values())}, dtype=str)
         arms = pd.concat(frames, ignore_index=True)
         fixed = sum(still), len(still)
-        untested = "" if not _never_moved(arms) else self._nothing_changed(fixed) if all(still) else _BY_CONSTRUCTION
+        untested = "" if not unmoved else self._nothing_changed(fixed) if all(still) else _BY_CONSTRUCTION
         told = tuple(unanswered_notes(system.name, len(topics), failed))
-        arms = arms if top is None else _top(arms, top, relevant)
         return _Lists(arms, self._positions(texts), system.name, untested=untested, told=told, fixed=fixed)
 
     def _corpus(
