@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
@@ -222,7 +222,14 @@ def make_groups(
             else "no query has both a positive and a negative among its candidates; retrieve more of them"
         )
         raise InputError(f"{name}: nothing to train on in {asked} queries: {what}")
-    return Groups(rows, tuple(groups), counts, _fingerprint(rows, text_columns, min_label), tuple(text_columns))
+    known = _fingerprint(rows, text_columns, min_label, _found_elsewhere(rows, groups))
+    return Groups(rows, tuple(groups), counts, known, tuple(text_columns))
+
+
+def _found_elsewhere(rows: pd.DataFrame, groups: Sequence[Group]) -> list[tuple[str, str]]:
+    """Relevant pairs whose document is a candidate of other queries only: it is no negative of this query in their batch."""
+    found, own = set(rows["docno"]), {*zip(rows["qid"], rows["docno"])}
+    return sorted(pair for one in groups for pair in ((one.qid, docno) for docno in one.relevant & found) if pair not in own)
 
 
 def _relevant(judged: pd.DataFrame, passages: pd.DataFrame) -> dict[str, frozenset[str]]:
@@ -232,9 +239,10 @@ def _relevant(judged: pd.DataFrame, passages: pd.DataFrame) -> dict[str, frozens
     return pd.concat([rows, cut], ignore_index=True).groupby("qid")["docno"].agg(frozenset).to_dict()
 
 
-def _fingerprint(rows: pd.DataFrame, text_columns: Sequence[str], min_label: int) -> str:
+def _fingerprint(rows: pd.DataFrame, text_columns: Sequence[str], min_label: int, elsewhere: Iterable[tuple[str, str]]) -> str:
     state = blake2b(str(min_label).encode(), digest_size=16)
-    for row in zip(*(rows[column].tolist() for column in ("qid", "docno", "query", *text_columns, "label"))):
+    cells = zip(*(rows[column].tolist() for column in ("qid", "docno", "query", *text_columns, "label")))
+    for row in (*cells, *elsewhere):
         for value in row:
             part = str(value).encode("utf-8", "surrogatepass")
             state.update(b"%d\0" % len(part))

@@ -94,6 +94,19 @@ def test_the_fingerprint_knows_texts_queries_and_grades():
     assert len(set(prints)) == len(prints)
 
 
+def test_the_fingerprint_knows_what_is_relevant_among_the_candidates_of_other_queries():
+    frame = pd.DataFrame({"qid": list("1122"), "docno": list("abcd"), "query": "a query", "text": "a text"})
+    qrels = pd.DataFrame({"qid": ["1", "2"], "docno": ["a", "c"], "label": 1})
+
+    def print_of(*pair):
+        more = pd.DataFrame([pair], columns=["qid", "docno", "label"]) if pair else None
+        return make_groups(frame, pd.concat([qrels, more]), stage="fit").fingerprint
+
+    # In a batch of both queries "d" would be a negative of query 1; what nobody found is no negative of anyone.
+    assert print_of("1", "d", 1) != print_of()
+    assert print_of("1", "elsewhere", 1) == print_of() == print_of("1", "d", 0)
+
+
 def test_other_columns_stay_and_a_missing_one_is_named():
     groups = make_groups(candidates(score=range(8)), QRELS, stage="fit")
     assert groups.column("score") == list(range(8))
