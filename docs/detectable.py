@@ -54,9 +54,9 @@ def _position(item: str, ranker: str, arm: str, published: float | str) -> Effec
     return Effect("Position", item, f"{ranker}{arm}", table, where, "smaller by", n, published)
 
 
-def _mats(collection: str, name: str, published: float) -> Effect:
-    where = {"collection": collection, "positional": "absolute", "term average": "present"}
-    return Effect("Position", f"Table 2, MATS of TK on {name},", name, "position_mats_change", where, "difference", 3, published)
+def _mats(name: str, table: str, published: float, **where: str) -> Effect:
+    where = {"term average": "present", **where}
+    return Effect("Position", f"Table 2, MATS of TK on {name},", name, table, where, "difference", 3, published)
 
 
 def _transfer(ranker: str, published: float) -> Effect:
@@ -79,8 +79,9 @@ def _gender(item: str, measure: str, arm: str, n: int, published: float | None) 
 
 
 EFFECTS = (
-    _mats("msmarco_dev600", "MS MARCO", 0.021 - 0.176),
-    _mats("squad_dev_v1.1_rebuilt + squad_train_v1.1_44articles", "SQuAD", 0.007 - 0.056),
+    _mats("MS MARCO", "position_msmarco_mats_change", 0.021 - 0.176),
+    _mats("SQuAD", "position_mats_change", 0.007 - 0.056, positional="absolute",
+          collection="squad_dev_v1.1_rebuilt + squad_train_v1.1_44articles"),
     Effect("Position", "Table 3", "BERT_CAT", "position_msmarco_gap", {"group": "dev600", "measure": "nDCG@10"},
            "smaller by", 600, (0.432 - 0.395) - (0.416 - 0.415)),
     Effect("Position", "Table 3", "TK", "position_msmarco_tk_gap", {"measure": "nDCG@10"}, "smaller by", 697, "not at hand"),
