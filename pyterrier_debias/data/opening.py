@@ -50,7 +50,7 @@ def open_dataset(spec: Any, split: str | None = None, *, ties: str = "docno") ->
 def open_dataset(spec: Any, split: str | None = None, *, ties: str = "docno") -> Dataset:
     """Open a dataset by name, path or object; all have the interface of :class:`Dataset`.
 
-    - ``'planted'``: the embedded collection, :class:`PlantedCollection` with its defaults, or with others:
+    - ``'planted'``: the planted collection, :class:`PlantedCollection` with its defaults, or with others:
       ``'planted/seed=3,topics=20'``.
     - ``'irds:<id>'``: a dataset of ``ir_datasets``, such as ``irds:beir/nfcorpus/test``. Nothing is downloaded before it is used.
     - A folder: a corpus (``corpus.jsonl``, ``passages.tsv``, ``collection.tsv`` or ``doc*.trec``), topics (``queries*.jsonl``,

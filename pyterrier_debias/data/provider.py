@@ -8,7 +8,7 @@ import pyterrier as pt
 class DebiasDatasets(pt.datasets.DatasetProvider):
     """What ``pt.get_dataset`` finds behind ``debias:``.
 
-    One name so far: ``planted``, the embedded collection, also with options: ``debias:planted/seed=3,topics=20``.
+    One name so far: ``planted``, the planted collection, also with options: ``debias:planted/seed=3,topics=20``.
     :func:`~pyterrier_debias.open_dataset` opens folders and files.
 
     Example:

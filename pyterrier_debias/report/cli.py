@@ -93,7 +93,7 @@ def audit(
 ) -> None:
     """Audit rankers for bias on a collection, and print a verdict that fits on one screen, or every figure.
 
-    Without options, the command audits BM25, and BM25 followed by the all-MiniLM-L6-v2 bi-encoder, on an embedded collection
+    Without options, the command audits BM25, and BM25 followed by the all-MiniLM-L6-v2 bi-encoder, on a planted collection
     whose biases are known.
 
     \b

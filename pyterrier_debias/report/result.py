@@ -58,7 +58,7 @@ class AuditResult(AuditTables):
     Example:
         ::
 
-            result = audit()                  # BM25 and a bi-encoder on the embedded collection
+            result = audit()                  # BM25 and a bi-encoder on the planted collection
             print(result)
             result.save("audit-results")      # CSV, JSON, PNG and index.html
     """

@@ -81,7 +81,7 @@ def audit(
         systems: A dictionary from name to system, a list of systems, or one system; each a PyTerrier pipeline, a result
             frame, a ranker alone (it reranks the collection's first run), or a
             :class:`~pyterrier_debias.core.systems.System`. None means BM25 and BM25 followed by all-MiniLM-L6-v2.
-        dataset: ``'planted'`` (the embedded collection), a folder, an ``irds:`` id, or any dataset object; see
+        dataset: ``'planted'`` (the planted collection), a folder, an ``irds:`` id, or any dataset object; see
             :func:`pyterrier_debias.open_dataset`.
         biases: ``'all'``, a name or names (``'position'``, ``'survivorship'``, ``'gender'``, ``'linguistic'``, ``'pooling'``;
             not among all: ``'source'``, ``'length'``, ``'order'``), or objects of :class:`~pyterrier_debias.Bias`.

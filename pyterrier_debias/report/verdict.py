@@ -158,7 +158,7 @@ _ORDER = _Figure(
 
 #: Question and figures of each bias; what is told of a primary figure is told by the first whose measure fits.
 _BIASES: Mapping[str, tuple[str, tuple[_Figure, ...]]] = {
-    "position": ("Does the order depend on where the answer stands in a passage?", (_DISPLACEMENT, _ROTATION)),
+    "position": ("Does the ranking depend on where the answer stands in a passage?", (_DISPLACEMENT, _ROTATION)),
     "survivorship": ("Does quality depend on how early labellers found an answer?", (_FOUND_LATE,)),
     "gender": ("Do rankings for neutral queries lean to one gender's words?", (_GENDERS,)),
     "linguistic": ("Does quality depend on how a query is worded?", (_WORDING,)),
@@ -188,7 +188,7 @@ def title(result: AuditTables) -> str:
         result: The audit.
 
     Returns:
-        Such as ``'Bias audit of BM25 and mine on msmarco_trec_dl (dl19)'``; the embedded collection is called so.
+        Such as ``'Bias audit of BM25 and mine on msmarco_trec_dl (dl19)'``; the planted collection is called so.
     """
     s = result.settings
     name = str(s["dataset"])

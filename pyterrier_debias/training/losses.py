@@ -3,8 +3,8 @@ r"""Ranking losses, as pure functions on scores.
 All take ``scores`` of shape [B, n], one row per query, its positive document first, and return one number to be minimised. All
 share these keywords:
 
-- ``labels``: grades of the same shape; read by losses that know grades (``ranknet``, ``softmax``, ``bce``, ``lambda``), where
-  None means "the first document is relevant, the others are not";
+- ``labels``: grades of the same shape; read by losses that use graded labels (``ranknet``, ``softmax``, ``bce``, ``lambda``),
+  where None means "the first document is relevant, the others are not";
 - ``mask``: booleans of the same shape, False where a row has no document (rows may differ in length);
 - ``weights``: how much an example counts, never a path for gradients: shape [B] for whole queries, or [B, n] for documents. A
   pair takes the weight of its less relevant document, InfoNCE takes negatives' weights as multiplicities, a softmax over a list

@@ -45,7 +45,7 @@ class Training:
         negatives: The sampler of negatives; see :class:`~pyterrier_debias.training.samplers.Sampler`.
         negatives_per_positive: How many are drawn for each positive; 0 for none but those of ``in_batch_negatives``.
         positives: ``'one'``: an example is one positive and its negatives. ``'all'``: all positives of a query with the negatives
-            of each, for losses that know grades (``'ranknet'``, ``'softmax'``, ``'bce'``, ``'lambda'``).
+            of each, for losses that use graded labels (``'ranknet'``, ``'softmax'``, ``'bce'``, ``'lambda'``).
         in_batch_negatives: Whether the other examples' documents of a batch are negatives too, except those judged relevant
             for the query. Cheap for rankers that encode texts separately; others score every combination.
         min_label: The lowest grade of a positive.
@@ -151,7 +151,8 @@ class Training:
         if self.augment is not None and not hasattr(self.augment, "rotator"):
             raise InputError(f"Training: augment={self.augment!r} has no method rotator; use e.g. RotatePassages()")
         if self.positives == "all" and isinstance(self.loss, str) and self.loss not in GRADED:
-            raise InputError(f"Training: positives='all' needs a loss that knows grades ({', '.join(GRADED)}), not {self.loss!r}")
+            graded = ", ".join(GRADED)
+            raise InputError(f"Training: positives='all' needs a loss that uses graded labels ({graded}), not {self.loss!r}")
         if self.positives == "all" and self.in_batch_negatives:
             raise InputError("Training: in_batch_negatives goes with positives='one' only")
         if self.negatives_per_positive == 0 and not (self.in_batch_negatives and self.batch_size > 1):
