@@ -5,9 +5,11 @@
 
 trains bi-encoders that read the text (the lowest layers of all-MiniLM-L6-v2; the other paragraphs of a batch are negatives) on
 equally many questions of one SQuAD file: of its simplest third, of its most complex third, or of all. They rank all paragraphs
-of the other file for its questions. The gap is a difference of differences: what learning from all questions gains over learning
-from simple ones on complex test questions, less the same on simple test questions. Thirds are cut on the training questions and
-applied to the test. Intervals and tests are over seeds and articles: questions on one article share what is ranked.
+of the other file for its questions. With `--config simple_questions_cross.json` they are cross-encoders instead: negatives are
+paragraphs that BM25 finds, and BM25's first paragraphs are re-ranked. The gap is a difference of differences: what learning from
+all questions gains over learning from simple ones on complex test questions, less the same on simple test questions. Thirds are
+cut on the training questions and applied to the test. Intervals and tests are over seeds and articles: questions on one article
+share what is ranked.
 
 Some training articles are held out. `--pilot` learns from all questions at each of the rates in the settings, and from simple
 ones at the chosen rate, one seed each, and tests on these articles alone. Rate and sizes are fixed before the test is touched.
@@ -21,21 +23,22 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias import BiEncoder, InputError
+from pyterrier_debias import BiEncoder, CrossEncoder, InputError, Training
 from pyterrier_debias.core import plots
 from pyterrier_debias.core.evaluation import per_query
 from pyterrier_debias.core.files import write_whole
 from pyterrier_debias.core.text import keyed_hash
 from pyterrier_debias.linguistic.measures.disparity import query_length
+from pyterrier_debias.training.groups import AddJudged
 
 # What programs share lies one folder up.
 sys.path.append(str(Path(__file__).resolve().parent.parent))
-from questions import Questions, dense, file_names, train_and_test
+from questions import Questions, bm25, dense, file_names, kept, train_and_test
 from reporting import cv_of, ends, mean_of, moments
 from study import Settings as Wording
 from study import complexity_of, new_ranker, training_of
@@ -46,6 +49,7 @@ from workshop import (
     base_parser,
     corrected,
     draw,
+    encoder_of,
     matrix,
     minutes,
     over_articles,
@@ -56,6 +60,7 @@ from workshop import (
 )
 
 MEASURES = ("nDCG@10", "RR@10")
+CROSS = "cross"
 #: Parts of the questions by their complexity, simplest first, and all together.
 THIRDS = ("simple", "middle", "complex")
 ALL = "all"
@@ -69,6 +74,8 @@ ARM = ["tested_on", "rate", "trained_on"]
 @dataclass(frozen=True, kw_only=True)
 class Settings(Wording):
     """The numbers of a run; ``queries`` are those of the test.
+
+    ``ranker`` may also be ``'cross'``: a cross-encoder over BM25's first ``depth`` paragraphs, in training and in the test.
 
     Attributes:
         train: SQuAD file of the questions to learn from.
@@ -91,6 +98,7 @@ class Settings(Wording):
     seeds: int = 3
 
     POSITIVE: ClassVar[tuple[str, ...]] = (*Wording.POSITIVE, "size", "held_out")
+    CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {**Wording.CHOICES, "ranker": (*Wording.CHOICES["ranker"], CROSS)}
 
     def record(self) -> dict[str, Any]:
         """Files by their names; the rate is in the names of arms."""
@@ -107,6 +115,7 @@ class Setup:
         train: Candidates to learn from, each question with its paragraph; ``complexity``, ``third``, ``article``.
         qrels: Their judgements.
         tests: What may be tested on, by name: held-out articles of the training file, and the test.
+        found: Of cross-encoders the candidates to learn from, and by the name of a test those to re-rank.
         report: One row for training and test: how many questions fall in each third, and how far complexity is only length.
     """
 
@@ -114,6 +123,7 @@ class Setup:
     train: pd.DataFrame
     qrels: pd.DataFrame
     tests: Mapping[str, Questions]
+    found: Mapping[str, pd.DataFrame]
     report: pd.DataFrame
 
     @classmethod
@@ -143,12 +153,29 @@ class Setup:
             raise InputError(f"setting size={settings.size}: a third has {fewest} training questions only")
         parts = {"training": known[known["part"] == "train"], "test": tests["test"].topics}
         report = pd.DataFrame([{"questions": name, **described(part)} for name, part in parts.items()])
-        return cls(f"{train.name}, {test.name}", frame, train.qrels, tests, report)
+        found = {}
+        if settings.ranker == CROSS:
+            found = {name: candidates(own, name, settings, out) for name, own in tests.items()}
+            learned = candidates(replace(train, topics=frame[["qid", "query"]]), "train", settings, out)
+            found["train"] = (AddJudged(train.qrels) >> train.collection.text_loader())(learned.drop(columns="text"))
+        return cls(f"{train.name}, {test.name}", frame, train.qrels, tests, found, report)
 
     def part(self, name: str, settings: Settings, seed: int) -> pd.DataFrame:
-        """What an arm learns from: equally many questions, drawn by the seed."""
+        """The questions that an arm learns from, with their paragraphs: equally many, drawn by the seed."""
         able = self.train if name == ALL else self.train[self.train["third"] == name]
         return draw(able, settings.size, seed, "train")
+
+    def lists(self, part: pd.DataFrame) -> pd.DataFrame:
+        """What is given to a ranker to learn from: these questions with all of their candidates."""
+        known = self.found.get("train")
+        return part if known is None else known[known["qid"].isin(part["qid"])].reset_index(drop=True)
+
+
+def candidates(questions: Questions, name: str, settings: Settings, out: Path) -> pd.DataFrame:
+    """BM25's first paragraphs with their texts; the run is kept in a file."""
+    run = kept(out / f"bm25-{name.replace(' ', '_')}.res.gz", lambda: bm25(questions, settings.depth))
+    known = run.merge(questions.topics[["qid", "query"]], on="qid")
+    return questions.collection.text_loader()(known)
 
 
 def complexities(train: pd.DataFrame, aside: pd.Series, test: pd.DataFrame, settings: Settings, out: Path) -> pd.DataFrame:
@@ -175,29 +202,39 @@ def described(questions: pd.DataFrame) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def measured(ranker: BiEncoder, questions: Questions) -> pd.DataFrame:
-    """Measures of each question, all paragraphs of its file ranked."""
-    run = dense(questions, ranker, 10)
+def ranker_of(settings: Settings, out: Path, training: Training | None = None) -> BiEncoder | CrossEncoder:
+    """An untrained ranker."""
+    if settings.ranker != CROSS:
+        return new_ranker(settings, out, training=training)
+    seed = 0 if training is None else training.seed
+    return CrossEncoder(encoder_of(settings, out), head="mean", seed=seed, max_length=settings.max_length, training=training)
+
+
+def measured(ranker: BiEncoder | CrossEncoder, questions: Questions, lists: pd.DataFrame | None) -> pd.DataFrame:
+    """Measures of each question, its list re-ranked or all paragraphs of its file ranked."""
+    run = ranker(lists) if lists is not None else dense(questions, cast(BiEncoder, ranker), 10)
     return per_query(run, questions.qrels, list(MEASURES), questions.topics["qid"].tolist()).reset_index()
 
 
 def arm_of(setup: Setup, tested: str, rate: float, trained: str, seed: int, settings: Settings, out: Path) -> Arm:
     """One ranker and its values by question."""
     settings = replace(settings, learning_rate=rate)
-    questions = setup.tests[tested]
+    questions, lists = setup.tests[tested], setup.found.get(tested)
 
     def make(folder: Path, checkpoints: Path) -> pd.DataFrame:
         if trained == UNTRAINED:
-            return measured(new_ranker(settings, out), questions).assign(paragraphs=0)
+            return measured(ranker_of(settings, out), questions, lists).assign(paragraphs=0)
         part = setup.part(trained, settings, seed)
-        ranker = new_ranker(settings, out, training=training_of(settings, seed)).fit(part, setup.qrels)
+        ranker = ranker_of(settings, out, training_of(settings, seed)).fit(setup.lists(part), setup.qrels)
         history = pd.DataFrame(ranker.training_report.history)
         write_whole(folder / "history.json", history.to_json(orient="records") + "\n")
-        return measured(ranker, questions).assign(paragraphs=part["docno"].nunique())
+        return measured(ranker, questions, lists).assign(paragraphs=part["docno"].nunique())
 
     steps = 0 if trained == UNTRAINED else settings.optimiser_steps()
     labels = {"tested_on": tested, "rate": rate, "trained_on": trained, "seed": seed}
-    return Arm(labels, make, "bi", steps, len(questions.collection.get_corpus()) + len(questions.topics) // 5)
+    # A question is a fifth of a paragraph.
+    reads = len(questions.collection.get_corpus()) + len(questions.topics) // 5 if lists is None else len(lists)
+    return Arm(labels, make, CROSS if lists is not None else "bi", steps, reads)
 
 
 def planned(setup: Setup, settings: Settings, out: Path, *, pilot: bool) -> Iterator[Arm]:
@@ -334,8 +371,8 @@ def main() -> None:
     left = workshop.open(arms)
     step = before = 0.0
     if left:
-        trial = new_ranker(settings, options.out, training=training_of(settings, 0))
-        step, before = pace(trial, setup.part(ALL, settings, 0), setup.qrels, trial.training)
+        trial = ranker_of(settings, options.out, training_of(settings, 0))
+        step, before = pace(trial, setup.lists(setup.part(ALL, settings, 0)), setup.qrels, trial.training)
     # A text is read in a third of the time that it takes to learn from it.
     seconds = {arm.name: before + step * (arm.steps + arm.reads / (3 * settings.batch_size)) for arm in left}
     print(f"{len(left)} of {len(arms)} arms to make: about {minutes(sum(seconds.values()))} on this machine", flush=True)

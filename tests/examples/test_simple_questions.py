@@ -128,6 +128,37 @@ def test_simple_questions(tmp_path, run):
     assert code == 2 and "--train and --test" in printed.err
 
 
+def test_cross_encoders_rerank_what_bm25_finds(tmp_path, run):
+    pytest.importorskip("pyterrier_pisa")
+    files = ["--train", squad_file(tmp_path / "train.json", 8), "--test", squad_file(tmp_path / "dev.json", 6, first=20)]
+    for path in files[1::2]:  # every question has a word of every paragraph
+        path.write_text(path.read_text().replace(" end.", " kindly end.").replace("what is", "kindly what is"))
+    settings = json.loads((FOLDER / "simple_questions_cross.json").read_text()) | {
+        "layers": 1, "triples": 8, "batch_size": 4, "size": 6, "held_out": 2, "resamples": 20, "seeds": 1, "depth": 3,
+        "max_length": 48, "queries": 30, "index_set": "words", "parser": "",
+    }  # fmt: skip
+    (tmp_path / "small.json").write_text(json.dumps(settings))
+    out = tmp_path / "out"
+    model = tiny_models.build(tmp_path / "model")
+    code, printed = run("simple_questions.py", *files, "--model", model, "--config", tmp_path / "small.json", "--out", out)
+    assert code == 0, printed.err
+    assert "4 of 4 arms to make" in printed.out
+    with importable(FOLDER):
+        import simple_questions as program
+
+        given = program.Settings(train=str(files[1]), test=str(files[3]), **{k: settings[k] for k in settings})
+        setup = program.Setup.of(given, out)
+        part = setup.part("simple", given, 0)
+        lists = setup.lists(part)
+    # Each question learns from its own paragraph and from what BM25 finds; the test has no more than BM25 finds.
+    own = lists.merge(setup.qrels, on=["qid", "docno"])
+    assert set(own["qid"]) == set(part["qid"]) == set(lists["qid"]) and (lists.groupby("qid").size() > 1).all()
+    assert setup.found["test"].groupby("qid").size().max() <= 3
+    rows = pd.read_csv(out / "arms" / "test-0.0001-simple-0" / "rows.csv")
+    answered = setup.found["test"].merge(setup.tests["test"].qrels, on=["qid", "docno"])["qid"]
+    assert set(rows.loc[rows["nDCG@10"] > 0, "qid"]) == set(answered) and len(rows) == 30
+
+
 def test_arms_have_equally_many_questions_of_their_third(tmp_path):
     with importable(FOLDER):
         import simple_questions as program
