@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from hashlib import blake2b
 
 import numpy as np
@@ -30,10 +31,10 @@ class ForeignMemory:
 
     The first frame of at least 200 rows is scored as it is. Then ten of its rows are scored again, each alone and under another
     qid and docno. Where all ten scores are exactly those of the frame, scores are kept by row, and the ranker is not asked again
-    for a row with the same cells (whatever its qid and docno). Elsewhere the frame's first list is scored again by itself. Where
-    it has exactly the scores that it had in the frame, scores are kept by list: the same rows of a query, in the same order. A
-    ranker that adds columns, drops rows, is not deterministic, or whose scores depend on a batch by as little as a rounding, is
-    asked as if there were no memory.
+    for a row with the same cells (whatever its qid and docno). Elsewhere the frame's first list is scored again by itself, or
+    beside half of itself where there is no other. Where it has exactly the scores that it had in the frame, scores are kept by
+    list: the same rows of a query, in the same order. A ranker that adds columns, drops rows, is not deterministic, or whose
+    scores depend on a batch by as little as a rounding, is asked as if there were no memory.
 
     Args:
         limit: How many scores are kept at most.
@@ -149,9 +150,12 @@ class ForeignMemory:
             return "row"
         of_first = inp["qid"].eq(inp["qid"].iat[0]).to_numpy()
         first = inp[of_first].reset_index(drop=True)
-        if not self.varying and self._same(lambda: _alone(ranker, first), scores[of_first]):
-            return "list"
-        return "nothing"
+        if of_first.all():  # alone it has been; it may depend on what else is in the frame
+            second = first.iloc[: max(len(first) // 2, 1)].assign(qid=variant_docno(first["qid"].iat[0], "again"))
+            ask = partial(_alone, ranker, pd.concat([first, second], ignore_index=True), len(first))
+        else:
+            ask = partial(_alone, ranker, first)
+        return "list" if not self.varying and self._same(ask, scores[of_first]) else "nothing"
 
     def _same(self, ask: Callable[[], np.ndarray | None], before: np.ndarray) -> bool:
         """Whether scores are those that they were before; where they are not, another call tells whether they vary."""
@@ -262,12 +266,13 @@ def _scored(ranker: pt.Transformer, rows: pd.DataFrame) -> np.ndarray:
     return scores
 
 
-def _alone(ranker: pt.Transformer, rows: pd.DataFrame) -> np.ndarray | None:
-    """The scores of a list; None where it raises or leaves out rows."""
+def _alone(ranker: pt.Transformer, rows: pd.DataFrame, most: int | None = None) -> np.ndarray | None:
+    """The scores of a frame, or of its first rows; None where the ranker raises or leaves out rows."""
     try:
-        return scores_of(rows, ranker(rows))
+        scores = scores_of(rows, ranker(rows))
     except Exception:  # it may need a whole list; where it is broken, the frame says so
         return None
+    return None if scores is None else scores[:most]
 
 
 def _one_by_one(ranker: pt.Transformer, rows: pd.DataFrame) -> np.ndarray | None:

@@ -96,6 +96,18 @@ def test_a_ranker_of_lists_is_asked_once_for_each_list(scores):
         assert found.set_index(["qid", "docno"])["score"].to_dict() == expected.to_dict()
 
 
+@pytest.mark.parametrize(("scores", "remembered"), [(by_list, True), (lambda inp: by_text(inp) - by_text(inp).mean(), False)])
+def test_one_list_is_no_proof_of_what_others_in_its_frame_would_change(scores, remembered):
+    ranker, memory = Foreign(scores), ForeignMemory()
+    one, two = rows().assign(qid="q0"), rows().assign(query="other", qid="q1")
+    memory.ask(ranker, one)
+    ranker.given = 0
+    both = pd.concat([one, two], ignore_index=True)
+    found = memory.ask(ranker, both).set_index(["qid", "docno"])["score"]
+    assert ranker.given == (300 if remembered else 600)
+    assert found.to_dict() == ranker.transform(both).set_index(["qid", "docno"])["score"].to_dict()
+
+
 def test_a_ranker_of_lists_that_drops_rows_later_is_not_remembered_any_more():
     ranker, memory = Foreign(by_list), ForeignMemory()
     memory.ask(ranker, rows())
