@@ -590,6 +590,7 @@ def opened(options: argparse.Namespace, program: str) -> tuple[Settings, Lists, 
 CORRECTIONS: dict[str, Callable[[Setup], Any]] = {
     "plain": lambda setup: setup.ranker(),
     "CET": lambda setup: CETReranker(setup.ranker(), training=setup.training()),
+    "CET, mean one": lambda setup: CETReranker(setup.ranker(), normalise_weights="mean_one", training=setup.training()),
     "CET, lexical": lambda setup: CETReranker(setup.ranker(), selection="lexical", training=setup.training()),
     "CET, paper": lambda setup: CETReranker.paper(setup.ranker(), training=setup.training()),
     "CET, released": lambda setup: CETReranker.released(setup.ranker(), training=setup.training()),
