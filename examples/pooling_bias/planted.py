@@ -13,7 +13,7 @@ no hidden document is drawn as a negative, and one that is trained on all judgem
 is the same if the effect of the pool is strong, without any pre-trained model. Candidates come from a simulated stronger
 system: half of its vectors are words, half is knowledge of what is relevant, and most of what it ranks first was hidden. Rankers
 are linear layers over such vectors, in which words weigh twice as much, and train in seconds: they have to learn that knowledge
-counts more, while the pool's labels say that words do.
+counts more, while the pool's labels say that words do. `--config text.json` gives that system's candidates to cross-encoders.
 
 A run that was stopped continues with the same command. Seeds can be made by several commands (`--seeds 1`, then `--seeds 5`);
 what is there is read back. `--arms` takes some of the corrections, `--estimate` says how long it takes. `--config` names a JSON
@@ -48,6 +48,8 @@ sys.path.append(str(Path(__file__).resolve().parent.parent))
 from workshop import Shared, adapter_of, base_parser, encoder_of, minutes, pace, program, read_settings, same_run, write_results
 
 PARTS = ("train", "test", "dense")
+#: What is run where no arms are named.
+ARMS = [name for name in CORRECTIONS if name != "CET, mean one"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -336,7 +338,8 @@ def tables(result: HiddenResult, setting: pd.DataFrame) -> Mapping[str, pd.DataF
 
 def main() -> None:
     parser = base_parser(__doc__, Settings())
-    parser.add_argument("--arms", nargs="+", choices=CORRECTIONS, default=list(CORRECTIONS), help="which corrections (all)")
+    which = f"which corrections (default: {', '.join(ARMS)})"
+    parser.add_argument("--arms", nargs="+", choices=CORRECTIONS, default=ARMS, help=which)
     options = parser.parse_args()
     settings, arms = read_settings(options, Settings()), [name for name in CORRECTIONS if name in {"plain", *options.arms}]
     options.out.mkdir(parents=True, exist_ok=True)

@@ -48,7 +48,7 @@ def test_all_corrections_in_miniature(tmp_path, run, planted, monkeypatch):
     code, printed = run("planted.py", "--seeds", 1, *small)
     assert code == 0, printed.err
     summary = pd.read_csv(out / "summary.csv").set_index("correction")
-    assert set(summary.index) == {*planted["CORRECTIONS"], "oracle", "all judgements"}
+    assert set(summary.index) == {*planted["ARMS"], "oracle", "all judgements"}
     assert summary.loc[["oracle", "all judgements"], "auc"].tolist() == [1.0, 1.0]
     assert summary.loc["plain", "difference"] == 0 and summary["full"].between(0, 1).all()
     pictures = {path.name for path in out.glob("*.png")}
