@@ -382,7 +382,7 @@ def test_what_is_printed_begins_with_the_verdict_and_then_has_everything():
     result = long_result(2)
     text = str(result)
     assert text.startswith("Bias audit of BM25 >> a model with a long name 0 and BM25 >> a model")
-    assert text.index("Does the order depend on where") < text.index("-0.0300  [-0.050, -0.010]")
+    assert text.index("Does the ranking depend on where") < text.index("-0.0300  [-0.050, -0.010]")
     for one in TREATMENTS["gender"]:
         assert " ".join(one.sentence.split()) in " ".join(text.split())
     assert "-0.0300  [-0.050, -0.010]" not in result.to_text(most=38)
