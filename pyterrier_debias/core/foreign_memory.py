@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from hashlib import blake2b
 
@@ -60,10 +60,8 @@ class ForeignMemory:
 
     def __init__(self, limit: int = 1_000_000):
         self.varying = self.repeated = 0
-        self._limit = limit
-        self._rows = ScoreMemory(limit)
-        self._lists: dict[str, np.ndarray] = {}
-        #: What scores are kept by: ``'row'``, ``'list'`` or nothing; None until that is known.
+        self._scores = ScoreMemory(limit)
+        #: What scores are kept by: ``'row'``, ``'list'`` or ``'nothing'``; None until that is known.
         self._by: str | None = None
         self._lock = threading.Lock()
 
@@ -82,64 +80,55 @@ class ForeignMemory:
             return ranker(inp)
         if self._by is None:
             return ranker(inp) if len(inp) < _LEAST else self._first(ranker, inp)
-        remembered = self._by_row if self._by == "row" else self._by_list
+        keyed = self._keyed(inp)
+        if keyed is None:
+            return ranker(inp)
+        whole, keys, units = keyed
+        rows, at, distinct = _distinct(keys)
+
+        def compute(new: list[int]) -> np.ndarray:
+            asked = np.flatnonzero(np.isin(units, units[at[new]]))
+            part = whole.iloc[asked].reset_index(drop=True)
+            scores = scores_of(part, ranker(part))
+            if scores is None:
+                raise _OtherRowsError
+            return scores[np.searchsorted(asked, at[new])]
+
         try:
-            return remembered(ranker, inp)
+            return ranked(whole.assign(score=self._scores.by_key(None, distinct, compute)[rows]), "ranker")
         except _OtherRowsError:
             self._by = "nothing"
             return ranker(inp)
 
     def _first(self, ranker: pt.Transformer, inp: pd.DataFrame) -> pd.DataFrame:
         """What a ranker makes of a frame, kept if that can be done."""
-        keys = row_keys(inp)
         found: pd.DataFrame = ranker(inp)
-        scores = None if keys is None else scores_of(inp, found)
-        if keys is None:
+        if row_keys(inp) is None:
             return found
+        scores = scores_of(inp, found)
         with self._lock:
             if self._by is None:
                 self._by = "nothing" if scores is None else self._proved(ranker, inp, scores)
-        if scores is not None and self._by == "row":
-            _, at, distinct = _distinct(keys)
-            self._rows.by_key(None, distinct, lambda new: scores[at[new]])
-        elif scores is not None and self._by == "list":
-            whole, ends, lists = list_keys(inp)
-            own = scores_of(whole, found)
-            self._keep(lists, [] if own is None else np.split(own, ends[:-1]))
+        keyed = None if self._by == "nothing" else self._keyed(inp)
+        scores = None if keyed is None else scores_of(keyed[0], found)
+        if keyed is not None and scores is not None:
+            _, at, distinct = _distinct(keyed[1])
+            self._scores.by_key(None, distinct, lambda new: scores[at[new]])
         return found
 
-    def _by_row(self, ranker: pt.Transformer, inp: pd.DataFrame) -> pd.DataFrame:
-        keys = row_keys(inp)
-        if keys is None:
-            return ranker(inp)
-        rows, at, distinct = _distinct(keys)
-        known = self._rows.by_key(None, distinct, lambda new: _scored(ranker, inp.iloc[at[new]].reset_index(drop=True)))
-        return ranked(inp.assign(score=known[rows]), "ranker")
-
-    def _by_list(self, ranker: pt.Transformer, inp: pd.DataFrame) -> pd.DataFrame:
-        inp, ends, lists = list_keys(inp)
-        if not len(inp) or not lists[0]:
-            return ranker(inp)
-        with self._lock:
-            scores = [self._lists.get(name) for name in lists]
-        new = [i for i, known in enumerate(scores) if known is None]
-        if new:
-            parts = np.split(np.arange(len(inp)), ends[:-1])
-            asked = inp.iloc[np.concatenate([parts[i] for i in new])].reset_index(drop=True)
-            made = np.split(_scored(ranker, asked), np.cumsum([len(parts[i]) for i in new])[:-1])
-            self._keep([lists[i] for i in new], made)
-            for i, own in zip(new, made):
-                scores[i] = own
-        return ranked(inp.assign(score=np.concatenate([own for own in scores if own is not None])), "ranker")
-
-    def _keep(self, lists: Sequence[str], scores: Sequence[np.ndarray]) -> None:
-        with self._lock:
-            held = sum(map(len, self._lists.values()))
-            for name, own in zip(lists, scores):
-                held += len(own)
-                if held > self._limit:
-                    break
-                self._lists[name] = own
+    def _keyed(self, inp: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray, np.ndarray] | None:
+        """A frame, with the rows of a query together where lists are kept; of each row what its score is kept by, and the number
+        of what must be asked together: the row alone, or its list. None where a cell is neither text nor number.
+        """
+        if self._by == "row":
+            keys = row_keys(inp)
+            return None if keys is None else (inp, keys, np.arange(len(inp)))
+        whole, ends, lists = list_keys(inp)
+        if not len(whole) or not lists[0]:
+            return None
+        sizes = np.diff(ends, prepend=0)
+        keys = np.array([f"{name}{place}".encode() for name, size in zip(lists, sizes) for place in range(size)], dtype=object)
+        return whole, keys, np.repeat(np.arange(len(lists)), sizes)
 
     def _proved(self, ranker: pt.Transformer, inp: pd.DataFrame, scores: np.ndarray) -> str:
         """What scores can be kept by; notes whether two calls differ."""
@@ -257,13 +246,6 @@ def _distinct(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[bytes]]:
     at = np.empty(len(first), dtype=np.int64)
     at[rows[::-1]] = np.arange(len(keys))[::-1]
     return rows, at, first.tolist()
-
-
-def _scored(ranker: pt.Transformer, rows: pd.DataFrame) -> np.ndarray:
-    scores = scores_of(rows, ranker(rows))
-    if scores is None:
-        raise _OtherRowsError
-    return scores
 
 
 def _alone(ranker: pt.Transformer, rows: pd.DataFrame, most: int | None = None) -> np.ndarray | None:

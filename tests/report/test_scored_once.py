@@ -133,7 +133,7 @@ def test_features_short_lists_and_cells_that_are_no_text_are_left_alone():
         memory = ForeignMemory()
         for _ in range(2):
             pd.testing.assert_frame_equal(memory.ask(ranker, inp), ranker(inp))
-        assert not len(memory._rows) and not memory._lists
+        assert not len(memory._scores)
     assert vectors.given == 4 * 300 + 4 * 50
 
 
