@@ -155,9 +155,9 @@ class Setup:
         report = pd.DataFrame([{"questions": name, **described(part)} for name, part in parts.items()])
         found = {}
         if settings.ranker == CROSS:
-            found = {name: candidates(own, name, settings, out) for name, own in tests.items()}
+            found = {name: own.collection.text_loader()(candidates(own, name, settings, out)) for name, own in tests.items()}
             learned = candidates(replace(train, topics=frame[["qid", "query"]]), "train", settings, out)
-            found["train"] = (AddJudged(train.qrels) >> train.collection.text_loader())(learned.drop(columns="text"))
+            found["train"] = (AddJudged(train.qrels) >> train.collection.text_loader())(learned)
         return cls(f"{train.name}, {test.name}", frame, train.qrels, tests, found, report)
 
     def part(self, name: str, settings: Settings, seed: int) -> pd.DataFrame:
@@ -172,10 +172,9 @@ class Setup:
 
 
 def candidates(questions: Questions, name: str, settings: Settings, out: Path) -> pd.DataFrame:
-    """BM25's first paragraphs with their texts; the run is kept in a file."""
+    """BM25's first paragraphs of each question, without their texts; the run is kept in a file."""
     run = kept(out / f"bm25-{name.replace(' ', '_')}.res.gz", lambda: bm25(questions, settings.depth))
-    known = run.merge(questions.topics[["qid", "query"]], on="qid")
-    return questions.collection.text_loader()(known)
+    return run.merge(questions.topics[["qid", "query"]], on="qid")
 
 
 def complexities(train: pd.DataFrame, aside: pd.Series, test: pd.DataFrame, settings: Settings, out: Path) -> pd.DataFrame:

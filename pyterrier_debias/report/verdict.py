@@ -268,8 +268,7 @@ def _compared(result: AuditTables, bias: str, system: str, figures: Sequence[_Fi
     if baseline is None or own.empty:
         return ""
     row = own.iloc[0].to_dict()
-    figure = next((one for one in figures if row["measure"].startswith(one.measure)), None)
-    p = row["p_corrected"]
+    figure, p = _figure_of(row, figures), row["p_corrected"]
     return f" Difference from {baseline}: {_size(row, figure)} ({'' if p < ALPHA else 'not '}significant, p = {p_text(p)})."
 
 
@@ -333,9 +332,14 @@ def _reason(result: AuditTables, bias: str, system: str) -> str:
     return ""
 
 
+def _figure_of(row: Mapping[str, Any], figures: Sequence[_Figure]) -> _Figure | None:
+    """How a figure is told: as the first whose measure fits; None where none does."""
+    return next((one for one in figures if row["measure"].startswith(one.measure)), None)
+
+
 def _told(result: AuditTables, row: Mapping[str, Any], figures: Sequence[_Figure]) -> Answer:
     """What one primary figure says."""
-    figure = next((f for f in figures if row["measure"].startswith(f.measure)), None)
+    figure = _figure_of(row, figures)
     system, value, low, high, n = row["system"], row["value"], row["low"], row["high"], int(row["n"])
     bounded = math.isfinite(low) and math.isfinite(high)
     detectable = row.get("detectable", math.nan)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -242,7 +243,7 @@ def _relevant(judged: pd.DataFrame, passages: pd.DataFrame) -> dict[str, frozens
 def _fingerprint(rows: pd.DataFrame, text_columns: Sequence[str], min_label: int, elsewhere: Iterable[tuple[str, str]]) -> str:
     state = blake2b(str(min_label).encode(), digest_size=16)
     cells = zip(*(rows[column].tolist() for column in ("qid", "docno", "query", *text_columns, "label")))
-    for row in (*cells, *elsewhere):
+    for row in chain(cells, elsewhere):
         for value in row:
             part = str(value).encode("utf-8", "surrogatepass")
             state.update(b"%d\0" % len(part))
