@@ -40,18 +40,16 @@ class SourceBias(SystemBias):
     rewritten text, each other document counted by half for each of its texts; above 0 if the original is ahead, below 0 if the
     rewritten one is. Under the null hypothesis the texts of a query could be exchanged, which changes the sign.
 
-    Beside it: the relative delta of Dai et al., 200 % * (human - machine) / (human + machine), of the measure with only the
-    originals and with only the rewritten texts as relevant, in the same list; and the share of relevant documents whose
-    rewritten text is ahead.
+    Beside it: Dai et al.'s :func:`relative_delta` of measures with only the originals, or only the rewritten texts, as relevant;
+    and the share of relevant documents whose rewritten text is ahead.
 
-    Source: Dai, Zhou, Pang, Liu, Hu, Liu, Zhang, Wang and Xu, "Neural Retrievers are Biased Towards LLM-Generated Content", KDD
-    2024.
+    Source: Dai et al., "Neural Retrievers are Biased Towards LLM-Generated Content", KDD 2024.
 
     Example:
         ``audit(systems, dataset, biases=[SourceBias(rewritten)])`` with the columns ``docno`` and ``text``
 
-    When not to use it: where the rewritten texts leave out, add or correct something: then it is a preference for content. Length
-    goes with source, as models shorten or stretch: see :class:`~pyterrier_debias.further.length.LengthBias`.
+    When not to use it: where rewritten texts leave out, add or correct something: that is a preference for content. Models
+    shorten or stretch what they rewrite: see :class:`~pyterrier_debias.further.length.LengthBias`.
     """
 
     name = "source"
@@ -103,18 +101,15 @@ class SourceBias(SystemBias):
             f"in {share.mean():.1%} of the pairs of a query the rewritten text is ahead.", values=share, null_value=0.5,
             convention=f"{of}; equal scores count by half; not tested",
         )  # fmt: skip
-        human, machine = (_quality(mixed, column, pairs.relevant, list(values.index)) for column in ("human", "rewritten"))
-        for measure in _MEASURES:
-            both = np.column_stack([human[measure], machine[measure]])
-            if both.sum():
-                delta = bootstrap_interval(both, relative_delta, method="percentile", seed=context.seed)
-                yield self.finding(
-                    system.name, f"relative delta {measure}", "human - rewritten", delta,
-                    f"{measure} is {both[:, 0].mean():.3f} for originals and {both[:, 1].mean():.3f} for rewritten texts in the "
-                    f"same list: relative delta {delta.estimate:+.1f} %.",
-                    beside={(measure, "human"): human[measure], (measure, "rewritten"): machine[measure]},
-                    convention="200 (human - machine) / (human + machine) of means, as in Dai et al.; not tested",
-                )  # fmt: skip
+        for measure, (human, machine) in _quality(mixed, pairs.relevant, list(values.index)):
+            delta = bootstrap_interval(np.column_stack([human, machine]), relative_delta, method="percentile", seed=context.seed)
+            yield self.finding(
+                system.name, f"relative delta {measure}", "human - rewritten", delta,
+                f"{measure} is {human.mean():.3f} for originals and {machine.mean():.3f} for rewritten texts in the same list: "
+                f"relative delta {delta.estimate:+.1f} %.",
+                beside={(measure, "human"): human, (measure, "rewritten"): machine},
+                convention="200 (human - machine) / (human + machine) of means, as in Dai et al.; not tested",
+            )  # fmt: skip
 
 
 class _Pairs:
@@ -246,17 +241,23 @@ def displacements(human: Sequence[float] | pd.Series, rewritten: Sequence[float]
     return (above(w) - above(h) - own) / 2
 
 
-def _quality(mixed: pd.DataFrame, column: str, relevant: pd.DataFrame, qids: Sequence[str]) -> pd.DataFrame:
-    """Measures with the texts of one source as the only relevant ones, over the list of both; a draw breaks ties of a pair."""
+def _quality(mixed: pd.DataFrame, relevant: pd.DataFrame, qids: Sequence[str]) -> Iterator[tuple[str, list[pd.Series]]]:
+    """Measures over the list of both texts, those of one source being the only relevant ones: originals, then rewritten texts.
+
+    A measure that is 0 for both is left out. A draw breaks ties of a pair.
+    """
 
     def named(rows: pd.DataFrame, side: str) -> list[str]:
         pairs = zip(rows["qid"], rows["docno"])
         return [f"{d}%{keyed_integer(2, 0, q, d) ^ (side == 'human')}" for q, d in pairs]
 
-    sides = [mixed.assign(docno=named(mixed, side), score=mixed[side]) for side in ("human", "rewritten")]
-    run = pd.concat(sides, ignore_index=True)[["qid", "docno", "score"]]
-    run = run[np.isfinite(run["score"])]
-    return per_query(run, relevant.assign(docno=named(relevant, column)), _MEASURES, qids)
+    sides = ("human", "rewritten")
+    run = pd.concat([mixed.assign(docno=named(mixed, side), score=mixed[side]) for side in sides], ignore_index=True)
+    run = run.loc[np.isfinite(run["score"]), ["qid", "docno", "score"]]
+    human, machine = (per_query(run, relevant.assign(docno=named(relevant, side)), _MEASURES, qids) for side in sides)
+    for measure in _MEASURES:
+        if human[measure].any() or machine[measure].any():
+            yield measure, [human[measure], machine[measure]]
 
 
 def relative_delta(human: Any, machine: Any, axis: int = -1) -> Any:
