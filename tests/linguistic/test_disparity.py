@@ -355,6 +355,39 @@ def test_relevant_documents_are_counted_once():
         log_relevant(TOPICS, QRELS.drop(columns="docno"))
 
 
+@pytest.mark.parametrize("named", ["", "topics", "qrels", "topics qrels"])
+def test_datasets_that_the_values_do_not_name_are_no_key(named, result):
+    """Judgements with ``dataset`` made the control 'relevant' 0 for every query, without a word."""
+    topics = TOPICS.assign(dataset="one") if "topics" in named else TOPICS
+    qrels = QRELS.assign(dataset="one") if "qrels" in named else QRELS
+    found = Disparity(controls=["relevant"], **PROBE).evaluate(LONG, topics, qrels)
+    assert found.per_query.groupby("qid")["relevant"].first().tolist() == pytest.approx(log_relevant(TOPICS, QRELS).tolist())
+    of_several = pd.concat([QRELS.assign(dataset="one"), QRELS.assign(dataset="two")])
+    with pytest.raises(InputError, match="judgements are of the datasets 'one', 'two' and the values name none"):
+        Disparity(controls=["relevant"]).evaluate(LONG, topics, of_several)
+
+
+def test_datasets_are_compared_as_text():
+    """A number and a text raised pandas' own error."""
+    for values, topics, qrels in ((1, "1", "1"), ("1", 1, 1), (1, 1, "1")):
+        frames = per_query(values), TOPICS.assign(dataset=topics), QRELS.assign(dataset=qrels)
+        relevant = Disparity(controls=["relevant"], **PROBE).evaluate(*frames).per_query["relevant"]
+        assert relevant.max() == np.log(3)
+    assert log_relevant(TOPICS.assign(dataset=1), QRELS.assign(dataset="1")).tolist() == log_relevant(TOPICS, QRELS).tolist()
+
+
+def test_topics_and_judgements_of_other_datasets_or_queries_are_refused():
+    named, control = per_query("a"), Disparity(controls=["relevant"], **PROBE)
+    with pytest.raises(InputError, match=r"datasets of the values \(e.g. 'a'\) are not those of the topics \(e.g. 'b'\)"):
+        control.evaluate(named, TOPICS.assign(dataset="b"), QRELS)
+    with pytest.raises(InputError, match="are not those of the judgements"):
+        control.evaluate(named, TOPICS, QRELS.assign(dataset="b"))
+    with pytest.raises(InputError, match="no judgements of dataset 'b', only of 'a'; name datasets alike"):
+        control.evaluate(pd.concat([named, per_query("b")]), TOPICS, QRELS.assign(dataset="a"))
+    with pytest.raises(InputError, match="control 'relevant': no qid is in both"):
+        control.evaluate(LONG, TOPICS, QRELS.assign(qid="x" + QRELS["qid"]))
+
+
 def test_figures(result):
     curve = result.curve(points=9, resamples=49)
     assert curve.groupby("name").size().tolist() == [9, 9] and (curve["low"] <= curve["high"]).all()

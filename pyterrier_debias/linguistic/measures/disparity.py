@@ -19,7 +19,7 @@ import pyterrier as pt
 
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.evaluation import parse_measures, value_range
-from pyterrier_debias.core.frames import check_names, reads_frames, with_grades, with_string_ids
+from pyterrier_debias.core.frames import check_names, check_overlap, reads_frames, with_grades, with_string_ids
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.statistics import Interval, correct
 from pyterrier_debias.core.text import regex_word
@@ -316,9 +316,9 @@ class Disparity(Stage):
 
         Args:
             inp: Effectiveness by query, see the class.
-            topics: ``qid``, and what the values' frame lacks of complexity, indices, controls and ``query``; with a column
-                ``dataset`` where the values have one.
-            qrels: ``qid``, ``docno``, ``label``; needed for the control ``'relevant'`` only.
+            topics: ``qid``, and what the values' frame lacks of complexity, indices, controls and ``query``. A column
+                ``dataset`` says which dataset's query each is; it may be missing where qids do not repeat.
+            qrels: ``qid``, ``docno``, ``label``, and ``dataset`` as of the topics; needed for the control ``'relevant'`` only.
 
         Returns:
             The result. Queries whose value, complexity or control in numbers is missing are left out, and counted in the notes;
@@ -327,7 +327,8 @@ class Disparity(Stage):
             queries, where a few queries decide a slope, and why a slope is not defined.
 
         Raises:
-            InputError: As :meth:`transform`; and where complexity, a control or an index is nowhere.
+            InputError: As :meth:`transform`; where complexity, a control or an index is nowhere; where topics or judgements
+                share no query or no dataset with the values, or are of several datasets and the values name none.
         """
         form = self._mode(inp, complexity=topics is None)
         self._check_options()
@@ -399,10 +400,12 @@ class Disparity(Stage):
         self, inp: pd.DataFrame, form: str, topics: pd.DataFrame | None, qrels: pd.DataFrame | None
     ) -> tuple[pd.DataFrame, list[str]]:
         """One row per system, measure and query, sorted, with complexity, group, controls and indices; and notes."""
+        topics, qrels = (_of_datasets(given, inp, what) for given, what in ((topics, "topics"), (qrels, "judgements")))
         frame = inp.assign(**{column: alone for column, alone in (("name", "system"), ("dataset", "")) if column not in inp})
         if form == "long":  # measures may be objects of ir_measures
             frame = frame.assign(measure=frame["measure"].map(str, na_action="ignore"))
         check_names(frame, ["name", "dataset", *(["measure"] if form == "long" else [])], self)
+        frame = frame.assign(dataset=frame["dataset"].astype(str))
         values = self._long(frame, form)
         twice = values.duplicated(["name", "measure", "dataset", "qid"])
         if twice.any():
@@ -516,6 +519,7 @@ class Disparity(Stage):
         if name == LENGTH and "query" in known.columns:
             return query_length(known["query"])
         if name == RELEVANT and qrels is not None:
+            check_overlap(known, qrels, "Disparity, control 'relevant'")
             return log_relevant(known, qrels)
         hint = {LENGTH: "topics with 'query'", RELEVANT: "qrels"}.get(name, "topics that have it")
         raise InputError(f"Disparity: control {name!r} is not a column of the values or the topics; give evaluate() {hint}")
@@ -671,13 +675,44 @@ def log_relevant(topics: pd.DataFrame, qrels: pd.DataFrame) -> pd.Series:
         One value per topic, with the topics' index.
 
     Raises:
-        InputError: See :func:`~pyterrier_debias.core.frames.with_grades`.
+        InputError: If both frames have ``dataset`` and one of the topics' is not judged; see also
+            :func:`~pyterrier_debias.core.frames.with_grades`.
     """
     keys = ["dataset", "qid"] if "dataset" in qrels.columns and "dataset" in topics.columns else ["qid"]
     judged, asked = with_grades(qrels, "log_relevant"), with_string_ids(topics, "log_relevant, topics")[keys]
+    if "dataset" in keys:
+        judged, asked = (frame.assign(dataset=frame["dataset"].astype(str)) for frame in (judged, asked))
+        unjudged = set(asked["dataset"]) - set(judged["dataset"])
+        if unjudged:  # a count of 0 for all of its queries would be no control
+            raise InputError(
+                f"log_relevant: there are no judgements of dataset {min(unjudged)!r}, only of "
+                f"{', '.join(map(repr, judged['dataset'].unique()))}; name datasets alike, or drop the column 'dataset' of one"
+            )
     counts = judged[judged["label"] > 0].groupby(keys)["docno"].nunique().rename("count").reset_index()
     found = asked.merge(counts, on=keys, how="left")["count"].fillna(0).to_numpy(dtype=float)
     return pd.Series(np.log(np.maximum(found, 1.0)), index=topics.index)
+
+
+def _of_datasets(given: pd.DataFrame | None, values: pd.DataFrame, what: str) -> pd.DataFrame | None:
+    """Topics or judgements whose ``dataset``, where there is one, is a key: as text, and only if the values have one too."""
+    if given is None or "dataset" not in given.columns:
+        return given
+    check_names(given, ["dataset"], f"Disparity, {what}")
+    theirs = given["dataset"].astype(str)
+    if "dataset" not in values.columns:
+        if theirs.nunique() > 1:
+            raise InputError(
+                f"Disparity: the {what} are of the datasets {', '.join(map(repr, theirs.unique()))} and the values name none; give "
+                f"the values a column 'dataset', or the {what} of one dataset"
+            )
+        return given.drop(columns="dataset")
+    ours = values["dataset"].astype(str)
+    if not ours.isin(theirs).any():
+        raise InputError(
+            f"Disparity: the datasets of the values (e.g. {ours.iloc[0]!r}) are not those of the {what} (e.g. "
+            f"{theirs.iloc[0]!r}); name them alike in the column 'dataset'"
+        )
+    return given.assign(dataset=theirs)
 
 
 def _numbers(values: pd.Series, qids: pd.Series, what: str) -> pd.Series:
