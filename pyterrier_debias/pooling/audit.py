@@ -41,7 +41,7 @@ _RESAMPLES = 999
 _ALL = "all systems"
 
 _INFERRED = (
-    "unjudged documents have the label expected from judged ones of other queries that all systems together rank as highly "
+    "unjudged documents have the label expected from judged ones of other queries that {} together rank as highly "
     "(isotone regression on reciprocal rank fusion)"
 )
 _CONVENTIONS = {
@@ -49,6 +49,8 @@ _CONVENTIONS = {
     "removed": "unjudged documents are taken out, judged ones move up (condensed lists)",
     "inferred": _INFERRED,
 }
+#: What every run is looked at for.
+_COLUMNS = ["qid", "docno", "score", "rank"]
 #: Which share of the labels must say "not relevant": pools of TREC have half or more.
 LEAST_NOT_RELEVANT = 0.25
 #: Which share of the first documents must be judged so that labels of the rest are not mainly inferred.
@@ -210,6 +212,34 @@ def cut_alike(runs: Mapping[str, pd.DataFrame]) -> tuple[dict[str, pd.DataFrame]
     return {name: run[run["rank"] < depth].reset_index(drop=True) for name, run in runs.items()}, depth
 
 
+def rests_on(runs: Mapping[str, pd.DataFrame], pool: tuple[str, pd.DataFrame] | None, depth: int) -> dict[str, pd.DataFrame]:
+    """The runs that labels are inferred from: all systems', and the pool's.
+
+    The pool's run is left out where a system's list holds all of it at the same ranks, or it would count twice.
+
+    Args:
+        runs: System to its run ``qid``, ``docno``, ``score``, ``rank``, cut to the depth.
+        pool: Name and run of the pool; None where unknown.
+        depth: How many documents of each list count.
+
+    Returns:
+        Name to run: the systems', then the pool's where it counts.
+
+    Example:
+        >>> run = pd.DataFrame({"qid": "q1", "docno": ["a", "b"], "score": [2.0, 1.0], "rank": [0, 1]})
+        >>> other = run.assign(docno=["b", "a"])
+        >>> list(rests_on({"bm25": run}, ("pool", run), 2)), list(rests_on({"mine": other}, ("pool", run), 2))
+        (['bm25'], ['mine', 'pool'])
+    """
+    if pool is None:
+        return dict(runs)
+    name, own = pool[0], pool[1].loc[pool[1]["rank"] < depth, _COLUMNS]
+    place = ["qid", "docno", "rank"]
+    if any(len(own[place].merge(run[place])) == len(own) for run in runs.values()):
+        return dict(runs)
+    return {**runs, f"{name} (the pool)": own}
+
+
 class PoolingBias(JointBias):
     """Are a system's results judged as often as the pool's, and does it matter for its quality?
 
@@ -229,7 +259,9 @@ class PoolingBias(JointBias):
     def measures(self, context: Context) -> tuple[list[Any], dict[str, str]]:
         """See :meth:`Bias.measures`: Judged@10, nDCG@10 of judged documents only and, where systems tell labels, of all.
 
-        Where scores are tied, Judged@10 is that of ir_measures' order of ties, which is not that of :func:`judged_shares`.
+        Where scores are tied, Judged@10 is that of ir_measures' order of ties, which is not that of :func:`judged_shares`. An
+        audit cuts all lists to one depth before it takes unjudged documents out (:func:`cut_alike`); a measure sees the lists
+        that it is given, of which deeper ones have more to move up. Labels are inferred from the same lists as in an audit.
         """
         reason = self.needs(None, context.asked)
         if reason is not None:
@@ -242,9 +274,9 @@ class PoolingBias(JointBias):
                 "infer"
             )
             return found, {inferred: how}
-        runs = [context.results(system) for system in context.systems]
+        results, depth = _cut_results(context)
         try:
-            judgements = infer_judgements(runs, context.qrels, depth=context.depth)
+            judgements = _inferred(context, rests_on(results, _pool(context), depth))
         except InputError as error:
             return found, {inferred: str(error)}
         return [*found, ExpectedNDCG(judgements) @ _CUTOFF], {}
@@ -268,6 +300,7 @@ class _Examined:
         judged: System to the share of judged documents, one row a query, one column a cut-off.
         ties: System to the change of nDCG@10 where ties are broken the other way.
         values: System to nDCG@10, one row a query, one column a treatment; empty where judgements do not tell what is unjudged.
+        inferred_from: The names of the runs that labels are inferred from; empty likewise.
     """
 
     bias: PoolingBias
@@ -279,30 +312,26 @@ class _Examined:
     judged: dict[str, pd.DataFrame]
     ties: dict[str, float]
     values: dict[str, pd.DataFrame]
+    inferred_from: list[str]
 
     @classmethod
     def of(cls, bias: PoolingBias, context: Context) -> _Examined:
-        qids = sorted(judged_qids(context.topics, context.qrels))  # resamples are drawn by a query's place
+        qids = _judged(context)
         qrels = context.qrels[context.qrels["qid"].isin(set(qids))]
-        columns = ["qid", "docno", "score", "rank"]
-        results, depth = cut_alike({system.name: context.results(system)[columns] for system in context.systems})
-        pool = pools_run(context.dataset)
-        if pool is not None:
-            own = with_string_ids(pool[1], f"pooling bias, {pool[0]}")
-            own = own[own["qid"].isin(set(qids))]
-            pool = (pool[0], check_run(own, pool[0])) if len(own) else None
+        results, depth = _cut_results(context)
+        pool = _pool(context)
         depths = [k for k in _DEPTHS if k <= max(min(depth, context.depth), _CUTOFF)]
         judged = {name: judged_shares(run, qrels, qids, depths) for name, run in results.items()}
-        values, ties, positives = {}, {}, positives_reason(qrels)
+        values, ties, runs, positives = {}, {}, {}, positives_reason(qrels)
         if positives is None:
-            runs = [*results.values(), *([] if pool is None else [pool[1].loc[pool[1]["rank"] < depth, columns]])]
-            inferred = infer_judgements(runs, qrels, depth=max(context.depth, _CUTOFF))
-            measures = [_MAIN, f"nDCG(judged_only=True)@{_CUTOFF}", ExpectedNDCG(inferred) @ _CUTOFF]
+            runs = rests_on(results, pool, depth)
+            expected = ExpectedNDCG(_inferred(context, runs)) @ _CUTOFF
+            measures = [_MAIN, f"nDCG(judged_only=True)@{_CUTOFF}", expected]
             for name, run in results.items():
                 found = per_query(strictly_ranked(run, f"run {name!r}"), qrels, measures, qids)
                 values[name] = found.set_axis(list(TREATMENTS), axis=1)
                 ties[name] = tie_change(run, qrels, qids, values[name][TREATMENTS[0]].mean())
-        return cls(bias, context, qids, pool, depth, positives, judged, ties, values)
+        return cls(bias, context, qids, pool, depth, positives, judged, ties, values, list(runs))
 
     # ------------------------------------------------------------------------------------------- findings
 
@@ -381,7 +410,8 @@ class _Examined:
     def _convention(self, treatment: str) -> str:
         """How unjudged documents were treated, and how deep lists are where that matters."""
         deep = "" if treatment == TREATMENTS[0] else f"; lists of {self.depth} documents, as many as all systems have"
-        return f"{_CONVENTIONS[treatment]}{deep}"
+        beside = [name for name in self.inferred_from if name not in self.values]
+        return f"{_CONVENTIONS[treatment].format(' and '.join(['all systems', *beside]))}{deep}"
 
     def _order(self) -> Iterator[Finding]:
         """Does the order of the systems depend on the treatment, more than it depends on the queries?"""
@@ -483,6 +513,32 @@ class _Examined:
             axes.set_xlim(-0.6, len(self.values) - 0.4)
             x = "unjudged: \u25cf non-relevant, \u25cb removed, \u25a1 inferred"
             plots.label_axes(axes, x=x, y=f"mean {_MAIN}", n=len(self.qids))
+
+
+def _judged(context: Context) -> list[str]:
+    """The judged queries, sorted: resamples are drawn by a query's place."""
+    return sorted(judged_qids(context.topics, context.qrels))
+
+
+def _cut_results(context: Context) -> tuple[dict[str, pd.DataFrame], int]:
+    """System to its results, and their depth; see :func:`cut_alike`."""
+    return cut_alike({system.name: context.results(system)[_COLUMNS] for system in context.systems})
+
+
+def _pool(context: Context) -> tuple[str, pd.DataFrame] | None:
+    """The pool's name, and its run over judged queries, ranked by its scores; None where there is none."""
+    pool = pools_run(context.dataset)
+    if pool is None:
+        return None
+    name, own = pool[0], with_string_ids(pool[1], f"pooling bias, {pool[0]}")
+    own = own[own["qid"].isin(set(_judged(context)))]
+    return (name, ranked(check_run(own, name), f"run {name!r}")) if len(own) else None
+
+
+def _inferred(context: Context, runs: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Judgements of the judged queries, with inferred ones of what the runs return."""
+    qrels = context.qrels[context.qrels["qid"].isin(set(_judged(context)))]
+    return infer_judgements(runs, qrels, depth=max(context.depth, _CUTOFF))
 
 
 def _resampled_means(tables: Sequence[np.ndarray], seed: int) -> list[np.ndarray]:

@@ -9,7 +9,7 @@ import pytest
 from ir_measures import Judged
 from scipy import stats
 
-from pyterrier_debias import Collection, PlantedCollection, PlantedRanker, System, audit, open_dataset
+from pyterrier_debias import Collection, PlantedCollection, PlantedRanker, System, audit, bias_measures, open_dataset
 from pyterrier_debias.core.evaluation import per_query
 from pyterrier_debias.core.statistics import binomial_interval
 from pyterrier_debias.core.systems import Context
@@ -23,6 +23,7 @@ from pyterrier_debias.pooling.audit import (
     pools_run,
     tie_change,
 )
+from pyterrier_debias.pooling.measures.unjudged import ExpectedNDCG, infer_judgements, strictly_ranked
 from tests.biases import compare_with_values, drawn, examined, primary_tests
 
 BIAS = PoolingBias()
@@ -74,6 +75,65 @@ def test_lists_are_cut_to_one_depth():
     assert removed["convention"].str.contains("lists of 15 documents, as many as all systems have").all()
     order = found[found["measure"] == "tau of nDCG@10"]
     assert order["value"].isna().all() and order["text"].str.contains("not defined where all systems have one mean").all()
+
+
+def pooled_collection(pool):
+    """A collection whose pool's run is given."""
+    pool = pool if "rank" in pool else pool.assign(rank=pool.groupby("qid").cumcount())
+    return Collection("pooled", corpus=PLANTED.corpus, topics=PLANTED.topics, qrels=PLANTED.qrels, runs={"pool": pool})
+
+
+def inferred_by_hand(runs, systems):
+    """Mean nDCG@10 of systems with labels inferred from runs."""
+    qrels, qids = PLANTED.get_qrels(), sorted(PLANTED.get_topics()["qid"])
+    judgements = infer_judgements(runs, qrels[qrels["qid"].isin(qids)])
+    measure = [ExpectedNDCG(judgements) @ 10]
+    return [per_query(strictly_ranked(run, "run"), qrels, measure, qids)["ExpectedNDCG@10"].mean() for run in systems]
+
+
+@pytest.fixture(scope="module")
+def two_runs():
+    """The pool's run, and another order of it, both without ranks."""
+    run = PLANTED.get_runs()["bm25"][["qid", "docno", "score"]]
+    return run, run.assign(score=run["score"] + np.random.default_rng(0).normal(0, run["score"].std(), len(run)))
+
+
+def test_the_pool_counts_once_where_it_is_audited(two_runs):
+    """As evidence for labels, that is: a list that counts twice draws labels to its own order."""
+    pool, other = two_runs
+    given = {"mine": pool, "other": other}
+    found = audit(given, pooled_collection(pool), biases="pooling").findings
+    inferred = found[found["contrast"] == "inferred"]
+    assert inferred["value"].tolist() == pytest.approx(inferred_by_hand([pool, other], [pool, other]))
+    assert inferred["convention"].str.contains("that all systems together rank as highly").all()
+    # A pool that is not audited counts beside the systems, and is named.
+    found = audit({"other": other}, pooled_collection(pool), biases="pooling").findings
+    inferred = found[found["contrast"] == "inferred"]
+    assert inferred["value"].tolist() == pytest.approx(inferred_by_hand([pool, other], [other]))
+    assert inferred["convention"].str.contains(r"that all systems and pool \(the pool\) together rank as highly").all()
+
+
+def test_the_pool_is_ranked_by_its_scores(two_runs):
+    """Its ranks may count from 1, or be of another list."""
+    pool, other = two_runs
+    shifted = pool.assign(rank=pool.groupby("qid").cumcount() + 1)
+    found = [
+        audit({"other": other}, pooled_collection(own), biases="pooling").findings["value"].tolist()
+        for own in (pool, shifted, shifted.assign(rank=99))
+    ]
+    assert found[1] == pytest.approx(found[0]) and found[2] == pytest.approx(found[0])
+
+
+def test_measures_infer_labels_as_an_audit_does(two_runs):
+    """Of runs that are not equally deep, and with the pool."""
+    pool, other = two_runs
+    systems = {"deep": other, "shallow": pool.groupby("qid").head(15).assign(score=lambda run: -run["score"])}
+    collection = pooled_collection(pool)
+    found = audit(systems, collection, biases="pooling").findings
+    own = found[found["contrast"] == "inferred"].set_index("system")["value"]
+    measures = bias_measures(collection, systems=systems, biases="pooling")
+    table = pt.Experiment(systems, PLANTED.get_topics(), PLANTED.get_qrels(), measures).set_index("name")
+    assert table["ExpectedNDCG@10"].to_dict() == pytest.approx(own.to_dict())
 
 
 def test_where_ties_decide_it_is_said():
