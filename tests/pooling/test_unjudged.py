@@ -306,6 +306,20 @@ def test_labels_from_a_transformer():
     )[nDCG @ 10] == pytest.approx(pt.Evaluate(RUN, QRELS, [ExpectedNDCG(found) @ 10])["ExpectedNDCG@10"])
 
 
+@pytest.mark.parametrize("order", [("ids", "texts"), ("texts", "ids")])
+def test_what_any_run_knows_of_a_document_is_handed_over(order):
+    """Documents that both runs have, where only one of them brings the text, and another column that nobody has."""
+    runs = {"ids": RUN, "texts": RUN.assign(text="text of " + RUN["docno"], url=None)}
+    seen = []
+
+    def judge(pairs):
+        seen.append(pairs)
+        return pairs.assign(label=1)
+
+    infer_judgements({name: runs[name] for name in order}, QRELS, pt.apply.generic(judge))
+    assert (seen[0]["text"] == "text of " + seen[0]["docno"]).all() and seen[0]["url"].isna().all()
+
+
 def test_nothing_to_infer_loads_nothing():
     def never(pairs):
         raise AssertionError("asked")
@@ -342,8 +356,11 @@ def test_a_hundred_documents_of_a_query_are_looked_at():
 def test_bad_input_is_refused():
     with pytest.raises(InputError, match="no runs"):
         infer_judgements({}, QRELS)
-    with pytest.raises(InputError, match="depth is 0"):
-        infer_judgements(RUN, QRELS, depth=0)
+    for depth in (0, "x", 1.5):
+        with pytest.raises(InputError, match=r"infer_judgements: depth=.* must be a whole number of at least 1"):
+            infer_judgements(RUN, QRELS, depth=depth)
+        with pytest.raises(InputError, match=r"leave_one_out: depth=.* must be a whole number of at least 1"):
+            leave_one_out({"a": RUN}, QRELS, depth=depth)
     with pytest.raises(InputError, match="run 'a': no qid is in both"):
         infer_judgements({"a": RUN.assign(qid="z")}, QRELS)
     with pytest.raises(InputError, match="the judgements have no column 'label'"):

@@ -18,7 +18,7 @@ import pyterrier as pt
 from ir_measures import Metric
 from ir_measures.measures import Measure, ParamInfo
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_number
 from pyterrier_debias.core.evaluation import parse_measures, per_query
 from pyterrier_debias.core.frames import (
     check_overlap,
@@ -224,8 +224,8 @@ def infer_judgements(
     and Yilmaz (CIKM 2007) infer relevance from ranks in a related way.
 
     Any other source of labels is a transformer that adds ``label``: a model that judges, or a scorer whose scores mean expected
-    labels. It sees each unjudged pair once, with the columns that the runs have (``query``, ``text`` ...); ``score`` and ``rank``
-    are those of the fusion x.
+    labels. It sees each unjudged pair once, with the columns that the runs have (``query``, ``text`` ...), each as in the first
+    run that has a value there; ``score`` and ``rank`` are those of the fusion x.
 
     Args:
         runs: The runs that will be evaluated, all of them: result frames ``qid``, ``docno``, ``score``.
@@ -340,7 +340,7 @@ def leave_one_out(
         have no results of the system. These count 0 in all of its means; a warning tells where there are some.
 
     Raises:
-        InputError: For an unknown measure, a run that lacks a column or does not overlap the judgements.
+        InputError: For an unknown measure, a depth below 1, a run that lacks a column or does not overlap the judgements.
 
     When not to use it: as an estimate of what the true score is. Runs of one family cover for each other (leave them out
     together: give only one of them), and systems outside ``runs`` may have contributed the same documents.
@@ -353,6 +353,7 @@ def leave_one_out(
         >>> found[["system", "judgements", "relevant", "score", "without", "place_without"]].values.tolist()
         [['a', 1, 1, 0.5, 0.0, 2], ['b', 1, 1, 0.5, 0.0, 2]]
     """
+    check_number("leave_one_out", "depth", depth, least=1, whole=True)
     qrels = highest_grades(qrels, "leave_one_out")
     runs = {name: strictly_ranked(check_run(run, name), f"run {name!r}") for name, run in _named(runs).items()}
     for name, run in runs.items():
@@ -457,8 +458,7 @@ def _checked_qrels(qrels: pd.DataFrame, stage: str, columns: Sequence[str]) -> p
 
 def _pooled(runs: Mapping[str, pd.DataFrame], qrels: pd.DataFrame, depth: int) -> pd.DataFrame:
     """The first documents of all runs, each pair once: its columns, its ``label`` (NaN if unjudged), the fusion as score."""
-    if depth < 1:
-        raise InputError(f"infer_judgements: depth is {depth}; it must be 1 or more")
+    check_number("infer_judgements", "depth", depth, least=1, whole=True)
     tops = []
     for name, run in runs.items():
         run = ranked(check_run(run, name), f"run {name!r}")
@@ -470,8 +470,12 @@ def _pooled(runs: Mapping[str, pd.DataFrame], qrels: pd.DataFrame, depth: int) -
     first[own[::-1]] = np.arange(len(own))[::-1]
     # The sums of equal ranks may differ in the last bit by the order of runs.
     fused = np.bincount(own, 1 / (FUSION + 1 + rows["rank"].to_numpy()), len(pairs)).round(12)
-    rows = rows.drop(columns=["label", "score", "rank"], errors="ignore").iloc[first].reset_index(drop=True)
-    return rows.assign(score=fused).merge(qrels, on=["qid", "docno"], how="left")
+    rows = rows.drop(columns=["label", "score", "rank"], errors="ignore")
+    known = rows.iloc[first].reset_index(drop=True)
+    gaps = known.columns[known.isna().any()].tolist()
+    if gaps:  # another run that has the pair may know more of it, such as its text
+        known[gaps] = rows[gaps].groupby(own).first()
+    return known.assign(score=fused).merge(qrels, on=["qid", "docno"], how="left")
 
 
 def _asked(infer: pt.Transformer, pairs: pd.DataFrame) -> pd.DataFrame:
