@@ -76,6 +76,27 @@ def test_what_is_no_propensity_is_refused():
         KnownPropensities(least=2)
 
 
+@pytest.mark.parametrize("mark", [np.nan, None, "False", 0.5, 2])
+def test_what_is_neither_true_nor_false_is_refused(mark):
+    """Each of them would count as selected."""
+    with pytest.raises(InputError, match=r"selected holds .*; it must be True or False \(or 1 or 0\)"):
+        inverse_propensity_weights(np.array([0.5]), np.array([0.5, 0.5]), np.array([True, mark], dtype=object))
+    given = frame().astype({"selected": object})
+    groups = make_groups(given.assign(selected=[*given["selected"][:-1], mark]), qrels(), stage="test")
+    group = groups.groups[-1]
+    with pytest.raises(InputError, match=r"KnownPropensities: column 'selected' is .* at row \d+ \(qid='.*', docno='.*'\)"):
+        KnownPropensities().weigh(groups, group, np.array([group.positives[0], len(given) - 1]))
+
+
+def test_marks_may_be_numbers():
+    marks = frame()["selected"]
+    numbered = make_groups(frame().assign(selected=marks.astype(float)), qrels(), stage="test")
+    plain = make_groups(frame(), qrels(), stage="test")
+    rows = np.array([plain.groups[0].positives[0], *plain.groups[0].pool])
+    found = [KnownPropensities().weigh(groups, groups.groups[0], rows).tolist() for groups in (plain, numbered)]
+    assert found[0] == found[1]
+
+
 def frame():
     """Candidates of which every other was selected, with the same propensity each."""
     found = candidates()

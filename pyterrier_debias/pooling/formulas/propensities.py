@@ -10,12 +10,31 @@ and Schnabel, "Unbiased Learning-to-Rank with Biased Feedback", WSDM 2017.
 
 from __future__ import annotations
 
+import numbers
+from typing import Any
+
 import numpy as np
 
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
 
 #: What the documents that a positive is compared with were.
 NEGATIVES = ("selected", "given")
+
+
+def is_mark(value: Any) -> bool:
+    """Whether a value says yes or no; a missing one and the text ``'False'`` would count as yes.
+
+    Args:
+        value: Any value.
+
+    Returns:
+        True for True, False, 1 and 0.
+
+    Example:
+        >>> [is_mark(value) for value in (True, 0, 1.0, float("nan"), "False")]
+        [True, True, True, False, False]
+    """
+    return isinstance(value, (numbers.Real, np.bool_)) and value in (0, 1)
 
 
 def inverse_propensity_weights(
@@ -41,7 +60,7 @@ def inverse_propensity_weights(
     Args:
         positive: Propensities of the positives, any shape.
         negative: Those of the documents they are compared with, of a shape that goes with the positives'.
-        selected: Whether these were selected, alike; None for all.
+        selected: Whether these were selected, alike: True or False, 1 or 0; None for all.
         negatives: See above.
         least: Propensities below it count as this much: a bias that bounds the weights.
 
@@ -49,7 +68,8 @@ def inverse_propensity_weights(
         Weights of at least 0, of the common shape.
 
     Raises:
-        InputError: For a propensity that counts and is not in (0, 1], or an option out of range.
+        InputError: For a propensity that counts and is not in (0, 1], a mark that is neither true nor false, or an option out
+            of range.
 
     When not to use it: with propensities that were guessed, whose errors are inverted, too; where some relevant documents could
     never be selected, which no weight brings back.
@@ -65,6 +85,9 @@ def inverse_propensity_weights(
     given = [np.asarray(values, dtype=np.float64) for values in (positive, negative)]
     positive, negative = np.broadcast_arrays(*given)
     both = negatives == "selected"
+    bad = [mark for mark in np.ravel(np.array(True if selected is None else selected, dtype=object)) if not is_mark(mark)]
+    if bad:
+        raise InputError(f"inverse propensities: selected holds {bad[0]!r}; it must be True or False (or 1 or 0), map it first")
     counts = np.broadcast_to(True if selected is None or not both else np.asarray(selected, dtype=bool), positive.shape)
     for name, values in (("a positive", positive[counts]), *([("a negative", negative[counts])] if both else [])):
         wrong = values[~((values > 0) & (values <= 1))]

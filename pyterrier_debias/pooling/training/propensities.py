@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
-from pyterrier_debias.pooling.formulas.propensities import NEGATIVES, inverse_propensity_weights
+from pyterrier_debias.pooling.formulas.propensities import NEGATIVES, inverse_propensity_weights, is_mark
 
 if TYPE_CHECKING:
     from pyterrier_debias.training.groups import Group, Groups
@@ -27,12 +27,13 @@ class KnownPropensities:
 
     Args:
         column: The column with propensities.
-        selected: The column that says what was selected; read with ``negatives='selected'`` only.
+        selected: The column that says what was selected: True or False, 1 or 0; read with ``negatives='selected'`` only.
         negatives: ``'selected'``, or ``'given'`` for negatives that do not depend on what was selected.
         least: Propensities below it count as this much.
 
     Raises:
-        InputError: For an option out of range; in training for a propensity that is not in (0, 1].
+        InputError: For an option out of range; in training for a propensity that is not in (0, 1], or a negative of which it is
+            not said whether it was selected.
 
     When not to use it: with losses that do not weigh pairs by their negative (``'bce'`` weighs documents by themselves); with
     propensities that were guessed.
@@ -64,6 +65,13 @@ class KnownPropensities:
         seen = None
         if self.negatives == "selected":
             marks = groups.column(self.selected)
+            bad = next((row for row in rows[1:] if not is_mark(marks[row])), None)
+            if bad is not None:
+                raise InputError(
+                    f"KnownPropensities: column {self.selected!r} is {marks[bad]!r} at row {bad} (qid={group.qid!r}, "
+                    f"docno={groups.column('docno')[bad]!r}); it must be True or False (or 1 or 0), map it first, e.g. "
+                    f"candidates.assign({self.selected}=candidates[{self.selected!r}].fillna(False))"
+                )
             seen = np.array([bool(marks[row]) for row in rows[1:]], dtype=bool)
         try:
             weights = inverse_propensity_weights(chances[:1], chances[1:], seen, negatives=self.negatives, least=self.least)
