@@ -66,6 +66,19 @@ def test_columns_that_the_scorer_reads_are_asked_for():
     assert set(pt.inspect.transformer_inputs(AddScores(PlantedRanker()))[0]) == {"qid", "docno", "query", "text"}
 
 
+def least_of_list(frame):
+    """Scores that depend on the other rows of the list."""
+    return frame.assign(score=frame["score"] - frame.groupby("qid")["score"].transform("min"))
+
+
+def test_a_cut_off_stays_behind_a_scorer_of_whole_lists():
+    stage = AddScores(pt.apply.generic(least_of_list))
+    pipeline = (pt.Transformer.from_df(found()) >> stage) % 2
+    plain, compiled = (one(found()[["qid", "query"]].drop_duplicates()) for one in (pipeline, pipeline.compile()))
+    assert compiled["teacher_score"].tolist() == plain["teacher_score"].tolist() == [4.0, 3.0, 2.0, 1.0]
+    assert (stage.pieces, AddScores(PlantedRanker()).pieces) == ("queries", "rows")
+
+
 def test_a_cut_off_behind_it_cuts_before_it():
     pipeline = (pt.Transformer.from_df(found()) >> AddScores(PlantedRanker()) % 2).compile()
     assert isinstance(pipeline[-1], AddScores)

@@ -9,7 +9,7 @@ import pyterrier as pt
 from pyterrier_debias.core import frames
 from pyterrier_debias.core.counterfactuals import scores_by
 from pyterrier_debias.core.errors import InputError, check_choice
-from pyterrier_debias.core.stage import RowWise
+from pyterrier_debias.core.stage import RowWise, scores_rows
 
 #: Columns that a score must not replace.
 _TAKEN = ("qid", "docno", "query", "score", "rank")
@@ -20,7 +20,7 @@ class AddScores(RowWise):
 
     It puts a teacher's opinion beside each candidate, for samplers that read it
     (:class:`~pyterrier_debias.DenoisedNegatives`, :class:`~pyterrier_debias.PositiveAwareNegatives`), and comes after whatever
-    adds candidates and their texts.
+    adds candidates and their texts. With a scorer that may look at whole lists, a cut-off behind it stays behind it.
 
     ===============  ==========================================================================
     columns in       ``qid``, ``docno``, and what the scorer reads
@@ -70,6 +70,18 @@ class AddScores(RowWise):
         if self.activation == "sigmoid":
             scores = 0.5 * (1 + np.tanh(scores / 2))  # without overflow
         return inp.assign(**{self.column: scores})
+
+    @property
+    def pieces(self) -> str:  # type: ignore[override]  # a class has one that is never made
+        """Rows, where the scorer scores each by itself; else lists."""
+        return "rows" if self._of_rows() else "queries"
+
+    def fuse_rank_cutoff(self, k: int) -> pt.Transformer | None:  # type: ignore[override]  # None leaves it where it is
+        """Cut first, where what is cut off plays no part in the other scores."""
+        return super().fuse_rank_cutoff(k) if self._of_rows() else None
+
+    def _of_rows(self) -> bool:
+        return isinstance(self.scorer, pt.Transformer) and scores_rows(self.scorer)
 
     def _check_options(self) -> None:
         if not isinstance(self.scorer, pt.Transformer):
