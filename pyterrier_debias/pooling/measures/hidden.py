@@ -6,6 +6,7 @@ import copy
 import gzip
 import json
 import logging
+import numbers
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -274,12 +275,16 @@ class HiddenJudgements:
             The result.
 
         Raises:
-            InputError: For a baseline that is not among the corrections, queries that are in both training and test, frames that
-                cannot be used, corrections that cannot be fitted, that train with another ``min_label`` than this one, or
-                that a checkpoint could not tell from others.
+            InputError: For an option out of range, a baseline that is not among the corrections, queries that are in both
+                training and test, frames that cannot be used, corrections that cannot be fitted, that train with another
+                ``min_label`` than this one, or that a checkpoint could not tell from others.
         """
         name = type(self).__name__
+        check_number(name, "level", level, above=0, most=0.9999)
+        check_number(name, "resamples", resamples, least=1, whole=True)
         arms = self._arms(corrections, baseline, oracle, full)
+        if isinstance(seeds, (str, numbers.Number)):
+            raise InputError(f"{name}: seeds={seeds!r} must be a list of numbers, e.g. seeds=(0, 1, 2)")
         if not seeds or len(set(seeds)) != len(seeds):
             raise InputError(f"{name}: seeds={list(seeds)!r} must be different numbers, at least one")
         parsed = self._measures(measures)

@@ -120,7 +120,8 @@ class HiddenResult:
         counts: What was hidden, see :attr:`HiddenJudgements.counts`, and what was trained and tested on.
         notes: What a reader should know.
         level: Coverage of intervals.
-        resamples: Of the bootstrap, and of the tests.
+        resamples: Of the bootstrap; the tests draw as often as
+            :func:`~pyterrier_debias.core.statistics.randomisation_test` does by default.
         seed: Seed of both.
         full: Name of the training on all judgements; None without one.
     """
