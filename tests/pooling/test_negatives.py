@@ -467,6 +467,27 @@ def test_estimate_takes_lists_as_long_as_they_are():
         RankDistribution.estimate(lists.head(12), qrels)
     with pytest.raises(InputError, match="no qid is in both"):
         RankDistribution.estimate(lists, qrels.assign(qid="other"))
+    texts = lists.assign(pool_rank=lists["rank"].astype(str))
+    assert RankDistribution.estimate(texts, qrels, column="pool_rank").chances_by_rank == (
+        RankDistribution.estimate(lists, qrels).chances_by_rank
+    )
+
+
+@pytest.mark.parametrize(
+    ("ranks", "message"),
+    [
+        (None, r"RankDistribution: the candidates have no column 'pool_rank' \(they have qid, docno, rank\)"),
+        (["first"] * 20, "column 'pool_rank' is 'first', not a number, at row 0"),
+        (range(-1, 19), "column 'pool_rank' is -1 for qid='q', docno='d0'; ranks are whole numbers from 0"),
+        ([0.5] * 20, "column 'pool_rank' is 0.5 for qid='q'"),
+        ([np.inf] * 20, "column 'pool_rank' is inf for qid='q'"),
+    ],
+)
+def test_estimate_refuses_what_are_no_ranks(ranks, message):
+    lists = pd.DataFrame({"qid": "q", "docno": [f"d{i}" for i in range(20)], "rank": range(20)})
+    lists = lists if ranks is None else lists.assign(pool_rank=ranks)
+    with pytest.raises(InputError, match=message):
+        RankDistribution.estimate(lists, pd.DataFrame({"qid": ["q"], "docno": ["d0"], "label": [1]}), column="pool_rank")
 
 
 def test_distribution_is_drawn_by_rank():
@@ -514,6 +535,14 @@ def test_excluded_pairs_are_never_drawn():
             drawn |= {(group.qid, docnos[row]) for row in rows}
     everything = {(group.qid, docnos[row]) for group in groups.groups for row in group.pool.tolist()}
     assert drawn == everything - {("q0", "d3"), ("q0", "d5"), ("q2", "d7")}
+
+
+def test_pairs_are_read_as_frames_are():
+    """Numbers among them, which a merge makes floats."""
+    rows = [(1.0, "d1"), (2, 7)]
+    expected = {("1", "d1"), ("2", "7")}
+    assert ExcludeNegatives(rows).pairs == ExcludeNegatives(pd.DataFrame(rows, columns=["qid", "docno"])).pairs == expected
+    assert ExcludeNegatives(ExcludeNegatives(rows).pairs).pairs == expected and ExcludeNegatives([]).pairs == set()
 
 
 def test_excluding_keeps_the_other_samplers_chances():

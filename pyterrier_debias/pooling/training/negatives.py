@@ -24,6 +24,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core import frames
+from pyterrier_debias.core.columns import remedy
 from pyterrier_debias.core.errors import InputError, check_number
 from pyterrier_debias.core.text import keyed_generator, keyed_hash
 from pyterrier_debias.training.groups import grades
@@ -424,20 +425,33 @@ class RankDistribution(CarefulSampler):
             The sampler.
 
         Raises:
-            InputError: If no query of the candidates is judged, or the lists are too short.
+            InputError: If a column is missing, a rank is not a whole number from 0, no query of the candidates is judged, or the
+                lists are too short.
 
         Example:
             >>> lists = pd.DataFrame({"qid": ["q"] * 50, "docno": [f"d{i}" for i in range(50)], "rank": range(50)})
             >>> RankDistribution.estimate(lists, pd.DataFrame({"qid": ["q"], "docno": ["d0"], "label": [1]}))
             RankDistribution(<50 ranks, ...>, column='rank')
         """
-        pt.validate.columns(candidates, includes=["qid", "docno", column])
         judged = grades(dense_qrels, cls.__name__)
         rows = frames.with_string_ids(candidates, cls.__name__)
+        missing = [name for name in ("qid", "docno", column) if name not in rows.columns]
+        if missing:
+            there = ", ".join(rows.columns) or "none"
+            raise InputError(
+                f"{cls.__name__}: the candidates have no column {missing[0]!r} (they have {there}); {remedy(missing)}"
+            )
         frames.check_pairs(rows, cls.__name__)
         frames.check_overlap(rows, judged, cls.__name__)
         rows = rows[rows["qid"].isin(set(judged["qid"])) & rows[column].notna()]
-        rows = rows.assign(at=pd.to_numeric(rows[column]).astype("int64"))
+        at = frames.numbers(rows[column], cls.__name__)
+        bad = rows[~((at >= 0) & (at % 1 == 0))]
+        if len(bad):
+            raise InputError(
+                f"{cls.__name__}: column {column!r} is {bad[column].iloc[0]} for qid={bad['qid'].iloc[0]!r}, "
+                f"docno={bad['docno'].iloc[0]!r}; ranks are whole numbers from 0, e.g. pt.model.add_ranks(candidates)"
+            )
+        rows = rows.assign(at=at.astype("int64"))
         relevant = rows.merge(judged[judged["label"].ge(min_label)], on=["qid", "docno"])["at"].to_numpy()
         ranks = min(depth, int(rows["at"].max()) + 1) if len(rows) else 0
         counts = np.bincount(relevant[relevant < ranks], minlength=ranks)
@@ -492,11 +506,11 @@ class ExcludeNegatives(CarefulSampler):
     def __post_init__(self) -> None:
         """Turn the pairs into a frozenset."""
         pairs: Any = self.pairs
-        if isinstance(pairs, pd.DataFrame):
-            pairs, context = frames.with_string_ids(pairs, "ExcludeNegatives, pairs"), "ExcludeNegatives"
-            pt.validate.columns(pairs, includes=["qid", "docno"], context=context)  # type: ignore[arg-type]  # printed only
-            pairs = zip(pairs["qid"], pairs["docno"])
-        object.__setattr__(self, "pairs", frozenset((str(qid), str(docno)) for qid, docno in pairs))
+        if not isinstance(pairs, pd.DataFrame):
+            pairs = pd.DataFrame(list(pairs), columns=["qid", "docno"])
+        pairs, context = frames.with_string_ids(pairs, "ExcludeNegatives, pairs"), "ExcludeNegatives"
+        pt.validate.columns(pairs, includes=["qid", "docno"], context=context)  # type: ignore[arg-type]  # printed only
+        object.__setattr__(self, "pairs", frozenset(zip(pairs["qid"], pairs["docno"])))
         if not hasattr(self.negatives, "chances"):
             raise InputError(f"ExcludeNegatives: {self.negatives!r} does not provide its chances; make it a ChanceSampler")
 
