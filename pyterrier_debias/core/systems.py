@@ -616,6 +616,17 @@ class Context:
                 self._ranked[system.name] = _Order.of(ranked(check_run(found, system.name), f"ranker of {system.name!r}"), frame)
         return self._ranked[system.name].frame(frame)
 
+    def place(self, system: str) -> int:
+        """The place of a system among all of the audit, by which pictures colour it, whichever they leave out.
+
+        Args:
+            system: The name of one of the systems.
+
+        Returns:
+            From 0.
+        """
+        return [one.name for one in self.sharing or self.systems].index(system)
+
     def once(self, what: str, system: System | None, make: Callable[[], Any]) -> Any:
         """What was made of a system, or of all systems, under these settings: made once, whoever asks first.
 

@@ -13,20 +13,22 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_debias.core.bias import Finding
-from pyterrier_debias.core.errors import check_number
+from pyterrier_debias.core.errors import InputError, check_number
 from pyterrier_debias.core.evaluation import judged_qids
+from pyterrier_debias.core.frames import check_text
 from pyterrier_debias.core.systems import Context, System
-from pyterrier_debias.core.text import regex_word
+from pyterrier_debias.core.text import regex_word, text_key
 from pyterrier_debias.further.shared import SystemBias, document_parts, effectiveness, mean_test, relevant_pairs
 
 
 class LengthBias(SystemBias):
     """Does a ranker prefer longer documents of the same relevance?
 
-    Documents of one query are put in the order of their length, the relevant ones (label of 1 or more) and the others apart,
+    Candidates of one query are put in the order of their length, the relevant ones (label of 1 or more) and the others apart,
     and get a percentile: 1 for the longest, 0 for the shortest, .5 for the middle. A query's value is the mean percentile of
-    its first ten documents, less .5. Every order that is random among documents of one relevance has a mean of exactly 0: that
-    relevant documents are longer does not count, and that the candidates are longer than the collection does not, either.
+    the first ten documents of the result, less .5; queries with no more candidates are left out, since every order of these has
+    the value 0. An order that is random among documents of one relevance has a mean of exactly 0: that relevant documents are
+    longer does not count, and that the candidates are longer than the collection does not, either.
 
     Beside it there is the same figure against the candidates' own order ("ranker - candidates"). It is no primary test: a
     ranker that is blind to length, over candidates in an order that prefers long ones, differs from that order.
@@ -38,7 +40,7 @@ class LengthBias(SystemBias):
         ``audit(systems, dataset, biases=["length"])``, or ``biases=[LengthBias(cutoff=5)]``
 
     When not to use it: where few documents are judged, since unjudged relevant ones count as non-relevant, and are then preferred
-    by whatever finds them; on lists that are no longer than ``cutoff``, where every order has the value 0.
+    by whatever finds them.
     """
 
     name = "length"
@@ -62,24 +64,21 @@ class LengthBias(SystemBias):
 
     def look(self, system: System, context: Context) -> Iterator[Finding]:
         """See :meth:`SystemBias.look`."""
-        run = _with_percentiles(context.results(system).query("rank < @context.depth"), context)
-        qids = sorted(set(judged_qids(context.topics, context.qrels)) & set(run["qid"]))
-        run = run[run["qid"].isin(qids)]
-        first = run[run["rank"] < self.cutoff]
-        values = first.groupby("qid")["above"].mean()
+        listed = _with_percentiles(_in_question(system, context, self.cutoff), context)
+        first = listed.merge(context.results(system).query("rank < @self.cutoff")[["qid", "docno"]], on=["qid", "docno"])
+        values = _means(first)
         interval, p, told = mean_test(values, context.seed, least=-0.5, most=0.5)
         shares = first.assign(share=first["above"] / first.groupby("qid")["above"].transform("size"))
-        convention = f"percentile among documents of one query and relevance, first {self.cutoff}; words of letters and digits"
-        longer = "longer" if interval.estimate > 0 else "shorter"
+        convention = f"percentile among candidates of one query and relevance, first {self.cutoff}; words of letters and digits"
         yield self.finding(
             system.name, "length percentile", "first documents - random order", interval,
-            f"its first {self.cutoff} documents are {100 * abs(interval.estimate):.1f} percentile points {longer} than the "
-            f"median candidate of the same relevance {told}.",
+            f"the mean length percentile of its first {self.cutoff} documents, among candidates of the same relevance, differs "
+            f"from one half by {interval.estimate:+.3f} {told}.",
             p=p, values=values, primary=True, beside=effectiveness(system, context),
             convention=f"{convention}; p by random signs, the interval is this test inverted",
             parts={"document": document_parts(shares, len(values), "of the first documents")},
         )  # fmt: skip
-        words = first.groupby("qid")["words"].mean() - run.groupby("qid")["words"].mean()
+        words = (first.groupby("qid")["words"].mean() - listed.groupby("qid")["words"].mean()).dropna()
         interval, _, told = mean_test(words, context.seed)
         yield self.finding(
             system.name, "words", "first documents - all of the list", interval,
@@ -87,25 +86,47 @@ class LengthBias(SystemBias):
             values=words, convention="words of letters and digits, whatever the relevance; not tested",
         )  # fmt: skip
         if system.ranker is not None:
-            before = context.candidates(system)[["qid", "docno", "rank"]].rename(columns={"rank": "before"})
-            own = run.merge(before, on=["qid", "docno"]).query("before < @self.cutoff").groupby("qid")["above"].mean()
-            change = (values - own).dropna()
+            change = (values - _means(listed.query("rank < @self.cutoff"))).dropna()
             interval, p, told = mean_test(change, context.seed, least=-1, most=1)
             yield self.finding(
                 system.name, "length percentile", "ranker - candidates", interval,
-                f"against the order of its candidates its first {self.cutoff} documents change by "
-                f"{100 * interval.estimate:+.1f} percentile points {told}.",
+                f"the mean length percentile of its first {self.cutoff} documents differs from that of its candidates' first "
+                f"{self.cutoff} by {interval.estimate:+.3f} {told}.",
                 p=p, values=change, convention=f"{convention}; p by random signs, the interval is this test inverted",
             )  # fmt: skip
+
+
+def _in_question(system: System, context: Context, cutoff: int) -> pd.DataFrame:
+    """Candidates, which a ranker may cut off, of judged queries that have more than the first documents."""
+    listed = context.candidates(system).query("rank < @context.depth")
+    sizes = listed.groupby("qid")["docno"].transform("size")
+    listed = listed[listed["qid"].isin(judged_qids(context.topics, context.qrels)) & (sizes > cutoff)]
+    if listed.empty:
+        told = f"no judged query has more than {cutoff} candidates, and every order of so few has the value 0"
+        raise InputError(f"{told}; give longer lists, a larger depth, or LengthBias(cutoff=...)")
+    return listed
+
+
+def _means(first: pd.DataFrame) -> pd.Series:
+    """The value of each query: without its last digits, since sums of thirds that are 0 are 1e-17."""
+    return first.groupby("qid")["above"].mean().round(12) + 0.0
 
 
 def _with_percentiles(run: pd.DataFrame, context: Context) -> pd.DataFrame:
     """A run with ``words``, and ``above``: the percentile of each document's length among those of its relevance, less .5."""
     run = run if "text" in run.columns else context.dataset.text_loader()(run)
-    known: dict[str, int] = context.once("words of documents", None, dict)
-    texts = run.drop_duplicates("docno")
-    known |= {d: len(regex_word(text)) for d, text in zip(texts["docno"], texts["text"]) if d not in known}
-    run = run[["qid", "docno", "rank"]].assign(words=run["docno"].map(known).to_numpy())
+    check_text(run, "text", "LengthBias")
+    known: dict[bytes, int] = context.once("words of texts", None, dict)
+
+    def words(text: str) -> int:
+        # A docno does not tell the text: a stage may have shortened it, for one system or one query.
+        key = text_key(text)
+        if key not in known:
+            known[key] = len(regex_word(text))
+        return known[key]
+
+    counts = run["text"].map({text: words(text) for text in run["text"].unique()})
+    run = run[["qid", "docno", "rank"]].assign(words=counts.to_numpy())
     run = run.merge(relevant_pairs(context), on=["qid", "docno"], how="left")
     return run.assign(above=length_percentiles(run["qid"], run["label"].notna(), run["words"]) - 0.5)
 

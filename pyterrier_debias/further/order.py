@@ -75,7 +75,7 @@ class OrderBias(SystemBias):
         convention = f"{lists}, seed {context.seed}; depth {context.depth}"
         yield self.finding(
             system.name, "places", "result by given list", interval,
-            f"a document that is given one place earlier comes {interval.estimate:.2f} places earlier in the result {told}.",
+            f"for each place that it is given earlier, a document is earlier in the result by {interval.estimate:+.3f} {told}.",
             p=p, values=values, primary=True, beside=effectiveness(system, context),
             convention=f"{convention}; p by random signs, the interval is this test inverted",
         )  # fmt: skip

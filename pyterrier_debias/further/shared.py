@@ -7,7 +7,7 @@ without data or training of its own.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -58,7 +58,8 @@ class SystemBias(Bias):
         """See :meth:`Bias.figures`: the primary figures, with their intervals."""
         rows = [found for system in context.systems for found in self._seen(system, context) if found.primary]
         caption = f"The primary figure of each system, with its 95 % interval: {self.axis}."
-        return [Figure(self.name, caption, partial(_draw, rows, self.axis))] if rows else []
+        places = [context.place(row.system) for row in rows]
+        return [Figure(self.name, caption, partial(_draw, rows, places, self.axis))] if rows else []
 
     def _seen(self, system: System, context: Context) -> list[Finding]:
         found: list[Finding] = context.once(self.name, system, lambda: list(self.look(system, context)))
@@ -92,10 +93,11 @@ def mean_test(values: pd.Series, seed: int, *, least: float = -np.inf, most: flo
     numbers = values.sort_index().to_numpy(dtype=float)
     interval = inverted_interval(numbers, seed=seed, least=least, most=most)
     p = randomisation_test(np.zeros(len(numbers)), numbers, seed=seed).p
+    over = f"over {interval.n} {'query' if interval.n == 1 else 'queries'}"
     if not numbers.any():
-        return interval, float("nan"), f"over {interval.n} queries: {UNCHANGED}"
+        return interval, float("nan"), f"{over}: {UNCHANGED}"
     ends = "" if np.isnan(interval.low) else f"[{interval.low:+.3f}, {interval.high:+.3f}] "
-    return interval, p, f"{ends}over {interval.n} queries (p = {p_text(p)})"
+    return interval, p, f"{ends}{over} (p = {p_text(p)})"
 
 
 def effectiveness(system: System, context: Context) -> dict[tuple[str, str], pd.Series]:
@@ -113,9 +115,11 @@ def document_parts(rows: pd.DataFrame, queries: int, note: str) -> pd.DataFrame:
         note: What is known of every document.
 
     Returns:
-        The items of :class:`~pyterrier_debias.core.bias.Parts`; contributions sum to the mean.
+        The items of :class:`~pyterrier_debias.core.bias.Parts`; contributions sum to the mean. The ``qid`` is the one in which a
+        document adds most, in either direction.
     """
-    rows = rows.assign(contribution=rows["share"] / queries)
+    rows = rows.assign(contribution=rows["share"] / queries, size=rows["share"].abs().round(12))
+    rows = rows.sort_values(["size", "qid"], ascending=[False, True])
     found = rows.groupby("docno").agg(qid=("qid", "first"), queries=("qid", "nunique"), contribution=("contribution", "sum"))
     return found.rename_axis("item").reset_index().assign(note=note)
 
@@ -126,15 +130,14 @@ def relevant_pairs(context: Context) -> pd.DataFrame:
     return qrels[["qid", "docno", "label"]]
 
 
-def _draw(rows: Iterable[Finding], axis: str, axes: Any) -> None:
+def _draw(rows: Sequence[Finding], places: Sequence[int], axis: str, axes: Any) -> None:
     from pyterrier_debias.core import plots
 
-    rows = list(rows)
     with plots.style():
         axes.axhline(0, color=plots.GREY, linestyle="--")
-        for place, row in enumerate(rows):
+        for x, (row, place) in enumerate(zip(rows, places)):
             ends = plots.ends(row.value, row.low, row.high)
-            axes.errorbar(place, row.value, yerr=ends, fmt="o", color=plots.colour(place))
+            axes.errorbar(x, row.value, yerr=ends, fmt="o", color=plots.colour(place))
         plots.name_ticks(axes, [row.system for row in rows])
         axes.set_xlim(-0.6, len(rows) - 0.4)
-        plots.label_axes(axes, x="", y=axis, n=max(row.n for row in rows))
+        plots.label_axes(axes, x="", y=axis, n=[row.n for row in rows])

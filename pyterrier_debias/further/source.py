@@ -16,10 +16,10 @@ from pyterrier_debias.core.counterfactuals import Arm, score_arms
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.evaluation import per_query
-from pyterrier_debias.core.frames import ranked, variant_docno, with_string_ids
+from pyterrier_debias.core.frames import check_text, ranked, variant_docno, with_string_ids
 from pyterrier_debias.core.indexing import handed_over
 from pyterrier_debias.core.retrieval import answered
-from pyterrier_debias.core.statistics import bootstrap_interval
+from pyterrier_debias.core.statistics import Interval, bootstrap_interval
 from pyterrier_debias.core.systems import Context, System, check_run, named_where_it_raises
 from pyterrier_debias.core.text import keyed_hash, keyed_integer
 from pyterrier_debias.further.shared import SystemBias, document_parts, effectiveness, mean_test, relevant_pairs
@@ -84,12 +84,11 @@ class SourceBias(SystemBias):
         rows = with_displacements(mixed).merge(pairs.relevant[["qid", "docno"]], on=["qid", "docno"])
         values = rows.groupby("qid")["displacement"].mean()
         interval, p, told = mean_test(values, context.seed)
-        ahead = "behind" if interval.estimate > 0 else "ahead of"
         shares = rows.assign(share=rows["displacement"] / rows.groupby("qid")["docno"].transform("size"))
         of = f"{len(rows)} pairs of relevant documents, both texts in one list"
         yield self.finding(
             system.name, "displacement", "rewritten - human", interval,
-            f"the rewritten text of a relevant document is {abs(interval.estimate):.2f} ranks {ahead} the original {told}.",
+            f"from its original to its rewritten text a relevant document's rank changes by {interval.estimate:+.3f} {told}.",
             p=p, values=values, primary=True, beside=effectiveness(system, context),
             parts={"document": document_parts(shares, len(values), "relevant")},
             convention=f"{of}; ranks among other documents; p by random signs, the interval is this test inverted",
@@ -108,7 +107,7 @@ class SourceBias(SystemBias):
                 f"{measure} is {human.mean():.3f} for originals and {machine.mean():.3f} for rewritten texts in the same list: "
                 f"relative delta {delta.estimate:+.1f} %.",
                 beside={(measure, "human"): human, (measure, "rewritten"): machine},
-                convention="200 (human - machine) / (human + machine) of means, as in Dai et al.; not tested",
+                convention="200 (human - machine) / (human + machine) of means, as in Dai et al.; not tested" + _undefined(delta),
             )  # fmt: skip
 
 
@@ -126,6 +125,7 @@ class _Pairs:
         if "counterpart" in pairs.columns:
             self.twins = dict(zip(pairs["counterpart"], pairs["docno"]))
             loaded = context.dataset.text_loader()(pairs[["counterpart"]].set_axis(["docno"], axis=1))
+            check_text(loaded, "text", "SourceBias, counterparts")
             pairs = pairs.assign(text=loaded["text"].to_numpy())
         self.texts: dict[str, str] = dict(zip(pairs["docno"], pairs["text"]))
         found = self.of(relevant_pairs(context))
@@ -148,7 +148,10 @@ def _checked(pairs: Any) -> pd.DataFrame:
     if not isinstance(pairs, pd.DataFrame) or "docno" not in pairs or not {"text", "counterpart"} & set(pairs):
         raise InputError("SourceBias: pairs must be a frame with docno and text, or docno and counterpart")
     column = "counterpart" if "counterpart" in pairs else "text"
-    pairs = with_string_ids(pairs[["docno", column]], "SourceBias, pairs").astype({column: str})
+    pairs = with_string_ids(pairs[["docno", column]], "SourceBias, pairs")
+    if column == "text":
+        check_text(pairs, column, "SourceBias, pairs")
+    pairs = pairs.astype({column: str})
     twice = pairs["docno"].duplicated()
     if twice.any():
         raise InputError(f"SourceBias: pairs: docno {pairs['docno'][twice].iloc[0]!r} has two rewritten texts; keep one of them")
@@ -258,6 +261,12 @@ def _quality(mixed: pd.DataFrame, relevant: pd.DataFrame, qids: Sequence[str]) -
     for measure in _MEASURES:
         if human[measure].any() or machine[measure].any():
             yield measure, [human[measure], machine[measure]]
+
+
+def _undefined(delta: Interval) -> str:
+    """Why a relative delta has no interval, where resamples are the reason."""
+    alike = delta.n > 1 and np.isnan(delta.low)
+    return "; no interval: in some resamples the measure is 0 for all texts" if alike else ""
 
 
 def relative_delta(human: Any, machine: Any, axis: int = -1) -> Any:

@@ -86,6 +86,7 @@ class _Examined:
         own: The system's values on its own results, one column a measure.
         thirds: Query to the third of its passages in which its answers begin.
         seed: Of the intervals.
+        place: The system's place in the audit, which gives its colour.
     """
 
     bias: PositionBias
@@ -94,6 +95,7 @@ class _Examined:
     own: pd.DataFrame
     thirds: dict[str, str]
     seed: int
+    place: int
 
     @classmethod
     def of(cls, bias: PositionBias, system: System, context: Context) -> _Examined:
@@ -116,7 +118,7 @@ class _Examined:
             result = probe.figures(context.candidates(system), context.qrels, topics=context.topics, variants=variants)
             own = result.per_query.pivot(index="qid", columns="measure", values="original")
         thirds = context.once("answer thirds", None, partial(answer_thirds, context))
-        return cls(bias, system, result, own, thirds, context.seed)
+        return cls(bias, system, result, own, thirds, context.seed, context.place(system.name))
 
     # ------------------------------------------------------------------------------------------- findings
 
@@ -325,19 +327,18 @@ def _figures(examined: list[_Examined]) -> list[Figure]:
     examined = [one for one in examined if not one.unseen]
     if not examined:
         return []
-    n = len(examined[0].own)
     from pyterrier_debias.core.plots import spanned
 
     figures = [
         Figure(
             "rotation",
-            f"Mean {_MAIN} on original and on rotated passages, with 95 % bootstrap intervals over {n} judged queries. The two "
-            f"intervals of a system overlap more than its change does: see the table for the paired difference.",
+            f"Mean {_MAIN} on original and on rotated passages, with 95 % bootstrap intervals over {spanned(_judged(examined))} "
+            f"judged queries. The two intervals of a system overlap more than its change does: see the table for the paired "
+            f"difference.",
             lambda axes: _draw_rotation(axes, examined),
         )
     ]
-    # A system keeps its colour in every figure.
-    placed = [(index, one) for index, one in enumerate(examined) if len(one.result.placements) > 1]
+    placed = [one for one in examined if len(one.result.placements) > 1]
     if placed:
         figures.append(
             Figure(
@@ -348,7 +349,7 @@ def _figures(examined: list[_Examined]) -> list[Figure]:
                 lambda axes: _draw_placement(axes, placed),
             )
         )
-    bucketed = [(index, one) for index, one in enumerate(examined) if len(one.result.buckets) > 1]
+    bucketed = [one for one in examined if len(one.result.buckets) > 1]
     if bucketed:
         figures.append(
             Figure(
@@ -366,56 +367,58 @@ def _draw_rotation(axes: Any, examined: list[_Examined]) -> None:
     from pyterrier_debias.core import plots
 
     with plots.style():
-        for index, one in enumerate(examined):
-            values = one._values(_MAIN)
-            for offset, column, face in ((-0.12, "original", plots.colour(index)), (0.12, "rotated", "white")):
+        for x, one in enumerate(examined):
+            values, colour = one._values(_MAIN), plots.colour(one.place)
+            for offset, column, face in ((-0.12, "original", colour), (0.12, "rotated", "white")):
                 interval = one._interval(values[column])
                 ends = plots.ends(interval.estimate, interval.low, interval.high)
-                axes.errorbar(
-                    index + offset, interval.estimate, yerr=ends, fmt="o", color=plots.colour(index), markerfacecolor=face
-                )
+                axes.errorbar(x + offset, interval.estimate, yerr=ends, fmt="o", color=colour, markerfacecolor=face)
         plots.name_ticks(axes, [one.system.name for one in examined])
         axes.set_xlim(-0.6, len(examined) - 0.4)
-        plots.label_axes(axes, x="left, filled: original; right, hollow: rotated", y=f"mean {_MAIN}", n=len(examined[0].own))
+        plots.label_axes(axes, x="left, filled: original; right, hollow: rotated", y=f"mean {_MAIN}", n=_judged(examined))
 
 
-def _draw_placement(axes: Any, examined: list[tuple[int, _Examined]]) -> None:
+def _draw_placement(axes: Any, examined: list[_Examined]) -> None:
     from pyterrier_debias.core import plots
 
     with plots.style():
-        for index, one in examined:
+        for one in examined:
             table = one.result.placements
-            _line(axes, np.arange(len(table)), table, index, one.system.name)
+            _line(axes, np.arange(len(table)), table, one)
         axes.set_xticks(range(len(table)), table["placement"])
         axes.legend()
         plots.label_axes(axes, x="where the answer was put", y=f"mean {_MAIN}", n=_placed(examined))
 
 
-def _draw_buckets(axes: Any, examined: list[tuple[int, _Examined]]) -> None:
+def _draw_buckets(axes: Any, examined: list[_Examined]) -> None:
     from pyterrier_debias.core import plots
 
     with plots.style():
-        for index, one in examined:
+        for one in examined:
             table = one.result.buckets
-            _line(axes, (table["left"] + table["right"]) / 2, table, index, one.system.name)
+            _line(axes, (table["left"] + table["right"]) / 2, table, one)
         axes.legend()
-        plots.label_axes(
-            axes, x="characters before the answer (middle of the bucket)", y=f"mean {_MAIN}", n=_bucketed(examined)
-        )
+        plots.label_axes(axes, x="characters before the answer (middle of the bucket)", y=f"mean {_MAIN}", n=_bucketed(examined))
 
 
-def _placed(examined: list[tuple[int, _Examined]]) -> list[int]:
+def _judged(examined: list[_Examined]) -> list[int]:
+    """Of each system, over how many judged queries its figures are."""
+    return [len(one.own) for one in examined]
+
+
+def _placed(examined: list[_Examined]) -> list[int]:
     """Of each system, over how many queries its answers were put elsewhere."""
-    return [int(one.result.placements["n"].max()) for _, one in examined]
+    return [int(one.result.placements["n"].max()) for one in examined]
 
 
-def _bucketed(examined: list[tuple[int, _Examined]]) -> list[int]:
+def _bucketed(examined: list[_Examined]) -> list[int]:
     """Of each system, how many queries have a candidate with an answer: rankers are given fewer than retrievers give."""
-    return [int(one.result.buckets["n"].sum()) for _, one in examined]
+    return [int(one.result.buckets["n"].sum()) for one in examined]
 
 
-def _line(axes: Any, x: Any, table: pd.DataFrame, index: int, label: str) -> None:
+def _line(axes: Any, x: Any, table: pd.DataFrame, one: _Examined) -> None:
     from pyterrier_debias.core import plots
 
     ends = plots.ends(table["value"], table["low"], table["high"])
-    axes.errorbar(x, table["value"], yerr=ends, fmt="o-", color=plots.colour(index), label=plots.legend_label(label))
+    label = plots.legend_label(one.system.name)
+    axes.errorbar(x, table["value"], yerr=ends, fmt="o-", color=plots.colour(one.place), label=label)

@@ -9,17 +9,19 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 import pytest
+from matplotlib.colors import to_hex
 from scipy import stats
 
 from pyterrier_debias import InputError, PlantedCollection, PlantedRanker, System, audit
 from pyterrier_debias.core.counterfactuals import ranks_among_others
 from pyterrier_debias.core.frames import ranked
+from pyterrier_debias.core.plots import colour
 from pyterrier_debias.core.statistics import binomial_interval
 from pyterrier_debias.core.systems import Context
 from pyterrier_debias.data.planted_rankers import machine_written
 from pyterrier_debias.further.length import LengthBias, length_percentiles
 from pyterrier_debias.further.order import OrderBias, given_order, kendall, slope
-from pyterrier_debias.further.shared import mean_test
+from pyterrier_debias.further.shared import document_parts, mean_test
 from pyterrier_debias.further.source import SourceBias, displacements, relative_delta
 from pyterrier_debias.report.checkpoint import made_from
 from pyterrier_debias.report.gate import Budget, Gate, check_budgets, check_names
@@ -131,6 +133,16 @@ def test_relative_delta_is_the_published_one():
     assert np.isnan(relative_delta([0.0], [0.0]))
 
 
+def test_a_relative_delta_without_an_interval_says_why(world):
+    """A measure that is 0 for most queries is 0 for all of some resamples."""
+    pairs, relevant = rewritten(world), world.get_qrels().query("label > 0")
+    qrels = relevant[relevant["qid"].isin(sorted(set(relevant["qid"]))[:7])]
+    last = pt.apply.doc_score(lambda row: float(row["docno"] not in set(qrels["docno"])) - len(row["text"]) / 1e6)
+    rows = examined(SourceBias(pairs), context(world, System("last", first_stage(world), last), qrels=qrels)).table
+    rows = rows[rows["measure"].str.startswith("relative delta")]
+    assert rows["low"].isna().equals(rows["convention"].str.endswith("the measure is 0 for all texts"))
+
+
 def test_slopes_of_places():
     given = np.array([given_order(arm, 5, 3, "q") for arm in ("own", "reversed", "shuffled 0", "shuffled 1")], dtype=float)
     assert (slope(given, given), slope(given, 4 - given)) == (1, -1)
@@ -203,7 +215,7 @@ def test_it_has_all_that_the_five_have(name, results):
 
 
 def test_what_could_not_have_come_out_otherwise_is_no_test(world, results):
-    """Order of a pointwise ranker; two texts with the same score; lists that have no more than ten documents."""
+    """Order of a pointwise ranker; two texts with the same score."""
     rows = results["order"].findings.query("system == 'twin'").set_index(["measure", "contrast"])
     assert rows.loc[("places", "result by given list"), ["value", "low", "high"]].tolist() == [0, 0, 0]
     assert rows["p"].isna().all() and "no query changed" in rows["text"].iloc[0]
@@ -211,8 +223,86 @@ def test_what_could_not_have_come_out_otherwise_is_no_test(world, results):
     silent = System("silent", first_stage(world), PlantedRanker("position", strength=0.0, noise=0.0))
     row = primary_tests(examined(bias_of("source", world), context(world, silent)).table).loc["silent"]
     assert row["value"] == 0 and np.isnan(row["p"]) and "no query changed" in row["text"]
-    short = primary_tests(examined(LengthBias(), context(world, silent, depth=10)).table).loc["silent"]
-    assert abs(short["value"]) < 1e-12
+
+
+def test_length_needs_more_candidates_than_documents_that_count(world):
+    """Every order of ten documents has a mean percentile of one half, so that nothing can be found in them."""
+    short = System("short", first_stage(world), PlantedRanker("length"))
+    with pytest.raises(InputError, match="no judged query has more than 10 candidates"):
+        examined(LengthBias(), context(world, short, depth=10))
+    run = world.get_runs()["bm25"]
+    cut = run[(run["rank"] < 10) | ~run["qid"].isin(run["qid"].unique()[:9])]
+    some = System("some", pt.Transformer.from_df(cut) >> world.text_loader(), PlantedRanker())
+    found = examined(LengthBias(), context(world, some))
+    long = cut.groupby("qid").filter(lambda own: len(own) > 10)["qid"]
+    values = found.per_query.query("measure == 'length percentile'")
+    assert set(values["qid"]) == set(long) & set(world.get_qrels().query("label > 0")["qid"]) and len(values) > 10
+    result = audit({"short": first_stage(world) % 10, "long": first_stage(world)}, world, biases=["length"], depth=20)
+    assert result.verdict().set_index("system")["outcome"]["short"] == "not examined"
+
+
+def test_length_of_a_ranker_that_cuts_its_list(world):
+    """What it left out is part of what it chose from."""
+    whole, cut = (PlantedRanker("length", noise=0.0), PlantedRanker("length", noise=0.0) % 10)
+    systems = [System("whole", first_stage(world), whole), System("cut", first_stage(world), cut)]
+    rows = examined(LengthBias(), context(world, *systems)).table.set_index(["contrast", "system"])
+    for contrast in ("first documents - random order", "first documents - all of the list", "ranker - candidates"):
+        np.testing.assert_allclose(*(rows.loc[(contrast, name), "value"] for name in ("whole", "cut")))
+
+
+def test_length_is_that_of_the_text_that_a_system_reads(world):
+    """Not of the document, which another stage may have shortened, for one system or for one query."""
+
+    def shortened(frame):
+        ends = [2 + (len(query) * 7 + len(text)) % 9 for query, text in zip(frame["query"], frame["text"])]
+        return frame.assign(text=[" ".join(text.split()[:end]) for text, end in zip(frame["text"], ends)])
+
+    ranker = PlantedRanker("length", noise=0.0)
+    short = System("short", first_stage(world) >> pt.apply.generic(shortened), ranker)
+    systems = [System("full", first_stage(world), ranker), short]
+    alone = [primary_tests(examined(LengthBias(), context(world, one)).table).iloc[0]["value"] for one in systems]
+    assert alone[0] != alone[1]
+    for order in (systems, systems[::-1]):
+        found = primary_tests(examined(LengthBias(), context(world, *order)).table)
+        assert [found.loc[name, "value"] for name in ("full", "short")] == alone
+
+
+def test_a_sentence_has_one_unit_and_one_direction(world, results):
+    """The interval and the smallest effect are told as the figure is."""
+    for row in pd.concat([primary_tests(results[name].findings) for name in NAMES]).to_dict("records"):
+        ends = f"[{row['low']:+.3f}, {row['high']:+.3f}]"
+        assert row["low"] == row["high"] or f"{row['value']:+.3f} {ends}" in row["text"], row["text"]
+    assert "over 1 query (" in mean_test(pd.Series([0.3]), 0)[2] and "over 1 query:" in mean_test(pd.Series([0.0]), 0)[2]
+
+
+def test_a_system_keeps_its_colour_in_every_chart(world):
+    """Also where others are left out; and of systems that answer different queries the numbers are told."""
+    run = world.get_runs()["bm25"]
+    some = pt.Transformer.from_df(run[run["qid"].isin(run["qid"].unique()[:9])])
+    listwise = first_stage(world) >> pt.apply.by_query(lambda frame: frame.assign(score=-frame["rank"]), add_ranks=True)
+    result = audit({"some": some, "mine": listwise}, world, biases=["order", "length"], depth=20)
+    found = {figure.name: axes for figure, axes, _ in drawn([figure for _, figure in result.figures])}
+    colours = {name: [to_hex(one[0].get_color()).upper() for one in axes.containers] for name, axes in found.items()}
+    assert colours == {"order": [colour(1)], "length": [colour(0), colour(1)]}
+    least, most = sorted(primary_tests(result.findings.query("bias == 'length'"))["n"])
+    assert least < most and f"[n = {least} to {most} queries]" in found["length"].get_xlabel()
+
+
+def test_a_documents_query_is_the_one_where_it_counts_most():
+    rows = pd.DataFrame({"qid": ["1", "2", "3", "1"], "docno": ["a", "a", "a", "b"], "share": [0.1, -0.4, 0.4, 0.2]})
+    found = document_parts(rows, 3, "note").set_index("item")
+    assert found["qid"].to_dict() == {"a": "2", "b": "1"} and found["queries"].tolist() == [3, 1]
+
+
+def test_a_text_that_is_missing_is_told(world):
+    lost = pt.apply.generic(lambda frame: frame.assign(text=frame["text"].where(frame["rank"] > 0, None)))
+    blind = System("blind", first_stage(world) >> lost, pt.apply.doc_score(lambda row: -row["rank"]))
+    with pytest.raises(InputError, match="LengthBias: column 'text' is missing at"):
+        examined(LengthBias(), context(world, blind))
+    pairs = rewritten(world)
+    for texts, told in ((7.0, "is a float, not text"), ([None, *pairs["text"][1:]], "is missing")):
+        with pytest.raises(InputError, match=f"SourceBias, pairs: column 'text' {told}"):
+            SourceBias(pairs.assign(text=texts))
 
 
 def test_values_are_what_pandas_counts(world, results):

@@ -125,12 +125,12 @@ def test_figures_show_every_system(result):
 def test_systems_with_different_numbers_of_queries_are_told_as_a_range():
     import matplotlib.pyplot as plt
 
-    def seen(n):
+    def seen(n, place):
         table = pd.DataFrame({"left": [0.0], "right": [9.0], "value": 0.5, "low": 0.4, "high": 0.6, "n": n})
-        return SimpleNamespace(result=SimpleNamespace(buckets=table), system=SimpleNamespace(name=f"of {n}"))
+        return SimpleNamespace(result=SimpleNamespace(buckets=table), system=SimpleNamespace(name=f"of {n}"), place=place)
 
     figure, axes = plt.subplots()
-    _draw_buckets(axes, [(0, seen(90)), (1, seen(87))])
+    _draw_buckets(axes, [seen(90, 0), seen(87, 1)])
     assert " ".join(axes.get_xlabel().split()).endswith("[n = 87 to 90 queries]")
     plt.close(figure)
 
