@@ -49,15 +49,28 @@ def test_where_no_query_changed_nothing_was_tested():
 
 def test_against_a_baseline_that_never_changes_a_figure_is_tested_once():
     def primary(system, values, **more):
-        values = pd.Series(values, index=["1", "2", "3"])
+        values = pd.Series(2 * values, index=list("123456"))
         return Own().finding(system, "m", "c", values.mean(), values=values, primary=True, **more)
 
     mine = primary("mine", [0.1, 0.0, 0.4], low=-0.05, high=0.6, p=0.2)
     (found,) = against_baseline([primary("first", [0.0, 0.0, 0.0], low=0.0, high=0.0, p=1.0), mine], "first")
-    assert (found.value, found.low, found.high, found.n) == (mine.value, mine.low, mine.high, 3)
+    assert (found.value, found.low, found.high, found.n) == (mine.value, -0.05, 0.6, 6)
     assert np.isnan(found.p) and "not tested again" in found.convention
     (found,) = against_baseline([primary("first", [0.1, 0.0, 0.0]), mine], "first")
     assert 0 < found.p < 1
+
+
+def test_against_a_baseline_over_a_handful_of_queries_there_is_neither_interval_nor_test():
+    for n, told in ((5, "0.100 higher than a's, over 5"), (6, "0.100 higher than a's, 95 % interval [0.100, 0.100], over 6")):
+        values = {name: pd.Series(value, index=list("123456")[:n]) for name, value in (("a", 0.1), ("b", 0.2))}
+        both = [Own().finding(name, "m", "c", own.mean(), values=own, primary=True) for name, own in values.items()]
+        (found,) = against_baseline(both, "a")
+        assert told in found.text and (n < 6) == np.isnan([found.low, found.high, found.p]).all()
+
+
+def test_an_interval_that_is_not_defined_is_not_told():
+    found = Own().finding("s", "m", "c", 0.1, "it is lower, 95 % interval [nan, nan], over some, and +0.1 [+nan, +nan] there.")
+    assert findings_frame([found])["text"].iloc[0] == "s: it is lower, over some, and +0.1 there."
 
 
 def made(bias, p, primary=False, system="s", **more):

@@ -35,6 +35,16 @@ def test_no_difference_is_no_evidence(test):
     assert test(BEFORE, BEFORE).p == 1.0
 
 
+@pytest.mark.parametrize("test", [ours.paired_t, ours.wilcoxon, ours.randomisation_test])
+def test_a_difference_by_rounding_is_none(test):
+    before, after = np.full(8, 0.3), np.full(8, 0.1) + 0.2
+    assert (before != after).all() and test(before, after).p == 1.0
+    noise = np.array([0, 1e-17, -2e-17, 0, 3e-17, 1e-17, 0, 0, 1e-17, -1e-17])
+    for values in (noise, np.column_stack([0.3 + noise, np.full(10, 0.1) + 0.2])):
+        found = ours.inverted_interval(values, least=-0.5, most=0.5)
+        assert (found.estimate, found.low, found.high) == (0, 0, 0)
+
+
 def test_a_constant_difference_is_certain_for_t():
     assert ours.paired_t(np.zeros(5), np.ones(5)).p == 0.0
 

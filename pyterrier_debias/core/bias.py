@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyterrier_debias.core.systems import Context, System
 
 #: How an interval that is not defined would be told, as over one query; and how any interval is.
-_NO_INTERVAL = re.compile(r" \[\+?nan%?, \+?nan%?\]")
+_NO_INTERVAL = re.compile(r",? (?:95 % interval )?\[\+?nan%?, \+?nan%?\]")
 _ANY_INTERVAL = re.compile(r",? (?:95 % interval )?\[[-+]?[\d.]+%?, [-+]?[\d.]+%?\]")
 #: Of fewer units there is no interval: no test of so few could reject at 5 %.
 LEAST_UNITS = 6

@@ -33,8 +33,9 @@ class ForeignMemory:
     qid and docno. Where all ten scores are exactly those of the frame, scores are kept by row, and the ranker is not asked again
     for a row with the same cells (whatever its qid and docno). Elsewhere the frame's first list is scored again by itself, or
     beside half of itself where there is no other. Where it has exactly the scores that it had in the frame, scores are kept by
-    list: the same rows of a query, in the same order. A ranker that adds columns, drops rows, is not deterministic, or whose
-    scores depend on a batch by as little as a rounding, is asked as if there were no memory.
+    list: the same rows of a query, in the same order. A ranker that adds columns or changes them (as one that shortens texts
+    does), drops rows, is not deterministic, or whose scores depend on a batch by as little as a rounding, is asked as if there
+    were no memory.
 
     Args:
         limit: How many scores are kept at most.
@@ -198,7 +199,7 @@ def scores_of(inp: pd.DataFrame, found: pd.DataFrame) -> np.ndarray | None:
         found: What it returned.
 
     Returns:
-        float64, in the order of ``inp``; None where a ranker returned other rows or columns.
+        float64, in the order of ``inp``; None where a ranker returned other rows or columns, or changed what is in them.
     """
     if not isinstance(found, pd.DataFrame) or not {*_NAMES, "score"} <= set(found.columns) <= {*inp.columns, "score", "rank"}:
         return None
@@ -210,7 +211,18 @@ def scores_of(inp: pd.DataFrame, found: pd.DataFrame) -> np.ndarray | None:
     places = np.minimum(np.searchsorted(there, given), len(there) - 1)
     if (there[1:] == there[:-1]).any() or (there[places] != given).any():
         return None
-    return found["score"].to_numpy(dtype=np.float64)[order[places]]
+    rows = order[places]
+    if not all(_unchanged(inp[name], found[name], rows) for name in found.columns if name not in (*_NAMES, "score", "rank")):
+        return None
+    return found["score"].to_numpy(dtype=np.float64)[rows]
+
+
+def _unchanged(given: pd.Series, found: pd.Series, rows: np.ndarray) -> bool:
+    """Whether a column holds in these rows what was given, in whichever type; what is missing stays missing."""
+    there = found.array if bool((np.diff(rows) == 1).all()) else found.array.take(rows)
+    if given.dtype == there.dtype:
+        return bool(given.array.equals(there))
+    return bool(given.astype(object).array.equals(pd.Series(there).astype(object).array))
 
 
 def list_keys(inp: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray, list[str]]:

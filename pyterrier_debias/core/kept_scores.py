@@ -34,8 +34,8 @@ class KeptScores:
 
     Lists are scored a few at a time, whole queries always and for no more than about a minute, and after each minute of scoring
     one file is written, whole or not at all. Lists that are in a file are not scored again: those of the same qids, docnos and
-    other cells, in the same order. Only scores are kept; a ranker that leaves out rows, adds columns, or is given anything but
-    texts and numbers is asked each time.
+    other cells, in the same order. Only scores are kept; a ranker that leaves out rows, adds or changes columns, or is given
+    anything but texts and numbers is asked each time.
 
     Args:
         folder: Where files are.

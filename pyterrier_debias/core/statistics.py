@@ -82,12 +82,29 @@ class Interval:
 
 
 def _differences(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """``after - before``, checked; what differs by rounding only does not differ."""
     before, after = np.asarray(before, dtype=float), np.asarray(after, dtype=float)
     if before.shape != after.shape or before.ndim != 1:
         raise InputError(f"paired values must be two lists of one length; got shapes {before.shape} and {after.shape}")
     if not (np.isfinite(before).all() and np.isfinite(after).all()):
         raise InputError("paired values hold NaN or infinity; leave out the pairs that are not defined before testing")
-    return after - before
+    return without_rounding(after - before)
+
+
+def without_rounding(d: np.ndarray) -> np.ndarray:
+    """Differences, of which those that are due to rounding are 0: sums in another order differ in their last bits.
+
+    Args:
+        d: Differences, of any shape.
+
+    Returns:
+        The same, with 0 for those below 1e-12 of the sum of all, or of 1.
+
+    Example:
+        >>> without_rounding(np.array([0.1 + 0.2 - 0.3, 0.2]))
+        array([0. , 0.2])
+    """
+    return np.where(np.abs(d) <= _tolerance(d), 0.0, d)
 
 
 def paired_t(before: np.ndarray, after: np.ndarray) -> TestResult:
@@ -203,7 +220,7 @@ def _of_clusters(d: np.ndarray, clusters: Sequence[object] | np.ndarray | None) 
 
 
 def _tolerance(d: np.ndarray) -> float:
-    """Sums that differ by no more are equal but for rounding."""
+    """Values and sums that differ by no more are equal but for rounding."""
     return float(1e-12 * max(1.0, np.abs(d).sum()))
 
 
@@ -362,12 +379,14 @@ def inverted_interval(
     if values.ndim == 1:
         d, m = _differences(np.zeros(len(values)), values), 2
         d, size_of = _of_clusters(d, clusters)
+        d = without_rounding(d)  # sums of a cluster are rounded, too
         table, changed = np.column_stack([d, -d]), d != 0
     elif clusters is not None:
         raise InputError("clusters are for differences, not for measurements; give one difference of each unit")
     else:
         table = _had_been_first(_measurements(values))
-        m, changed = values.shape[1], np.ptp(values, axis=1) != 0
+        m, changed = values.shape[1], np.ptp(values, axis=1) > _tolerance(table)
+        table[~changed] = 0.0
     n, of_units = len(table), len(values)
     estimate = float(table[:, 0].sum() / of_units) if n else float("nan")
     if n < 2:

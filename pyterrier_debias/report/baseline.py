@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from pyterrier_debias.core.bias import Finding
-from pyterrier_debias.core.statistics import Interval, paired_t, t_interval
+import numpy as np
+
+from pyterrier_debias.core.bias import LEAST_UNITS, Finding
+from pyterrier_debias.core.statistics import Interval, paired_t, t_interval, without_rounding
 
 
 def against_baseline(findings: Sequence[Finding], baseline: str) -> list[Finding]:
@@ -14,7 +17,8 @@ def against_baseline(findings: Sequence[Finding], baseline: str) -> list[Finding
     A ranker can add bias to what it was given, or take some away; with the first stage as the baseline the difference says
     which. Differences are tested with a paired t-test, the interval is Student's. Where the baseline has no such figure (a first
     stage has no candidates that a slope could be given), the baseline's own primary figure of that bias is compared. Where the
-    baseline's is 0 in every query the difference is the system's own figure: it keeps that interval and is not tested again.
+    baseline's is 0 in every query the difference is the system's own figure: it keeps that interval and is not tested again. Over
+    fewer than six queries there is neither interval nor test, as with all findings.
 
     Args:
         findings: What was found, with values; the primary ones are compared.
@@ -26,10 +30,10 @@ def against_baseline(findings: Sequence[Finding], baseline: str) -> list[Finding
     Example:
         >>> import pandas as pd
         >>> def found(system, values):
-        ...     values = pd.Series(values, index=["1", "2", "3"])
+        ...     values = pd.Series(values, index=list("123456"))
         ...     return Finding(system, "position", "nDCG@10", "rotated - original", values.mean(), primary=True, values=values)
-        >>> against_baseline([found("a", [0.1, 0.1, 0.1]), found("b", [-0.1, 0.0, -0.2])], "a")[0].text
-        "b: nDCG@10 (rotated - original) is 0.200 lower than a's, 95 % interval [-0.448, 0.048], over 3 queries."
+        >>> against_baseline([found("a", [0.1] * 6), found("b", [-0.1, 0.0, -0.2] * 2)], "a")[0].text
+        "b: nDCG@10 (rotated - original) is 0.200 lower than a's, 95 % interval [-0.294, -0.106], over 6 queries."
     """
     known = {finding.key: finding for finding in findings}
     primary_of_baseline = {f.bias: f for f in findings if f.primary and f.system == baseline}
@@ -49,13 +53,17 @@ def against_baseline(findings: Sequence[Finding], baseline: str) -> list[Finding
         if len(common) < 2:
             continue
         before, after = theirs[common].to_numpy(), mine[common].to_numpy()
-        own = not before.any() and len(common) == len(mine)
-        interval = Interval(finding.value, finding.low, finding.high, 0.95, finding.n) if own else t_interval(after - before)
+        own, d = not before.any() and len(common) == len(mine), without_rounding(after - before)
+        few = len(common) < LEAST_UNITS
+        interval = Interval(finding.value, finding.low, finding.high, 0.95, finding.n) if own else t_interval(d)
+        if few:
+            interval = replace(interval, low=float("nan"), high=float("nan"))
         tested = f"{baseline}'s is 0 in every query: this is the figure itself, not tested again" if own else "paired t-test"
         if abs(interval.estimate) >= 0.0005:
             relation = f"{abs(interval.estimate):.3f} {'higher' if interval.estimate > 0 else 'lower'} than {baseline}'s"
         else:
             relation = f"equal to {baseline}'s on average{' (to 0.0005)' if interval.estimate else ''}"
+        ends = "" if np.isnan(interval.low) else f", 95 % interval [{interval.low:.3f}, {interval.high:.3f}]"
         compared.append(
             Finding(
                 system=finding.system,
@@ -65,11 +73,10 @@ def against_baseline(findings: Sequence[Finding], baseline: str) -> list[Finding
                 value=interval.estimate,
                 low=interval.low,
                 high=interval.high,
-                p=float("nan") if own else paired_t(before, after).p,
+                p=float("nan") if own or few else paired_t(before, after).p,
                 n=len(common),
                 convention=f"{finding.convention}; {tested}" if finding.convention else tested,
-                text=f"{finding.system}: {finding.measure} ({finding.contrast}) is {relation}, "
-                f"95 % interval [{interval.low:.3f}, {interval.high:.3f}], over {len(common)} queries.",
+                text=f"{finding.system}: {finding.measure} ({finding.contrast}) is {relation}{ends}, over {len(common)} queries.",
             )
         )
     return compared

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from contextlib import nullcontext
 from io import StringIO
 from itertools import zip_longest
@@ -67,8 +68,8 @@ def merged(text: str, result: AuditTables, system: str | None = None) -> str:
     Args:
         text: The card so far; may be empty.
         result: The audit.
-        system: The system that the card is of; None shows all of them, and leaves figures out of the metadata unless there is one
-            only.
+        system: The system that the card is of; None shows all of them, and leaves figures out of the metadata where several were
+            audited.
 
     Returns:
         The card. Metadata that does not change keeps its form, comments included; otherwise it is written anew.
@@ -92,7 +93,8 @@ def merged(text: str, result: AuditTables, system: str | None = None) -> str:
     except ValueError as error:
         raise InputError("the card's metadata is not a table of names and values; fix it") from error
     before = card.data.to_dict()
-    after = _metadata(before, result, findings)
+    of = [*result.settings["systems"]] if system is None else [system]
+    after = _metadata(before, result, findings, of)
     part = f"{BEGIN}\n{_body(result, findings, system)}\n{END}"
     own = card.text
     card.text = _placed(own, part.replace("\n", newline), newline)
@@ -129,13 +131,14 @@ def _placed(body: str, part: str, newline: str) -> str:
 # ------------------------------------------------------------------------------------------------ metadata
 
 
-def _metadata(before: dict[str, Any], result: AuditTables, findings: pd.DataFrame) -> dict[str, Any]:
+def _metadata(before: dict[str, Any], result: AuditTables, findings: pd.DataFrame, of: Sequence[str]) -> dict[str, Any]:
     after = dict(before)
     tags = before.get("tags") or []
     if not isinstance(tags, list):
         tags = [tags]
     after["tags"] = [*tags, *(tag for tag in TAGS if tag not in tags)]
-    own = _evaluations(result, findings)
+    # Of several systems a reader could not tell whose figures these are.
+    own = _evaluations(result, findings) if len(of) == 1 else []
     index = before.get("model-index") or []
     if not isinstance(index, list) or not all(isinstance(entry, dict) for entry in index):
         raise InputError("the card's model-index is not a list of tables; fix it")
@@ -143,7 +146,7 @@ def _metadata(before: dict[str, Any], result: AuditTables, findings: pd.DataFram
     if own:
         from huggingface_hub.repocard_data import eval_results_to_model_index
 
-        [made] = eval_results_to_model_index(findings["system"].iloc[0], own)
+        [made] = eval_results_to_model_index(of[0], own)
         without = [{**without[0], "results": [*without[0]["results"], *made["results"]]}, *without[1:]] if without else [made]
     # An entry that only held ours goes with it; one that was empty before is its author's.
     none: dict[str, Any] = {}
@@ -160,12 +163,10 @@ def _is_ours(result: Any) -> bool:
 
 
 def _evaluations(result: AuditTables, findings: pd.DataFrame) -> list[EvalResult]:
-    """The primary figures of one system; none where there are several systems."""
+    """The primary figures of one system."""
     from huggingface_hub import EvalResult
 
     rows = findings[findings["primary"].astype(bool) & findings["value"].map(math.isfinite)]
-    if rows["system"].nunique() > 1:
-        return []
     s = result.settings
     return [
         EvalResult(

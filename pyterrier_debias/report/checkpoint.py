@@ -47,7 +47,7 @@ ABOUT = "checkpoint.json"
 #: Where that file names the package: another program may write files of that name.
 _MARK = "written_by"
 #: Raised where what a checkpoint says of an audit changes.
-_FORM = 4
+_FORM = 5
 #: What biases ask a collection for, beside texts and what the audit has: its name in a message, to a method and arguments.
 _ASKED = {
     "topics": ("get_topics",),
@@ -57,6 +57,7 @@ _ASKED = {
     "candidates (what labellers were shown)": ("get_candidates",),
     "answers": ("get_answers",),
     "runs": ("get_runs",),
+    "counterparts (rewritten texts)": ("get_counterparts",),
 }
 #: Rankers are told apart by how they score so many judged queries and so many candidates of each.
 _QUERIES, _CANDIDATES = 3, 10

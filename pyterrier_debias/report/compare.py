@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.core.bias import p_text
+from pyterrier_debias.core.bias import LEAST_UNITS, p_text
 from pyterrier_debias.core.errors import InputError, check_number
-from pyterrier_debias.core.statistics import correct, equivalence_test, paired_t
+from pyterrier_debias.core.statistics import Interval, correct, equivalence_test, paired_t
 from pyterrier_debias.report.noninferiority import bias_verdict, change_interval, leaves_out_zero, non_inferiority, size_interval
 from pyterrier_debias.report.tables import AuditTables
 
@@ -43,7 +43,8 @@ class Comparison:
             ``plain -> debiased``), ``bias``, ``measure``, ``contrast``; ``before`` and ``after``; ``change`` with its interval
             ``low``, ``high``; of biases ``size_change`` with ``size_low`` and ``size_high``, the change of the figure's distance
             from 0. ``p``: of biases the paired t-test of no change, of costs the non-inferiority test; ``p_corrected`` over the
-            rows of a kind (Holm); ``p_equivalent``: TOST with the same margin; all three with one training seed only. ``n``
+            rows of a kind (Holm); ``p_equivalent``: TOST with the same margin; all three with one training seed only. Over fewer
+            than six queries there are neither intervals nor p, and nothing is shown. ``n``
             queries, ``seeds``, ``verdict`` (biases: smaller or larger where both intervals leave out 0, else no change shown;
             costs: kept, lost, not ruled out), ``text``.
         margin: The loss of effectiveness that does not matter.
@@ -111,7 +112,7 @@ class Comparison:
     def _margin_in_words(self) -> str:
         return (
             f"A loss of up to {self.margin:g} (the margin) is accepted; one-sided tests at 95 % show a larger one or rule it "
-            f"out. Intervals are 95 %; nothing is corrected for the number of lines."
+            f"out. Intervals are 95 %; neither they nor verdicts are corrected for the number of lines, as p corr. is (Holm)."
         )
 
 
@@ -380,9 +381,10 @@ def _bias_rows(both: _Both, resamples: int, seed: int) -> list[dict[str, Any]]:
         if found is None:
             continue
         key, values = found
-        change = change_interval(*values, resamples=resamples, seed=seed)
-        size = size_interval(*values, resamples=resamples, seed=seed)
-        p = paired_t(values[0][0], values[1][0]).p if max(map(len, values)) == 1 else float("nan")
+        change = _told(change_interval(*values, resamples=resamples, seed=seed))
+        size = _told(size_interval(*values, resamples=resamples, seed=seed))
+        tested = max(map(len, values)) == 1 and change.n >= LEAST_UNITS
+        p = paired_t(values[0][0], values[1][0]).p if tested else float("nan")
         verdict = bias_verdict(change, size)
         row = _row(
             "bias", both, key, *values, change=change.estimate, low=change.low, high=change.high, p=p, verdict=verdict,
@@ -394,7 +396,7 @@ def _bias_rows(both: _Both, resamples: int, seed: int) -> list[dict[str, Any]]:
             "no change shown": "it changed" if (shown := leaves_out_zero(change)) else "no change is shown",
         }[verdict]
         if verdict == "no change shown":
-            told += f" ({change.estimate:+.3f} [{change.low:+.3f}, {change.high:+.3f}])"
+            told += f" ({_ends(change)})"
             told += ", but no change of its size is shown" if shown else ""
         row["text"] = f"{_figure(row)}: {told}; {_over(row)}{'' if np.isnan(p) else f', change p = {p_text(p)}'}."
         rows.append(row)
@@ -409,12 +411,12 @@ def _cost_rows(both: _Both, measures: Sequence[str], margin: float, resamples: i
         if found is None:
             continue
         key, values = found
-        change = change_interval(*values, resamples=resamples, seed=seed)
+        change = _told(change_interval(*values, resamples=resamples, seed=seed))
         # A one-sided test at 0.05 is the interval of 90 %.
-        sides = change_interval(*values, level=0.9, resamples=resamples, seed=seed)
+        sides = _told(change_interval(*values, level=0.9, resamples=resamples, seed=seed))
         verdict = _KEPT if sides.low > -margin else _LOST if sides.high < -margin else _UNCLEAR
         row = _row("cost", both, key, *values, change=change.estimate, low=change.low, high=change.high, verdict=verdict)
-        if row["seeds"] == 1:
+        if row["seeds"] == 1 and change.n >= LEAST_UNITS:
             row["p"] = non_inferiority(values[0][0], values[1][0], margin).p
             row["p_equivalent"] = equivalence_test(values[0][0], values[1][0], margin).p
         told = {
@@ -423,10 +425,19 @@ def _cost_rows(both: _Both, measures: Sequence[str], margin: float, resamples: i
             _UNCLEAR: f"a loss of more than {margin:g} is neither shown nor ruled out",
         }[verdict]
         tested = "" if np.isnan(row["p"]) else f", non-inferiority p = {p_text(row['p'])}"
-        ends = f"{change.estimate:+.3f} [{change.low:+.3f}, {change.high:+.3f}]"
-        row["text"] = f"{_figure(row)}, a change of {ends}: {told}; {_over(row)}{tested}."
+        row["text"] = f"{_figure(row)}, a change of {_ends(change)}: {told}; {_over(row)}{tested}."
         rows.append(row)
     return rows
+
+
+def _told(interval: Interval) -> Interval:
+    """An interval as it is told: of too few queries there is none, and nothing is shown."""
+    return interval if interval.n >= LEAST_UNITS else replace(interval, low=float("nan"), high=float("nan"))
+
+
+def _ends(change: Interval) -> str:
+    """A change with its interval, if there is one."""
+    return f"{change.estimate:+.3f}" + ("" if np.isnan(change.low) else f" [{change.low:+.3f}, {change.high:+.3f}]")
 
 
 def _figure(row: dict[str, Any]) -> str:

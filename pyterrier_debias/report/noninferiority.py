@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.core.statistics import Interval, TestResult, t_interval, two_level_interval
+from pyterrier_debias.core.statistics import Interval, TestResult, t_interval, two_level_interval, without_rounding
 
 
 def non_inferiority(before: np.ndarray, after: np.ndarray, margin: float) -> TestResult:
@@ -43,7 +43,7 @@ def non_inferiority(before: np.ndarray, after: np.ndarray, margin: float) -> Tes
     if not margin > 0:
         raise InputError(f"the margin of a non-inferiority test must be positive, not {margin}")
     before, after = _pair(before, after)
-    d = after - before
+    d = without_rounding(after - before)
     n = len(d)
     if n < 2:
         return TestResult(float("nan"), float("nan"), n, "non-inferiority")
@@ -100,7 +100,7 @@ def change_interval(
         (0.2, -0.048, 0.448)
     """
     before, after = _by_seed(before, after)
-    change = after - before
+    change = without_rounding(after - before)
     if len(change) == 1:
         return t_interval(change[0], level=level)
     return two_level_interval(change[:, :, None], lambda means: means[..., 0], resamples=resamples, level=level, seed=seed)

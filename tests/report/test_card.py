@@ -1,11 +1,12 @@
 import ast
 import re
 import textwrap
+from dataclasses import replace
 
 import pyterrier as pt
 import pytest
 import yaml
-from huggingface_hub import ModelCard
+from huggingface_hub import ModelCard, RepoCard
 
 from pyterrier_debias import InputError, audit
 from pyterrier_debias.report.card import BEGIN, END, merged
@@ -72,6 +73,16 @@ def test_without_a_system_all_are_shown_and_the_metadata_names_none(result):
     assert "model-index" not in text
     with pytest.raises(InputError, match="system 'DPH' is not in this audit; there are BM25, longest"):
         result.card("DPH")
+
+
+def test_figures_are_not_shown_under_the_name_of_another_system(result):
+    """Where of two systems only one has a primary figure, metadata of both would be that one's."""
+    rows = result.findings
+    one = replace(result, findings=rows.assign(value=rows["value"].where(rows["system"] == "longest")))
+    assert "model-index" not in one.card() and "model-index" not in one.card("BM25")
+    alone = replace(one, settings={**one.settings, "systems": ["longest"]}, findings=rows[rows["system"] == "longest"])
+    for card in (one.card("longest"), alone.card()):
+        assert [entry["name"] for entry in RepoCard(card).data.to_dict()["model-index"]] == ["longest"]
 
 
 def test_a_saved_rankers_card_keeps_its_authors_words(result, tmp_path):

@@ -186,6 +186,25 @@ def test_another_collection_of_the_same_name_is_refused(dataset, tmp_path, part,
             claim(tmp_path / f"{number}", systems(other), other)
 
 
+def test_other_rewritten_texts_of_a_collection_are_refused(tmp_path):
+    """Where the bias gets them from the collection, its options do not tell them."""
+
+    class Rewritten(Collection):
+        def get_counterparts(self):
+            return self.corpus[["docno"]].assign(text=self.corpus["text"] + self.end)
+
+    def audited(end):
+        plain = toy.collection()
+        there = Rewritten(plain.name, corpus=plain.corpus, topics=plain.topics, qrels=plain.qrels, runs=plain.runs)
+        there.end = end
+        claim(tmp_path / "kept", toy.systems(there), there)
+
+    audited(" too.")
+    audited(" too.")
+    with pytest.raises(InputError, match="differs: counterparts"):
+        audited(" also.")
+
+
 def test_a_dataset_of_another_kind_is_known_by_the_texts_of_what_is_retrieved(dataset, tmp_path):
     class Duck:
         def __init__(self, inner):
@@ -354,7 +373,7 @@ def test_a_folder_of_an_earlier_form_is_refused(dataset, tmp_path):
     content = json.loads(file.read_text())
     del content["form"], content["blake2b"]
     file.write_text(json.dumps(content))
-    with pytest.raises(InputError, match="form is None there and 4 here"):
+    with pytest.raises(InputError, match="form is None there and 5 here"):
         claim(tmp_path / "kept", toy.systems(dataset), dataset)
 
 

@@ -84,6 +84,24 @@ def test_nothing_happened():
     assert by_kind(found, "cost")["verdict"] == "kept"
 
 
+def test_a_difference_by_rounding_is_no_change():
+    rounded = tuple(np.nextafter(values, 9) for values in PLAIN)
+    bias = by_kind(compare(made({"a": PLAIN}), made({"b": rounded})), "bias")
+    assert (bias["change"], bias["p"], bias["verdict"]) == (0, 1, "no change shown")
+
+
+def test_over_a_handful_of_queries_nothing_is_shown():
+    """No test of so few could reject: neither intervals, nor p, nor a verdict."""
+    for n, few in ((5, True), (6, False)):
+        one, other = ({"qids": QIDS[:n], "systems": {"a": tuple(v[:n] for v in both)}} for both in (PLAIN, DEBIASED))
+        found = compare(made(**one), made(**other), margin=0.2)
+        table = found.table[["low", "high", "p", "p_corrected", "p_equivalent", "size_low"]]
+        assert table.isna().all(axis=None) == few
+        verdicts = ("no change shown", "not ruled out") if few else ("smaller", "kept")
+        assert (by_kind(found, "bias")["verdict"], by_kind(found, "cost")["verdict"]) == verdicts
+        assert "nan" not in str(found) and found.table["text"].str.contains("[", regex=False).all() != few
+
+
 def test_a_bias_that_turns_round_is_no_smaller():
     text = by_kind(compare(made({"a": PLAIN}), made({"b": (-PLAIN[0], PLAIN[1])})), "bias")
     assert text["verdict"] == "no change shown" and text["low"] > 0
@@ -253,7 +271,7 @@ def test_it_can_be_read():
     assert text.index("CHANGE IN BIAS") < text.index("the bias became smaller") < text.index("CHANGE IN EFFECTIVENESS")
     told = (
         "A loss of up to 0.03 (the margin) is accepted; one-sided tests at 95 % show a larger one or rule it out. "
-        "Intervals are 95 %; nothing is corrected for the number of lines."
+        "Intervals are 95 %; neither they nor verdicts are corrected for the number of lines, as p corr. is (Holm)."
     )
     assert text.endswith(told)
     page = Page(found.to_html())

@@ -6,8 +6,9 @@ import pyterrier as pt
 import pytest
 
 from pyterrier_debias import audit, open_dataset
-from pyterrier_debias.core.foreign_memory import ForeignMemory
+from pyterrier_debias.core.foreign_memory import ForeignMemory, scores_of
 from pyterrier_debias.core.frames import ranked
+from pyterrier_debias.core.kept_scores import KeptScores
 from pyterrier_debias.data.planted_rankers import PlantedRanker
 
 PLANTED = PlantedRanker("position", noise=0.3)
@@ -135,6 +136,27 @@ def test_features_short_lists_and_cells_that_are_no_text_are_left_alone():
             pd.testing.assert_frame_equal(memory.ask(ranker, inp), ranker(inp))
         assert not len(memory._scores)
     assert vectors.given == 4 * 300 + 4 * 50
+
+
+@pytest.mark.parametrize("change", [lambda text: text[:8], lambda text: text.upper()])
+@pytest.mark.parametrize("ask", [lambda folder: ForeignMemory().ask, lambda folder: KeptScores(folder, "mine").ask])
+def test_a_ranker_that_changes_its_texts_gives_them_back_each_time(change, ask, tmp_path):
+    """Only its scores could be remembered."""
+    shortened = pt.apply.generic(lambda inp: inp.assign(text=inp["text"].map(change))) >> Foreign(by_text)
+    asked, inp = ask(tmp_path), rows().sort_values("qid", kind="stable", ignore_index=True)
+    for _ in range(2):
+        found = asked(shortened, inp).set_index(["qid", "docno"])["text"]
+        assert found.to_dict() == inp.assign(text=inp["text"].map(change)).set_index(["qid", "docno"])["text"].to_dict()
+
+
+def test_columns_that_are_the_same_in_another_order_or_type_are_no_change():
+    inp = rows().assign(page=[float("nan"), *range(299)], label=pd.Series(["a", None] * 150, dtype=object))
+    scored = inp.assign(score=by_text(inp))
+    for found in (scored, scored[::-1], scored.astype({"text": object}), scored.drop(columns="page"), scored[:1]):
+        given = inp[: len(found)].astype({"query": object})
+        np.testing.assert_array_equal(scores_of(given, found), by_text(given))
+    for changed in (scored.assign(page=7.0), scored.assign(label="a"), scored.assign(query=scored["text"])):
+        assert scores_of(inp, changed) is None
 
 
 def test_a_resumed_audit_still_tells_of_a_ranker_that_is_not_deterministic(tmp_path):
