@@ -88,7 +88,7 @@ class SourceBias(SystemBias):
         of = f"{len(rows)} pairs of relevant documents, both texts in one list"
         yield self.finding(
             system.name, "displacement", "rewritten - human", interval,
-            f"from its original to its rewritten text a relevant document's rank changes by {interval.estimate:+.3f} {told}.",
+            f"with its rewritten text a relevant document's rank among others changes by {interval.estimate:+.3f} {told}.",
             p=p, values=values, primary=True, beside=effectiveness(system, context),
             parts={"document": document_parts(shares, len(values), "relevant")},
             convention=f"{of}; ranks among other documents; p by random signs, the interval is this test inverted",

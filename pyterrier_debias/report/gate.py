@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyterrier_debias.core.errors import InputError, check_choice
+from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.report.cross_bias import ALL
 from pyterrier_debias.report.inputs import BIASES, FURTHER, find_biases, meant
 from pyterrier_debias.report.request import Request
@@ -49,10 +49,13 @@ class Budget:
     bound: str = "interval"
 
     def __post_init__(self) -> None:
-        """Refuse an unknown bound, and a budget that everything would keep."""
+        """Refuse an unknown bound, a limit that is no number, and a budget that everything would keep."""
         check_choice("Budget", "bound", self.bound, _BOUNDS)
         if self.at_most is None and self.at_least is None:
             raise InputError(f"Budget: {self.bias!r} has no limit; give at_most or at_least")
+        for limit in ("at_most", "at_least"):
+            if getattr(self, limit) is not None:
+                check_number("Budget", limit, getattr(self, limit))
 
     @property
     def name(self) -> str:

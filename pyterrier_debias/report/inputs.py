@@ -130,17 +130,21 @@ def find_biases(biases: str | Bias | Sequence[str | Bias]) -> list[Bias]:
         biases: ``'all'`` (the five), a name, a bias, or names and biases; those of ``FURTHER`` are not among all.
 
     Returns:
-        The biases, each once; a bias that is given takes the place of the one of its name among all.
+        The biases, each once; a bias that is given takes the place of the one of its name that is named, or among all.
 
     Raises:
-        InputError: For an unknown name, something that is not a bias, or none at all.
+        InputError: For an unknown name, something that is not a bias, two that are given and have one name, or none at all.
     """
     wanted = [biases] if isinstance(biases, (str, Bias)) else list(biases or ())
     found: dict[str, Bias] = {}
+    given: dict[str, Bias] = {}
     for one in wanted:
-        every = isinstance(one, str) and one == "all"
-        for bias in [name for name in BIASES if name not in found] if every else [one]:
+        for bias in BIASES if isinstance(one, str) and one == "all" else [one]:
+            if isinstance(bias, str) and bias in found:
+                continue
             made = _bias(bias)
+            if made is bias and given.setdefault(made.name, made) is not made:
+                raise InputError(f"two biases are named {made.name!r}, and figures could not be told apart; audit each by itself")
             found[made.name] = made
     if not found:
         raise InputError(f"no bias is named; use 'all' or some of {', '.join(BIASES)}")
@@ -216,7 +220,7 @@ def named_systems(systems: Any, collection: Any) -> list[System]:
         Systems with distinct names.
 
     Raises:
-        InputError: Where there are none, two share a name, or one is nothing that can be examined.
+        InputError: Where there are none, two share a name, one has an empty name, or one is nothing that can be examined.
     """
     several = systems if isinstance(systems, (Mapping, list, tuple)) else [systems]
     named = list(several.items()) if isinstance(several, Mapping) else list(zip(_labels(several), several))
@@ -232,6 +236,8 @@ def named_systems(systems: Any, collection: Any) -> list[System]:
     found = [System.of(name, pipeline, dataset=collection) for name, (_, pipeline) in zip(names, named)]
     found = [replace(with_indexer(system, collection), name=name) for name, system in zip(names, found)]
     names = [visible(name) for name in names]
+    if not all(name.strip() for name in names):
+        raise InputError("a system has an empty name; give a dictionary with a name for each")
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise InputError(f"two systems are named {twice!r}; give a dictionary with a name for each")

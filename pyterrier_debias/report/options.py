@@ -184,8 +184,11 @@ def _models(r: Request) -> list[Model] | None:
     if not r.model:
         return None
     if r.model == ["none"]:
-        if r.rotations is not None:
-            raise InputError(f"--rotations {r.rotations} is of a model, and --model none says that there is none; leave one out")
+        usual = Request()
+        for option in ("rotations", "workers", "dtype"):
+            given = getattr(r, option)
+            if given != getattr(usual, option):
+                raise InputError(f"--{option} {given} is of a model, and --model none says that there is none; leave one out")
         return []
     models = [find_model(name, r.model_kind) for name in r.model]
     twice = _repeated(models)
@@ -206,6 +209,8 @@ def _runs(r: Request, collection: Any) -> dict[str, pd.DataFrame]:
         name, equals, path = spec.partition("=")
         if not equals or Path(spec).is_file():
             name, path = stem(spec), spec
+        if not name.strip():
+            raise InputError(f"--run {spec} has an empty name; give NAME=FILE, or the file alone")
         if name in runs:
             raise InputError(f"two runs are named {name!r}; name them apart, as in --run first=FILE --run second=FILE")
         if is_index_folder(path):

@@ -280,8 +280,14 @@ class AuditResult(AuditTables):
         write_whole(folder / RESULT_FILE, self.to_json(), replace=False)
         figures = tuple((bias, DrawnFigure.of(figure)) for bias, figure in self.figures)
         write_whole(folder / page, replace(self, figures=figures).to_html(), replace=False)
+        written: set[str] = set()
         for bias, figure in figures:
-            write_whole(folder / f"{file_name(f'{bias}-{figure.name}')}.png", figure.pictures["png"], replace=False)
+            # A bias of a user may give several figures one name.
+            first = file_name(f"{bias}-{figure.name}")
+            names = (first, *(f"{first}-{number}" for number in range(2, len(figures) + 1)))
+            name = next(name for name in names if name not in written)
+            written.add(name)
+            write_whole(folder / f"{name}.png", figure.pictures["png"], replace=False)
 
 
 def check_name(folder: str | Path) -> None:

@@ -78,7 +78,8 @@ class AuditTables:
         findings, attributions = self.findings, self.attributions
         for name, wanted in (("bias", bias), ("system", system)):
             if wanted is not None:
-                known = list(dict.fromkeys(self.findings[name]))
+                audited = self.settings["biases" if name == "bias" else "systems"]
+                known = list(dict.fromkeys([*audited, *self.findings[name]]))
                 if wanted not in known:
                     raise InputError(f"worst: {name} {wanted!r} is not in this audit; there are {', '.join(known)}")
                 findings = findings[findings[name] == wanted]

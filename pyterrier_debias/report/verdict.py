@@ -7,6 +7,7 @@ within a margin; otherwise the audit could not tell, and estimates how many quer
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
@@ -142,7 +143,7 @@ _JUDGED = _Figure(
 _SOURCE = _Figure(
     "displacement", "ranks", 0.5, "the rewritten text of a relevant document is {size} ranks ahead of the original",
     "the original of a relevant document is {size} ranks ahead of the rewritten text",
-    "no text is ahead of its counterpart", 2,
+    "no other document stands between a relevant document and its rewritten text", 2,
 )  # fmt: skip
 _LENGTH = _Figure(
     "length percentile", "length percentile", 0.05,
@@ -192,7 +193,7 @@ def title(result: AuditTables) -> str:
     """
     s = result.settings
     name = str(s["dataset"])
-    where = "the planted collection" if name.startswith("planted-") else name
+    where = "the planted collection" if re.match(r"planted-\d+(-|$)", name) else name
     split = f" ({s['split']})" if s["split"] else ""
     return f"Bias audit of {_listed(s['systems'])} on {where}{split}"
 
@@ -358,10 +359,14 @@ def _told(result: AuditTables, row: Mapping[str, Any], figures: Sequence[_Figure
         brief = f"Yes{little}: {clause}."
         return answer("yes", f"Yes{little}: {clause}{figure.end}{beside}.", brief=brief, asides=(beside,) if aside else ())
     bound = max(abs(low), abs(high)) if bounded else detectable
-    over = f"on {n} {'query' if n == 1 else 'queries'}"
+    over = f"on {_queries(n)}"
     judged = _judged(result, row)
     if _is_still(result, row):
-        return answer(*_nothing(figure.never if figure else "no query changes", over, judged))
+        never = figure.never if figure else "no query changes"
+        doubt = _doubt(result, row, figure)
+        if doubt:
+            return answer("cannot tell", f"Could not tell: {never}, but {doubt}.")
+        return answer(*_nothing(never, over, judged))
     hint = f" It points to yes (p = {p_text(row['p'])} before correction)." if row["p"] < ALPHA else ""
     size = _size(row, figure)
     found = f"Could not tell: {size} {over}"
@@ -406,6 +411,25 @@ def _is_still(result: AuditTables, row: Mapping[str, Any]) -> bool:
     for name in FIGURE_KEY:
         own = own[own[name] == row[name]]
     return bool(len(own) and not own["value"].any()) or row["low"] == row["high"] == 0
+
+
+def _doubt(result: AuditTables, row: Mapping[str, Any], figure: _Figure | None) -> str:
+    """Why a figure that is 0 in every query is no "no", in a clause; empty where it is one.
+
+    A few queries show nothing, unless a ranker that scores documents one by one could not have come out otherwise. And texts side
+    by side have a displacement of 0, though one may be ahead in every pair.
+    """
+    if row["n"] < _FEWEST_QUERIES and figure is not _ORDER:
+        return f"{_queries(row['n'])} {'is' if row['n'] == 1 else 'are'} too few to show that"
+    own = result.per_query
+    pairs = own[(own["bias"] == row["bias"]) & (own["system"] == row["system"]) & (own["measure"] == "share of pairs")]["value"]
+    if figure is _SOURCE and (pairs != 0.5).any():
+        return f"side by side the rewritten text is ahead in {pairs.mean():.1%} of the pairs of a query, on {_queries(row['n'])}"
+    return ""
+
+
+def _queries(n: int) -> str:
+    return f"{n} {'query' if n == 1 else 'queries'}"
 
 
 def _size(row: Mapping[str, Any], figure: _Figure | None, *, alone: bool = False) -> str:

@@ -92,6 +92,10 @@ def test_they_are_named_and_are_not_among_all():
     assert [bias.name for bias in find_biases(["order", "pooling", "all"])] == ["order", "pooling", *list(BIASES)[:-1]]
     own = find_biases("gender")[0]
     assert all(any(one is own for one in find_biases(biases)) for biases in (["all", own], [own, "all"]))
+    five, ten = LengthBias(cutoff=5), LengthBias()
+    assert all(find_biases(biases) == [five] for biases in ([five, "length"], ["length", five], [five, five]))
+    with pytest.raises(InputError, match="two biases are named 'length'"):
+        find_biases([five, "gender", ten])
     with pytest.raises(InputError, match="did you mean 'length'"):
         find_biases("lenght")
     check_names(Gate((Budget("order", at_most=1),), Request(biases=["order"])), "budget.toml")

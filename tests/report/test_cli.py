@@ -232,6 +232,8 @@ def test_bad_run_options(folder, tmp_path):
     assert "nowhere.trec" in refused("--dataset", folder, "--run", tmp_path / "nowhere.trec")
     twice = ["--run", f"a={tmp_path / 'a.trec'}"] * 2
     assert "two runs are named 'a'" in refused("--dataset", folder, "--model", "none", *twice)
+    unnamed = ["--run", f"={tmp_path / 'a.trec'}"]
+    assert "has an empty name; give NAME=FILE" in refused("--dataset", folder, "--model", "none", *unnamed)
 
 
 def test_models_that_are_not_there(folder, tmp_path):
@@ -372,7 +374,8 @@ def test_options_of_models_need_a_model(folder):
     for model in ((), ("--model", "none")):
         told = refused("--dataset", folder, "--model-kind", "cross", *model)
         assert told == "--model-kind cross belongs to --model; name the model, too"
-    assert "--rotations 2 is of a model" in refused("--dataset", folder, "--rotations", 2, "--model", "none")
+    for option, value in (("rotations", 2), ("workers", 2), ("dtype", "bfloat16")):
+        assert f"--{option} {value} is of a model" in refused("--dataset", folder, f"--{option}", value, "--model", "none")
 
 
 def test_options_of_terrier_are_checked_before_java_starts(folder, index, tmp_path):

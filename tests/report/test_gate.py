@@ -136,6 +136,9 @@ def test_a_bias_without_a_primary_figure_says_why(result):
 def test_a_budget_without_a_limit_is_refused():
     with pytest.raises(InputError, match="Budget: 'gender' has no limit; give at_most or at_least"):
         Budget("gender")
+    for wrong in (float("nan"), float("inf"), "1", True):
+        with pytest.raises(InputError, match=r"Budget: at_least=.* must be a finite number"):
+            Budget("gender", at_most=0.5, at_least=wrong)
 
 
 def test_a_baseline_needs_no_comparison_with_itself():

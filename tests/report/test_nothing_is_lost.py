@@ -173,6 +173,13 @@ app(sys.argv[1:])
     assert len([path for path in tmp_path.joinpath("out").iterdir() if path.name.startswith(".")]) == 1
 
 
+def test_figures_of_one_name_are_all_written(dataset, tmp_path):
+    figures = [Figure(name, "a caption", lambda axes: axes.plot([1, 2])) for name in ("shares", "shares", "shares-2", "shares")]
+    result = audit(toy.systems(dataset), dataset, biases=[Made("mine", ORDER.examine, figures=figures)])
+    written = {path.name for path in result.save(tmp_path / "out").glob("*.png")}
+    assert written == {f"mine-shares{end}.png" for end in ("", "-2", "-2-2", "-3")}
+
+
 def test_a_bias_whose_name_leads_elsewhere_writes_where_it_should(dataset, tmp_path):
     figure = Figure("../up", "a caption", lambda axes: axes.plot([1, 2]))
     bias = Made("../../escaped", ORDER.examine, figures=[figure])

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -78,6 +80,12 @@ def test_older_files_have_no_words(result):
     content = json.loads(result.to_json())
     del content["queries"], content["blake2b"]
     assert AuditResult.from_json(json.dumps(content)).worst(1)["query"].tolist() == ["", "", ""]
+
+
+def test_a_system_without_figures_was_audited(result):
+    """Nothing is known of it, which is no mistake of who asks."""
+    bare = replace(result, findings=result.findings[result.findings["system"] != "BM25"])
+    assert bare.worst(system="BM25").empty and bare.worst(bias="picky", system="BM25", kind="documents").empty
 
 
 @pytest.mark.parametrize(

@@ -126,6 +126,31 @@ def test_where_no_query_changes_the_answer_is_no_without_a_number():
     assert answer(of_mean).outcome == "cannot tell"
 
 
+@pytest.mark.parametrize(("bias", "outcome"), [("position", "cannot tell"), ("gender", "cannot tell"), ("order", "no")])
+def test_a_handful_of_queries_shows_no_absence(bias, outcome):
+    """But that a ranker scores one by one, which is so by construction."""
+    for n, said in ((1, "but 1 query is too few to show that."), (5, "but 5 queries are too few to show that.")):
+        still = pd.Series(0.0, index=list("12345")[:n])
+        one = answer(found(bias, 0.0, NAN, NAN, p=NAN, p_corrected=NAN, n=n, values=still))
+        assert one.outcome == outcome and one.sentence.endswith(said) == (outcome == "cannot tell")
+    assert answer(found(bias, 0.0, 0.0, 0.0, p=NAN, p_corrected=NAN, n=6)).outcome == "no"
+
+
+@pytest.mark.parametrize(
+    ("share", "outcome", "said"),
+    [
+        (0.5, "no", "No: no other document stands between a relevant document and its rewritten text (on 6 queries)."),
+        (1.0, "cannot tell", "but side by side the rewritten text is ahead in 100.0% of the pairs of a query, on 6 queries."),
+    ],
+)
+def test_texts_side_by_side_have_no_displacement_though_one_is_ahead(share, outcome, said):
+    qids = list("123456")
+    still = found("source", 0.0, 0.0, 0.0, p=NAN, p_corrected=NAN, n=6, values=pd.Series(0.0, index=qids))
+    shares = found("source", share, measure="share of pairs", contrast="rewritten ahead", values=pd.Series(share, index=qids))
+    (verdict,) = verdicts(made([still, replace(shares, primary=False)], biases=["source"]))
+    assert verdict.answers[0].outcome == outcome and verdict.answers[0].sentence.endswith(said)
+
+
 @pytest.mark.parametrize("high", [0.0, 0.01])
 @pytest.mark.parametrize(("judged", "outcome"), [(0.8, "no"), (0.799, "cannot tell")])
 def test_where_little_is_judged_no_difference_from_the_pool_is_not_a_no(high, judged, outcome):
@@ -254,6 +279,8 @@ def test_the_worst_of_several_primary_figures_is_told():
 
 def test_the_title_has_collection_and_systems():
     assert title(made([])) == "Bias audit of BM25 on the planted collection"
+    assert title(made([], dataset="planted-3-order1")) == "Bias audit of BM25 on the planted collection"
+    assert title(made([], dataset="planted-hedges")) == "Bias audit of BM25 on planted-hedges"
     several = made([], systems=["BM25", MINE], dataset="msmarco_trec_dl", split="dl19")
     assert title(several) == "Bias audit of BM25 and BM25 >> mine on msmarco_trec_dl (dl19)"
     assert title(made([], systems=list("abcdef"))) == "Bias audit of a, b and 4 more on the planted collection"
