@@ -181,7 +181,7 @@ def test_fine_tuning_trains_a_copy_and_can_be_repeated(encoder, tmp_path):
     # Neither the order of queries nor what was fitted before counts; the seed does.
     order = np.random.default_rng(0).permutation(15)
     again = GenderClassifier(encoder, **options).fit(texts[:9], labels[:9])
-    again.fit([texts[i] for i in order], [labels[i] for i in order])
+    again.fit(pd.Series(texts).iloc[order], pd.Series(labels).iloc[order])
     np.testing.assert_allclose(again.probabilities(texts), found, atol=1e-5)
     assert np.abs(GenderClassifier(encoder, **options, seed=1).fit(texts, labels).probabilities(texts) - found).max() > 1e-4
     # What was trained is kept, in folders that others open.
@@ -194,6 +194,8 @@ def test_fine_tuning_trains_a_copy_and_can_be_repeated(encoder, tmp_path):
     np.testing.assert_allclose(np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True), found, atol=1e-5)
     table = GenderClassifier(encoder, **options).cross_validate(texts, labels, folds=3)
     assert table["n"].tolist() == [15, 5, 5, 5]
+    series = pd.Series(texts, index=range(15)[::-1])
+    pd.testing.assert_frame_equal(GenderClassifier(encoder, **options).cross_validate(series, labels, folds=3), table)
 
 
 @pytest.mark.parametrize("epochs", [0, 2])

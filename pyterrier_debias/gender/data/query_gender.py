@@ -223,6 +223,7 @@ class GenderClassifier(Saved):
         check_number("GenderClassifier", "epochs", self.epochs, least=0, whole=True)
         check_number("GenderClassifier", "learning_rate", self.learning_rate, above=0, most=0.9999, hint="such as 5e-5")
         check_number("GenderClassifier", "batch_size", self.batch_size, least=1, whole=True)
+        texts = list(texts)  # a Series would be asked by its labels
         checked = _checked_labels(texts, labels)
         if self.epochs:
             from pyterrier_debias.rankers.bi_encoder import BiEncoder
@@ -289,6 +290,7 @@ class GenderClassifier(Saved):
         """
         from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
+        texts = list(texts)
         checked = _checked_labels(texts, labels)
         names, counts = np.unique(checked, return_counts=True)
         if counts.min() < folds:
