@@ -68,6 +68,12 @@ def test_other_attributes_and_numbers_of_groups(tmp_path):
     assert ages.name == "ages"
     path.write_text('{"Male": ["a"], "other": ["b"]}')
     assert read_word_list(path.rename(tmp_path / "x.json")).names == ("male", "other")
+    (tmp_path / "x.json").write_text('{"male": ["he", "his"], "men": ["boy"], "female": ["she"]}')
+    assert WordList.of(tmp_path / "x.json").groups == {"male": {"he", "his", "boy"}, "female": {"she"}}
+    for words in ('"he"', "1.5"):
+        (tmp_path / "x.json").write_text(f'{{"male": {words}}}')
+        with pytest.raises(InputError, match=rf"x\.json: group 'male' holds .*{words[1:-1]}.*; give a list of words"):
+            WordList.of(tmp_path / "x.json")
 
 
 def test_what_is_compared():
@@ -122,10 +128,15 @@ def test_files_that_are_refused(tmp_path, content, message):
 def test_identity_is_name_and_content():
     one, other = WordList({"a": ["x", "y"], "b": ["z"]}), WordList({"a": ["Y", "x"], "b": ["z"]})
     assert (one, hash(one), one.fingerprint) == (other, hash(other), other.fingerprint)
-    assert one != WordList({"b": ["z"], "a": ["x", "y"]}, "other")
+    assert one != WordList({"a": ["x", "y"], "b": ["z"]}, "other")
+    assert one != WordList({"b": ["z"], "a": ["x", "y"]})  # whose contrast has the other sign
+    assert one != "words"
     assert one.fingerprint != WordList({"a": ["x"], "b": ["y", "z"]}).fingerprint
     assert str(one) == f"words (a 2, b 1; {one.fingerprint})"
     assert repr(one).startswith("<WordList words")
     assert pickle.loads(pickle.dumps(one)) == one
     assert one.without(["X"]).groups == {"a": {"y"}, "b": {"z"}}
+    assert one.without([" X "]) == one.without(["x"])
+    with pytest.raises(InputError, match=r"without\('he'\) is one string; give a list of words, \['he'\]"):
+        WordList.of("debias").without("he")
     assert WordList.of(one) is one

@@ -141,6 +141,7 @@ def test_the_stage_reads_each_document_once(monkeypatch):
 
 def test_what_is_refused():
     refused = [({}, "no categories"), ({"a": ["*"]}, "give words or beginnings"), ("no.dic", "is not a file"), (3, "not a int")]
+    refused += [({"posemo": "happy joy"}, "category 'posemo' is one string; give a list of words")]
     for spec, message in refused:
         with pytest.raises(InputError, match=message):
             Lexicon.of(spec)
@@ -152,5 +153,6 @@ def test_identity():
     one = Lexicon({"a": ["x", "Y"]})
     assert one == Lexicon({"a": ["y", "x"]}) and hash(one) == hash(Lexicon({"a": ["y", "x"]}))
     assert one.fingerprint != Lexicon({"a": ["x"]}).fingerprint
+    assert Lexicon({"a": ["x"], "b": ["y"]}) != Lexicon({"b": ["y"], "a": ["x"]})  # whose columns are another's
     assert Lexicon.of("debias").names == ("male", "female") and Lexicon.of(one) is one
     assert repr(one) == f"<Lexicon lexicon (1 categories; {one.fingerprint})>"

@@ -64,7 +64,9 @@ class Lexicon:
     def __post_init__(self) -> None:
         own: dict[str, frozenset[str]] = {}
         for category, words in dict(self.categories).items():
-            words = [words] if isinstance(words, str) else list(words)
+            if isinstance(words, str):
+                raise InputError(f"lexicon {self.name!r}: category {category!r} is one string; give a list of words")
+            words = list(words)
             bad = next((w for w in words if not isinstance(w, str) or not w.strip() or w.strip().startswith("*")), None)
             if bad is not None:
                 raise InputError(f"lexicon {self.name!r}: category {category!r} holds {bad!r}; give words or beginnings (happ*)")
@@ -130,6 +132,12 @@ class Lexicon:
         for end in range(1, len(word) + 1):
             found |= beginnings.get(word[:end], frozenset())
         return found
+
+    def __eq__(self, other: object) -> bool:
+        """By name and content, categories in their order, which is that of arrays of shares."""
+        if not isinstance(other, Lexicon):
+            return NotImplemented
+        return self.name == other.name and list(self.categories.items()) == list(other.categories.items())
 
     def __hash__(self) -> int:
         """By content."""

@@ -47,7 +47,8 @@ class WordList:
     words has capitalised names, which would otherwise never be found.
 
     Attributes:
-        groups: Group to its words, in the order of the groups; signed measures are "first group minus second".
+        groups: Group to its words, in the order of the groups; signed measures are "first group minus second", so that lists
+            whose groups come in another order are not equal.
         name: What conventions call the list.
 
     Raises:
@@ -163,8 +164,13 @@ class WordList:
 
         Returns:
             A list whose name says that it is not the whole one.
+
+        Raises:
+            InputError: For a text, which would be read as its letters, and for a group that no word is left of.
         """
-        out = {composed(word.lower()) for word in words}
+        if isinstance(words, str):
+            raise InputError(f"word list {self.name!r}: without({words!r}) is one string; give a list of words, [{words!r}]")
+        out = {composed(word.strip().lower()) for word in words}
         return WordList({group: own - out for group, own in self.groups.items()}, f"{self.name} (part)")
 
     def contrast(self, contrast: str | tuple[str, str] | None = None) -> dict[str, float]:
@@ -202,6 +208,12 @@ class WordList:
         if len(asked) == 2:
             return {name: 1.0 if name == asked[0] else -1.0 if name == asked[1] else 0.0 for name in names}
         return {name: 1.0 if name == asked[0] else -1.0 / (len(names) - 1) for name in names}
+
+    def __eq__(self, other: object) -> bool:
+        """By name and content, groups in their order."""
+        if not isinstance(other, WordList):
+            return NotImplemented
+        return self.name == other.name and list(self.groups.items()) == list(other.groups.items())
 
     def __hash__(self) -> int:
         """By content."""
@@ -307,7 +319,12 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
 
 def _json_groups(content: Any, path: Path, alone: str, groups: tuple[str, str] | None) -> dict[str, list[str]]:
     if isinstance(content, Mapping):
-        return {_SAME.get(str(group).lower(), str(group)): words for group, words in content.items()}
+        found: dict[str, list[str]] = {}
+        for group, words in content.items():
+            if not isinstance(words, list):
+                raise InputError(f"word list {path}: group {group!r} holds {words!r}; give a list of words")
+            found.setdefault(_SAME.get(str(group).lower(), str(group)), []).extend(words)
+        return found
     if isinstance(content, list) and content:
         if all(isinstance(word, str) for word in content):
             return {alone: content}
