@@ -130,8 +130,9 @@ def test_nearest_with_replacement():
     union = {*zip(there.left, there.right), *zip(back.left, back.right)}
     assert set(zip(both.left, both.right)) == union and len(both) == len(union)
     least = float(np.median(there.similarity))
-    above = match(first, second, replacement=True, min_similarity=least)
-    assert (above.similarity >= least).all() and len(above) + above.below == 200
+    for direction, whole in (("f2m", 200), ("m2f", 150), ("both", len(union))):
+        above = match(first, second, replacement=True, direction=direction, min_similarity=least)
+        assert (above.similarity >= least).all() and 0 < len(above) < whole and len(above) + above.below == whole
 
 
 def test_candidates_among_ties_everywhere():

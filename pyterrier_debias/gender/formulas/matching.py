@@ -121,15 +121,16 @@ def match(
         return Matching(nothing, nothing, np.empty(0), dropped, 0)
     codes = _Codes(left, right)
     if replacement:
-        pairs = _nearest_pairs(codes, direction, least)
-        asked = {"f2m": len(left.rows), "m2f": len(right.rows)}.get(direction)
+        pairs = _nearest_pairs(codes, direction)
+        asked = len(pairs[0])
+        kept = pairs[2] >= least
+        pairs = pairs[0][kept], pairs[1][kept], pairs[2][kept]
     else:
         pairs = (_greedy_pairs if method == "greedy" else _optimal_pairs)(codes, least)
         asked = min(len(left.rows), len(right.rows))
     one, other, similarity = pairs
     order = np.lexsort((other, one, -similarity))
-    below = 0 if asked is None else asked - len(one)
-    return Matching(left.rows[one[order]], right.rows[other[order]], similarity[order], dropped, below)
+    return Matching(left.rows[one[order]], right.rows[other[order]], similarity[order], dropped, asked - len(one))
 
 
 def _checked(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -203,8 +204,8 @@ class _Codes:
 Pairs = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-def _nearest_pairs(codes: _Codes, direction: str, least: float) -> Pairs:
-    """Nearest neighbours of one side, of the other, or both."""
+def _nearest_pairs(codes: _Codes, direction: str) -> Pairs:
+    """Nearest neighbours of one side, of the other, or both; each pair once."""
     found = []
     if direction in ("f2m", "both"):
         nearest, similarity = _nearest(codes.vectors, codes.left_count > 0, codes.right_count > 0)
@@ -216,7 +217,6 @@ def _nearest_pairs(codes: _Codes, direction: str, least: float) -> Pairs:
         found.append((codes.left_start[nearest[codes.right]], own, similarity[codes.right]))
     one, other, similarity = (np.concatenate(parts) for parts in zip(*found))
     _, kept = np.unique(one * (len(codes.right) + 1) + other, return_index=True)
-    kept = kept[similarity[kept] >= least]
     return one[kept], other[kept], similarity[kept]
 
 
