@@ -135,6 +135,22 @@ def test_saved_pairs_tell_no_gender_unless_asked(tmp_path):
     assert pd.read_csv(tmp_path / "labelled.tsv", sep="\t")["gender"].tolist() == out["gender"].tolist()
     with pytest.raises(InputError, match="tab or line break"):
         save_pairs(out.assign(text="a\tb"), tmp_path / "bad.tsv")
+    with pytest.raises(InputError, match=r"save_pairs.*match"):
+        save_pairs(labelled(), tmp_path / "bad.tsv")
+
+
+def test_labels_and_profiles_of_other_names_are_not_saved_either(tmp_path):
+    """The group's column and the profile's were written, as they are called neither ``gender`` nor ``profile.``."""
+    frame = labelled()
+    frame = frame.rename(columns={c: c.replace("profile.", "share of ").replace("gender", "sex") for c in frame})
+    frame = frame.drop(columns=[c for c in frame if c.startswith("sex_")])
+    out = BalancedPairs(group="sex", columns="share of ")(frame)
+    save_pairs(out, tmp_path / "pairs.tsv")
+    read = pd.read_csv(tmp_path / "pairs.tsv", sep="\t")
+    assert set(read) == set(out) - {"sex", *(c for c in out if c.startswith("share of "))} and len(read) == len(out)
+    topics, qrels = original()
+    more, _ = augment_balanced(topics.assign(sex="x"), qrels, out, 0.5)
+    assert more["sex"].isna().tolist() == [False] * 40 + [True] * (len(more) - 40) and len(more) > 40
 
 
 def test_profiles_of_hundreds_of_columns():

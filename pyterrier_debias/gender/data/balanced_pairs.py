@@ -134,6 +134,8 @@ class BalancedPairs(Stage):
         out = frame.drop(columns=["match", "similarity"], errors="ignore").iloc[rows].reset_index(drop=True)
         added = pd.DataFrame({"match": np.repeat(np.arange(len(found)), 2), "similarity": similarity}, index=out.index)
         out = pd.concat([out, added], axis=1)  # at once: a profile may have hundreds of columns
+        # Which columns are labels and profiles under other names, so that they can be left out of what is published.
+        out.attrs["labels"] = [self.group, *names]
         out.attrs["matching"] = {
             **{group: len(side) for group, side in zip(self.groups, sides)},
             **{f"{group} without a profile": n for group, n in zip(self.groups, found.dropped)},
@@ -260,11 +262,13 @@ def plot_balance(balance: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return axes
 
 
+@reads_frames
 def save_pairs(pairs: pd.DataFrame, path: str | Path, *, keep_labels: bool = False) -> None:
     """Write matched pairs as tab-separated values, without labels of gender by default.
 
     Without labels the two rows of a match come in an order that tells nothing, and profiles are kept out, as the paper's authors
-    chose not to publish predicted genders.
+    chose not to publish predicted genders. The stage notes in ``attrs['labels']`` of its frame which columns are the group and
+    the profile where they have other names than usual; a merge loses this note, and then such columns are yours to drop.
 
     Args:
         pairs: What :class:`BalancedPairs` gives.
@@ -272,8 +276,10 @@ def save_pairs(pairs: pd.DataFrame, path: str | Path, *, keep_labels: bool = Fal
         keep_labels: Whether ``gender`` and its probabilities are written, and the first group stays first.
 
     Raises:
-        InputError: If a text holds a tab or a line break, or the file cannot be written.
+        InputError: If the frame holds no matches, a text holds a tab or a line break, or the file cannot be written.
     """
+    context: Any = "save_pairs"  # printed only
+    pt.validate.columns(pairs, includes=["match", "qid", "docno"], context=context)
     out = without_labels(pairs, keep_labels)
     if not keep_labels:
         keys = [
@@ -293,7 +299,7 @@ def without_labels(frame: pd.DataFrame, keep: bool) -> pd.DataFrame:
     """A frame without labels of gender and without profiles, or unchanged.
 
     Args:
-        frame: Any frame.
+        frame: Any frame; further labels are named in its ``attrs['labels']``.
         keep: Whether it is not changed.
 
     Returns:
@@ -301,5 +307,6 @@ def without_labels(frame: pd.DataFrame, keep: bool) -> pd.DataFrame:
     """
     if keep:
         return frame
-    dropped = [name for name in frame.columns if name in LABEL_COLUMNS or str(name).startswith("profile.")]
+    labels = {*LABEL_COLUMNS, *frame.attrs.get("labels", ())}
+    dropped = [name for name in frame.columns if name in labels or str(name).startswith("profile.")]
     return frame.drop(columns=dropped)
