@@ -251,6 +251,9 @@ def neutral_qids(topics: pd.DataFrame, wordlist: Any = "debias", *, column: str 
     Returns:
         Their qids, in the topics' order.
 
+    Raises:
+        InputError: For a query that is missing where words decide.
+
     Example:
         >>> neutral_qids(pd.DataFrame({"qid": ["1", "2"], "query": ["who was his mother", "how do bees fly"]}))
         ['2']
@@ -259,6 +262,12 @@ def neutral_qids(topics: pd.DataFrame, wordlist: Any = "debias", *, column: str 
     if column is not None and column in topics.columns:
         keep = topics[column].astype(str).str.lower().isin(_NEUTRAL_LABELS).to_numpy()
     else:
+        lacking = topics.loc[topics["query"].isna(), "qid"] if "query" in topics.columns else topics["qid"]
+        if len(lacking):
+            raise InputError(
+                f"neutral_qids: topic {lacking.iloc[0]!r} has no query; leave such topics out, or give a column that says "
+                f"'neutral' of those that count"
+            )
         keep = count_words(topics["query"], WordList.of(wordlist)).sum(axis=1) == 0
     return topics["qid"][keep].tolist()
 
@@ -380,7 +389,7 @@ class _Examined:
         table = self._measured.table
         row = table[(table["system"] == name) & (table["cutoff"] == _CUTOFF)].iloc[0]
         first, second = self.bias.sides()
-        how = self._measured.convention
+        how = self._evaluator.convention()
         low, high = row["low"], row["high"]
         text = (
             f"over {len(own)} neutral queries {_ARAB} is {row['ARaB']:+.3f} [{low:+.3f}, {high:+.3f}] (positive: {first}; "
@@ -433,7 +442,7 @@ class _Examined:
             f"{_NFAIRR} is {interval.estimate:.3f} [{interval.low:.3f}, {interval.high:.3f}] over {interval.n} neutral queries "
             f"(1: as neutral as its documents allow)."
         )
-        convention = f"{self._measured.convention}; background: the documents of all systems; threshold 1, equal portions"
+        convention = f"{self._evaluator.convention()}; background: the documents of all systems; threshold 1, equal portions"
         yield self.bias.finding(name, _NFAIRR, _NEUTRAL, interval, text, convention=convention, values=own)
 
     def _against_candidates(self, name: str) -> Iterator[Finding]:
@@ -455,12 +464,12 @@ class _Examined:
             )
             if column == "NFaiRR":
                 # BM25 prefers short documents, which hold fewer words of any group: a fair ranker that does not moves this.
-                convention = f"{self._measured.convention}; paired by query; not tested"
+                convention = f"{self._evaluator.convention()}; paired by query; not tested"
                 yield self.bias.finding(name, measure, _ADDED, interval, f"{text}.", convention=convention, values=change)
                 continue
             test = randomisation_test(both["before"].to_numpy(), both["after"].to_numpy(), clusters=of, seed=self.context.seed)
             convention = (
-                f"{self._measured.convention}; paired by query; p by randomisation{self._together}, the interval is this test "
+                f"{self._evaluator.convention()}; paired by query; p by randomisation{self._together}, the interval is this test "
                 f"inverted"
             )
             text = f"{text} (p = {p_text(test.p)})."
@@ -476,7 +485,7 @@ class _Examined:
         else:
             text = f"no document above rank {_CUTOFF} has a word of the list."
         found = Interval(share, np.nan, np.nan, 0.95, len(table))
-        convention = f"{self._measured.convention}; share of the sum of absolute parts; n: documents with a part"
+        convention = f"{self._evaluator.convention()}; share of the sum of absolute parts; n: documents with a part"
         return self.bias.finding(name, _ARAB, "ten documents", found, text, convention=convention)
 
     # ------------------------------------------------------------------------------------------- figures

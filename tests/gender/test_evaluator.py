@@ -13,6 +13,8 @@ from ir_measures import RR
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.statistics import bootstrap_interval, inverted_interval, randomisation_test
 from pyterrier_debias.gender.data import documents
+from pyterrier_debias.gender.data.words import DEBIAS, WordList
+from pyterrier_debias.gender.formulas.attributions import order_parts
 from pyterrier_debias.gender.measures.evaluation import against_zero, mean_floor
 from pyterrier_debias.gender.measures.evaluator import AnnotateGender, ARaBEvaluator, GenderCounts, marked_words, union_background
 from pyterrier_debias.gender.measures.over_rankings import ARaB, FaiRR, NFaiRR, RaB
@@ -56,6 +58,9 @@ def test_order_is_by_rank_then_score_then_docno():
     # Ties: trec_eval puts the last docno first.
     assert first(run.assign(score=1.0))["ARaB"].tolist() == [0]
     assert first(by_score.assign(rank=0))["ARaB"].tolist() == [-1]
+    for score in (np.nan, [np.nan, 2.0, 1.0]):
+        with pytest.raises(InputError, match="ARaBEvaluator: column 'score' is NaN"):
+            first(run.assign(score=score))
     with pytest.raises(pt.validate.InputValidationError):
         first(run)
     with pytest.raises(InputError, match="'score' or 'rank'"):
@@ -126,6 +131,11 @@ def test_identifiers_in_options_are_read_as_those_of_frames(dtype):
 def test_identifiers_in_options_that_are_none_are_named():
     with pytest.raises(InputError, match=r"ARaBEvaluator, query_filter: column 'qid' is missing, at row 1"):
         ARaBEvaluator(query_filter=pd.Series(["1", None]))(frame(ONE))
+    for measure in (ARaB, ARaBEvaluator):
+        with pytest.raises(InputError, match=r"unknown='zero' is an option of the Texts that are given"):
+            found = measure(texts=documents.Texts(TEXTS), unknown="zero")
+            found(frame(ONE))
+    assert ARaB(texts=documents.Texts(TEXTS, unknown="zero"), unknown="zero").option("unknown") == "zero"
     with pytest.raises(InputError, match=r"texts: column 'docno' is missing, at row 0"):
         ARaB(texts=pd.DataFrame({"docno": [None], "text": ["he"]}))
     with pytest.raises(InputError, match=r"ARaBEvaluator, background: column 'docno' is missing, at row 5"):
@@ -272,6 +282,27 @@ def test_the_usual_cut_offs_and_conventions():
     assert ARaBEvaluator([1], wordlist={"a": ["x"]}).convention().startswith("tf, log1p_total; a; words: words (a 1;")
 
 
+def test_results_under_different_conventions_never_look_alike():
+    own = "FaiRR: threshold 1, equal portions; NFaiRR: background each system's own results, to rank 200"
+    assert ARaBEvaluator([1]).evaluate(frame(ONE)).convention == f"{ARaBEvaluator([1]).convention()}; {own}"
+    alone = ARaBEvaluator([1], wordlist={"a": ["he"]})
+    assert alone.evaluate(frame(ONE)).convention == alone.convention()
+    background = {"background": frame(TWO)}
+    options = [
+        {}, {"threshold": 3}, {"portions": {"male": 0.4, "female": 0.6}}, {"depth": 2}, background, {**background, "depth": 2},
+        {**background, "outside": "count"}, {"background": frame(ONE)}, {"background": CORPUS},
+        {"background": CORPUS, "outside": "count"}, {"background": CORPUS.head(4)},
+    ]  # fmt: skip
+    said = [ARaBEvaluator([1], **more).evaluate(frame(ONE)).convention for more in options]
+    assert len(set(said)) == len(options)
+    assert said[2].endswith("portions male 0.4, female 0.6; NFaiRR: background each system's own results, to rank 200")
+    assert "NFaiRR: background results, to rank 2 (8:" in said[5] and said[5].endswith("), documents outside it added")
+    assert "background one set of documents (5:" in said[9] and said[9].endswith("counted for the ranking alone")
+    # The order of rows is no other background.
+    shuffled = frame(TWO).sample(frac=1, random_state=1)
+    assert ARaBEvaluator([1], background=shuffled).evaluate(frame(ONE)).convention == said[4]
+
+
 def test_rankings_with_documents_that_the_background_lacks_are_counted(caplog):
     # Query 1 ranks two that the background lacks, query 2 one, and query 3 none.
     background = frame({"1": ["d1"], "2": ["d4"], "3": ["d5", "d1", "d4"]})
@@ -360,19 +391,27 @@ def test_sums_merge_in_any_order():
     assert many["most"].tolist() == ["g 3, b 2, c 1, d 1, e 1"]  # five of six
     read = GenderCounts.of("debias").read(CORPUS, rows=2)
     assert read.words.tolist() == (whole.words // 3).tolist()
-    with pytest.raises(InputError, match="cannot be added"):
-        whole.merge(GenderCounts.of({"a": ["x"], "b": ["y"]}))
+    for other in ({"a": ["x"], "b": ["y"]}, WordList(dict(reversed(DEBIAS.items())), "debias")):
+        with pytest.raises(InputError, match="cannot be added"):
+            whole.merge(GenderCounts.of(other))
+    with pytest.raises(InputError, match=r"GenderCounts: the documents have no column 'text' \(there are docno, body\)"):
+        GenderCounts.of("debias").read(CORPUS.rename(columns={"text": "body"}))
 
 
 def test_one_cut_off():
     pd.testing.assert_frame_equal(ARaBEvaluator(2)(frame(ONE)), ARaBEvaluator([2])(frame(ONE)))
     pd.testing.assert_frame_equal(ARaBEvaluator(2).contributions(frame(ONE)), ARaBEvaluator([2]).contributions(frame(ONE)))
     assert ARaBEvaluator(2).evaluate(frame(ONE)).table["cutoff"].tolist() == [2]
+    # One that is given twice is one: no query counts twice.
+    twice, once = (ARaBEvaluator(cutoffs).evaluate(frame(ONE)) for cutoffs in ([2, 3, 2], [2, 3]))
+    pd.testing.assert_frame_equal(twice.table, once.table)
 
 
 def test_equality_and_pickling():
     assert ARaBEvaluator([5], wordlist={"a": ["x"], "b": ["y"]}) == ARaBEvaluator([5], wordlist={"a": ["x"], "b": ["y"]})
     assert ARaBEvaluator([5]) != ARaBEvaluator([10])
+    ordered, turned = (WordList({"male": ["he"], "female": ["she"]}), WordList({"female": ["she"], "male": ["he"]}))
+    assert ARaBEvaluator([5], wordlist=ordered) != ARaBEvaluator([5], wordlist=turned)
     assert AnnotateGender() == AnnotateGender(verbose=True)
     for stage in (ARaBEvaluator([1], query_filter=["1"]), AnnotateGender(method="bool")):
         again = pickle.loads(pickle.dumps(stage))
@@ -402,8 +441,12 @@ def test_what_is_refused(stage, message):
             call(frame(ONE))
     with pytest.raises(InputError, match="is missing at row 2"):
         ARaBEvaluator()(frame(ONE).assign(text=lambda f: f["text"].where(f.index != 2)))
-    with pytest.raises(InputError, match="more than once"):
-        ARaBEvaluator()(pd.concat([frame(ONE)] * 2))
+    twice = pd.concat([frame(ONE)] * 2)
+    for call in (ARaBEvaluator(), ARaBEvaluator().contributions, lambda run: order_parts(run, documents.Texts(TEXTS))):
+        with pytest.raises(InputError, match="more than once"):
+            call(twice)
+    with pytest.raises(InputError, match=r"ARaBEvaluator, background: 8 \(qid, docno\) pairs occur more than once"):
+        ARaBEvaluator(background=twice)(frame(ONE))
     with pytest.raises(InputError, match="no results for any query"):
         ARaBEvaluator(query_filter=["9"]).evaluate(frame(ONE))
 

@@ -96,6 +96,10 @@ def test_neutral_queries():
     topics = pd.DataFrame({"qid": ["1", "2", "3"], "query": ["his house", "a house", "a boat"]})
     assert neutral_qids(topics) == ["2", "3"]
     assert neutral_qids(topics.assign(gender=["neutral", "f", "N"])) == ["1", "3"]
+    with pytest.raises(InputError, match="neutral_qids: topic '2' has no query; leave such topics out"):
+        neutral_qids(topics.assign(query=["sea", None, "tea"]))
+    with pytest.raises(InputError, match="neutral_qids: topic '1' has no query"):
+        neutral_qids(topics[["qid"]])
     boats = WordListBias({"boats": ["boat"], "houses": ["his"]}, "boats")
     assert boats.neutral_qids(topics.assign(gender="neutral")) == ["2"]
 

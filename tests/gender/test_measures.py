@@ -104,6 +104,16 @@ def test_gap_between_groups_by_hand():
     groups = groups.assign(gender=["m", "f", "n"])
     found = per_query(gap(groups=groups) @ 1)
     assert np.mean(found) == pytest.approx(3 / 5 - 3 / 7) and found[2] == pytest.approx(3 / 5 - 3 / 7)
+    # One row per query, or several that agree.
+    assert gap(groups=pd.concat([groups, groups])) == gap(groups=groups)
+    for contradicting in (groups, groups.iloc[::-1]):
+        contradicting = pd.concat([contradicting, pd.DataFrame({"qid": [1], "gender": ["f"]})])
+        with pytest.raises(InputError, match="groups give query '1' the genders 'm' and 'f'; keep one row per query"):
+            gap(groups=contradicting)
+    assert gap(undefined="influence") == gap
+    for undefined in ("zero", "bogus"):
+        with pytest.raises(InputError, match=f"QueryGroupGap: undefined='{undefined}' is no choice"):
+            gap(undefined=undefined)
     with pytest.raises(InputError, match="no query with results"):
         group_gap(np.ones(2), np.array([[True, False], [True, False]]))
 

@@ -11,7 +11,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core.errors import InputError, check_choice, one_line
-from pyterrier_debias.core.frames import check_text, stage_name, with_string_ids
+from pyterrier_debias.core.frames import check_scores, check_text, stage_name, with_string_ids
 from pyterrier_debias.core.text import Tokeniser, as_name
 from pyterrier_debias.gender.data.words import WordList
 from pyterrier_debias.gender.formulas.counting import WordCounts, document_numbers, word_counts
@@ -63,8 +63,18 @@ class Texts:
             source: See the class, as for the next.
             field: The same.
             unknown: The same.
+
+        Raises:
+            InputError: For ``unknown='zero'`` beside such an object, which has the option itself; and what the class refuses.
         """
-        return source if isinstance(source, cls) else cls(source, field, unknown)
+        if not isinstance(source, cls):
+            return cls(source, field, unknown)
+        check_choice("texts", "unknown", unknown, UNKNOWN)
+        if unknown != "raise" and unknown != source.unknown:  # "raise" may be the default of who asks
+            raise InputError(
+                f"texts: unknown={unknown!r} is an option of the Texts that are given: Texts(..., unknown={unknown!r})"
+            )
+        return source
 
     def counted(
         self, frame: pd.DataFrame, wordlist: WordList, tokeniser: str | Tokeniser, stage: Any
@@ -235,11 +245,13 @@ def in_order(results: pd.DataFrame, stage: Any) -> pd.DataFrame:
         The same rows, index reset.
 
     Raises:
-        InputError: If there is neither ``rank`` nor ``score``, or where both are known of a query and the score rises with the
-            rank.
+        InputError: If there is neither ``rank`` nor ``score``, where a score is missing and there is no ``rank``, or where both
+            are known of a query and the score rises with the rank.
     """
     if "rank" not in results.columns and "score" not in results.columns:
         raise InputError(f"{stage_name(stage)}: results need the column 'score' or 'rank', to know their order")
+    if "rank" not in results.columns:
+        check_scores(results, stage)
     keys = [-np.unique(results["docno"].astype(str).to_numpy(dtype=object), return_inverse=True)[1]] if len(results) else []
     if "score" in results.columns:
         keys.append(-results["score"].to_numpy(dtype=np.float64))

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_debias.core.bias import ITEM
-from pyterrier_debias.core.frames import with_string_ids
+from pyterrier_debias.core.frames import check_pairs, with_string_ids
 from pyterrier_debias.core.text import Tokeniser
 from pyterrier_debias.gender.data.documents import counted, in_order, query_slices
 from pyterrier_debias.gender.data.words import WordList, WordListLike
@@ -101,7 +101,9 @@ def order_parts(
         ([['he', 'male', 0.25], ['her', 'female', -0.25], ['she', 'female', -0.25]], True)
     """
     words = WordList.of(wordlist)
-    run = in_order(with_string_ids(results, "contributions"), "contributions")
+    run = with_string_ids(results, "contributions")
+    check_pairs(run, "contributions")
+    run = in_order(run, "contributions")
     counts, own = counted(run, texts, words, tokeniser, "contributions")
     slices = query_slices(run["qid"])
     weight = np.concatenate([order_weights(rows.stop - rows.start, cutoff) for rows in slices.values()]) / len(slices)

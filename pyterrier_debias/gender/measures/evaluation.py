@@ -110,7 +110,8 @@ class BiasResult:
             ``added``, ``added_low``, ``added_high``, ``added_p``: what the order adds to that; ``floor``: what ``added`` is by
             chance alone (:func:`mean_floor`); ``NFaiRR``, ``NFaiRR_low``, ``NFaiRR_high`` (95 % bootstrap), ``NFaiRR_n`` over the
             queries where it is defined.
-        convention: The choices under which this was computed.
+        convention: The choices under which this was computed, those of FaiRR and NFaiRR at the end. ``background each system's
+            own results``: the NFaiRR of one system cannot be compared with that of another one whose results are other documents.
         seed: Seed of intervals and tests.
 
     When not to use it: to compare systems by their intervals, which share queries. :meth:`compare` pairs them.
@@ -157,6 +158,10 @@ class BiasResult:
 
     def compare(self, measure: str = "ARaB", correction: str = "holm") -> pd.DataFrame:
         """Each two systems against each other, query by query.
+
+        NFaiRR compares a system with the best order of its background. Where none was given, each system has its own results, and
+        a difference may be one of documents alone: give ``ARaBEvaluator`` one background for all, such as
+        :func:`~pyterrier_debias.gender.measures.evaluator.union_background`.
 
         Args:
             measure: ``'ARaB'``, ``'RaB'``, ``'FaiRR'``, ``'NFaiRR'``, ``'added'``, or ``'abs(ARaB)'`` for the absolute values.

@@ -14,7 +14,7 @@ from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.frames import check_pairs, no_frame, ranked, reads_frames, with_string_ids
 from pyterrier_debias.core.scripts import composed, word_places
 from pyterrier_debias.core.stage import RowWise, Stage
-from pyterrier_debias.core.text import Tokeniser
+from pyterrier_debias.core.text import Tokeniser, content_mark
 from pyterrier_debias.data.base import corpus_batches
 from pyterrier_debias.gender.data.documents import Texts, counted, in_order, query_slices, wanted_qids
 from pyterrier_debias.gender.data.words import WordList, WordListLike
@@ -158,9 +158,10 @@ class ARaBEvaluator(_OfWords):
     are up to the cut-off), and
 
     - ``ARaB``, ``RaB``: average rank bias and rank bias, positive towards the first group (Rekabsaz and Schedl, SIGIR 2020);
-    - ``FaiRR``, ``IFaiRR``, ``NFaiRR``: fairness by neutrality (Rekabsaz, Kopeinik and Schedl, SIGIR 2021), its ideal, and their
-      ratio, both over the same ranks, to ``depth`` at most; NaN for a list of one group, NFaiRR also where the ideal is not above
-      0, both last ones where the background lacks the query;
+    - ``FaiRR``, ``IFaiRR``, ``NFaiRR``: fairness by neutrality to the cut-off (Rekabsaz, Kopeinik and Schedl, SIGIR 2021), and
+      its ideal and the ratio to it, which are over the ranks to ``depth`` at most, so that NFaiRR is FaiRR / IFaiRR where depth
+      is at least the cut-off; NaN for a list of one group, NFaiRR also where the ideal is not above 0, both last ones where the
+      background lacks the query;
     - ``agnostic``: the mean of NFaiRR over all orders of the background's documents, which no ranker had a part in
       (:class:`~pyterrier_debias.gender.measures.background.Fairness`);
     - ``expected``, ``sd``: mean and standard deviation of ARaB over all orders of the query's documents: what the documents
@@ -217,7 +218,7 @@ class ARaBEvaluator(_OfWords):
             portions: See there.
             background: What could have been ranked, for NFaiRR: a result frame, with text where no ``texts`` are given; documents
                 (``docno`` and text, without ``qid``) for every query, such as the whole collection; None for the results
-                themselves.
+                themselves, so that each system has a background of its own.
             depth: How many documents of a background of results count for a query, from the top, and how many ranks.
             outside: Ranked documents that the background lacks: ``'add'`` lets the ideal have them too, so that NFaiRR is at most
                 1; ``'count'`` counts them for the ranking alone, as the released code does.
@@ -294,7 +295,7 @@ class ARaBEvaluator(_OfWords):
             raise InputError(f"ARaBEvaluator: cutoffs={self.cutoffs!r} names no cut-off; give one or several, e.g. [10]")
         for cutoff in cutoffs:
             arab.rank_weights(cutoff)
-        return cutoffs
+        return list(dict.fromkeys(cutoffs))  # a query counts once at each
 
     def _counting(self, results: pd.DataFrame) -> pd.DataFrame:
         """The rows of the queries that count."""
@@ -320,7 +321,9 @@ class ARaBEvaluator(_OfWords):
         missing = [column for column in ("qid", "docno") if column not in frame.columns]
         if missing:
             raise InputError(f"ARaBEvaluator: the background lacks the column {missing[0]!r}; give a result frame")
-        frame = in_order(frame[frame["qid"].isin(slices.keys())], self)
+        frame = frame[frame["qid"].isin(slices.keys())]
+        check_pairs(frame, "ARaBEvaluator, background")
+        frame = in_order(frame, self)
         frame = frame[frame.groupby("qid", sort=False).cumcount() < depth].reset_index(drop=True)
         others, docnos = neutrality(frame), frame["docno"].tolist()
         return {q: Background(docnos[part], others[part], depth) for q, part in query_slices(frame["qid"]).items()}
@@ -369,7 +372,25 @@ class ARaBEvaluator(_OfWords):
             asked = {qid for frame in found.values() for qid in frame["qid"]}
         wanted = wanted_qids(self.query_filter, self)
         asked = asked if wanted is None else asked & wanted
-        return BiasResult.of(found, asked, self.convention(), seed=seed)
+        convention = "; ".join(filter(None, (self.convention(), self.fairness_convention())))
+        return BiasResult.of(found, asked, convention, seed=seed)
+
+    def fairness_convention(self) -> str:
+        """The choices that FaiRR and NFaiRR alone depend on, in words; none for a list of one group, which has neither."""
+        if len(WordList.of(self.wordlist).names) < 2:
+            return ""
+        portions = "equal portions"
+        if self.portions is not None:
+            portions = f"portions {', '.join(f'{group} {share:g}' for group, share in self.portions.items())}"
+        if self.background is None:
+            background = f"each system's own results, to rank {self.depth}"
+        else:
+            own = with_string_ids(self.background, "ARaBEvaluator, background")
+            mark = content_mark(own[[name for name in ("qid", "docno", "score", "rank") if name in own.columns]])
+            kind = "one set of documents" if is_collection(own) else f"results, to rank {self.depth}"
+            added = {"add": "added", "count": "counted for the ranking alone"}[self.outside]
+            background = f"{kind} ({mark}), documents outside it {added}"
+        return f"FaiRR: threshold {self.threshold:g}, {portions}; NFaiRR: background {background}"
 
     def _runs(self, results: Any, topics: pd.DataFrame | None) -> dict[str, pd.DataFrame]:
         """The systems' results; pipelines are asked for theirs."""
@@ -412,7 +433,9 @@ class ARaBEvaluator(_OfWords):
         pt.validate.columns(results, includes=["qid", "docno", *needed], context=self)
         words, cutoffs = self._ready(), self._cutoffs()
         cutoff = cutoffs[-1] if cutoff is None else cutoff
-        run = in_order(self._counting(results), self)
+        run = self._counting(results)
+        check_pairs(run, self)
+        run = in_order(run, self)
         texts = Texts.given(self.texts, self.text_field, self.unknown)
         counts, own = counted(run, texts, words, self.tokeniser, self)
         lean, slices = self._lean(counts)[own], query_slices(run["qid"])
@@ -541,8 +564,16 @@ class GenderCounts:
 
         Returns:
             Itself.
+
+        Raises:
+            InputError: If the documents have no such column.
         """
         for batch in corpus_batches(corpus, rows, verbose=verbose):
+            if text_field not in batch.columns:
+                there = ", ".join(map(str, batch.columns))
+                raise InputError(
+                    f"GenderCounts: the documents have no column {text_field!r} (there are {there}); use text_field=..."
+                )
             self.update(batch[text_field])
         return self
 

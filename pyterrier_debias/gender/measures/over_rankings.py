@@ -383,6 +383,9 @@ class ARaB(_Lean):
     and its paired t-tests against a ``baseline``, ask for ``undefined='influence'``: values are then spread about their mean, so
     that both are those of the queries that count (:func:`as_influence`), and single values are *influence values*.
 
+    Order is that of the scores, ties by docno, falling, as trec_eval has it, whatever the results' ranks say;
+    :class:`~pyterrier_debias.gender.measures.evaluator.ARaBEvaluator` goes by ``rank`` where it is there.
+
     Raises:
         InputError: For an unknown option; while evaluating, where a document has no text.
 
@@ -839,7 +842,7 @@ class QueryGroupGap(_OfTexts):
         Args:
             lexicon: See :meth:`Lexicon.of`.
             category: A category of the lexicon, or ``persconc``; see :func:`~pyterrier_debias.gender.data.profiles.columns_of`.
-            groups: Frame ``qid``, ``gender``; a query whose gender is missing is in no group.
+            groups: Frame ``qid``, ``gender``, one gender a query; a query whose gender is missing is in no group.
             between: The two groups; default ``male`` and ``female``, ``m`` and ``f``, or the two that there are.
             signed: Whether the gap keeps its sign (the first group minus the second); default False.
             tokeniser: See :class:`ARaB`, as for the rest.
@@ -852,7 +855,12 @@ class QueryGroupGap(_OfTexts):
         Raises:
             InputError: For an unknown option, category or group.
         """
-        params.pop("undefined", None)
+        undefined = params.pop("undefined", None)
+        if undefined not in (None, "influence"):
+            raise InputError(
+                f"QueryGroupGap: undefined={undefined!r} is no choice, since queries without a value get the gap itself (as with "
+                f"'influence'); leave the option out"
+            )
         lexicon = Lexicon.of(lexicon)
         own = {"lexicon": lexicon, "category": category, "groups": groups, "between": between, "signed": signed}
         shared = {"tokeniser": tokeniser, "unknown": unknown, "name": name}
@@ -896,7 +904,13 @@ class QueryGroupGap(_OfTexts):
 def _genders(groups: pd.DataFrame) -> pd.DataFrame:
     """Queries and their genders as text; those without one are left out. A missing one among numbers makes floats of them."""
     known = with_string_ids(groups[["qid", "gender"]], "QueryGroupGap").dropna(subset=["gender"])
-    return known.assign(gender=known["gender"].map(as_name))
+    known = known.assign(gender=known["gender"].map(as_name)).drop_duplicates()
+    twice = known["qid"].duplicated(keep=False)
+    if twice.any():
+        qid = known.loc[twice, "qid"].iloc[0]
+        said = " and ".join(map(repr, known.loc[known["qid"] == qid, "gender"]))
+        raise InputError(f"QueryGroupGap: groups give query {qid!r} the genders {said}; keep one row per query")
+    return known
 
 
 def group_gap(values: np.ndarray, member: np.ndarray, *, signed: bool = False) -> np.ndarray:
