@@ -239,13 +239,15 @@ class _Examined:
         name = from_grade("RR@10", grade)
         asked = topics.loc[topics["asked"], "qid"].tolist()
         values, gains, frames = {}, {}, []
+        # Nothing else that the collection knows of its topics: a column "cluster" would change the intervals.
+        about = topics[[column for column in ("qid", "type", "first_relevant_rank", "list") if column in topics.columns]]
         for system in context.systems:
             results = context.results(system)
             found = per_query(results, context.qrels, [name], asked)[name]
             gains[system.name] = discounted_gain(results, context.qrels, topics["qid"].tolist(), min_label=grade)
             # A query that nobody answered has no relevant document; so has one that is missing from the topics.
             values[system.name] = found.reindex(topics["qid"]).fillna(0.0).to_numpy()
-            frames.append(topics.assign(name=system.name, measure=name, value=values[system.name]))
+            frames.append(about.assign(name=system.name, measure=name, value=values[system.name]))
         curve = curve_of_values(pd.concat(frames, ignore_index=True), ranks=_RANKS, resamples=1, seed=context.seed)
         return cls(bias, context, topics, values, gains, name, grade, notes, curve)
 

@@ -446,9 +446,40 @@ def test_values_that_cannot_be_compared_are_refused():
         (lacking, {}, told),
         (lacking, {"baseline": "one"}, told),
         (values, {"baseline": "three"}, "baseline 'three' is not a system; there are one, two"),
+        (values.assign(value=[*values["value"][:-1], np.nan]), {}, r"column 'value' is missing for query 'q10', .* of 'two'"),
+        (values.assign(value="high"), {}, "column 'value' is 'high', not a number, at row 0"),
     ):
         with pytest.raises(InputError, match=f"curve_of_values: {message}"):
             curve_of_values(given, ranks=2, resamples=9, **options)
+
+
+def test_a_result_without_values_has_no_appendix():
+    found = curve_of_values(small_curve()[0].head(0), ranks=2, resamples=9)
+    with pytest.raises(InputError, match="appendix: the result holds no values"):
+        found.appendix()
+
+
+def test_columns_of_the_topics_stay_the_users():
+    """Those that are named as columns of the result: types and clusters are read from them, and systems see no others."""
+    topics = ASKED.assign(cluster=["A", "A", "B", "B"], list=["L1", "L1", "L2", "L2"], first_relevant_rank="mine")
+    seen = []
+
+    def search(asked):
+        seen.append(asked)
+        return RESULTS
+
+    curve = {
+        by: SurvivorshipCurve({"mine": pt.apply.generic(search)}, SHOWN, LABELS, ranks=1, by=by, resamples=9)
+        for by in ("type", "cluster", "list")
+    }
+    found = {by: set(one(topics)["type"]) for by, one in curve.items()}
+    assert found == {"type": {"all types", "A", "B"}, "cluster": {"all types", "A", "B"}, "list": {"all types", "L1", "L2"}}
+    assert all(one.equals(topics) for one in seen if len(one))
+    values = curve["list"].evaluate(topics).per_query
+    assert values["first_relevant_rank"].tolist() == [3, 1, np.inf, np.inf]
+    assert values["list"].tolist() == ["1 of 3", "1 of 2", "0 of 1", ""] and set(values["cluster"]) == {""}
+    apart = SurvivorshipCurve({"mine": RESULTS}, SHOWN, LABELS, ranks=1, cluster="list", resamples=9).evaluate(topics)
+    assert set(apart.per_query["cluster"]) == {"L1", "L2"}
 
 
 def test_a_result_shows_its_trends_over_all_types():

@@ -13,7 +13,7 @@ from pyterrier_debias import Collection, InputError, PlantedCollection, PlantedR
 from pyterrier_debias.core.evaluation import per_query
 from pyterrier_debias.core.statistics import binomial_interval
 from pyterrier_debias.core.systems import Context
-from pyterrier_debias.survivorship.audit import SurvivorshipBias, answer_grade
+from pyterrier_debias.survivorship.audit import SurvivorshipBias, _Examined, answer_grade
 from pyterrier_debias.survivorship.data.ranks import first_relevant_ranks
 from pyterrier_debias.survivorship.formulas.nested import rank_influence, trend
 from tests.biases import compare_with_values, drawn, examined, primary_tests
@@ -52,6 +52,16 @@ def test_a_run_is_not_taken_for_what_was_shown():
     some = pd.concat([sparse, QRELS[~QRELS.index.isin(sparse.index)].iloc[::50]])
     reason = BIAS.needs(SYSTEMS[0], Collection("sparse", **{**PARTS, "qrels": {"test": some}}, candidates=SHOWN))
     assert "are judged, so that they are no lists that labellers were shown" in reason
+
+
+def test_other_columns_of_the_topics_change_nothing():
+    """'cluster' changed the intervals of the figure, or was refused where one is missing."""
+    found = []
+    for more in ({}, {"cluster": "a", "name": None, "value": "z"}, {"cluster": [None, *["a"] * (len(TOPICS) - 1)]}):
+        known = Collection("known", **{**PARTS, "topics": {"test": TOPICS.assign(**more)}}, candidates=SHOWN)
+        examined_ = _Examined.of(BIAS, Context(SYSTEMS[:1], known, TOPICS.assign(**more), QRELS, depth=50, seed=1))
+        found.append(examined_.curve.table)
+    assert found[0].equals(found[1]) and found[0].equals(found[2])
 
 
 def test_an_answer_has_the_label_of_documents_that_answer():

@@ -18,7 +18,15 @@ import pyterrier as pt
 
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.evaluation import parse_measures, per_query
-from pyterrier_debias.core.frames import check_names, check_pairs, check_scores, highest_grades, reads_frames, with_string_ids
+from pyterrier_debias.core.frames import (
+    check_names,
+    check_pairs,
+    check_scores,
+    highest_grades,
+    numbers,
+    reads_frames,
+    with_string_ids,
+)
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.statistics import Interval, correct, paired_t
 from pyterrier_debias.survivorship.data.ranks import NEVER, list_strata, types_of, with_ranks
@@ -207,10 +215,13 @@ class SurvivorshipResult:
             Frame ``k``, ``n`` and one column per system.
 
         Raises:
-            InputError: For an unknown measure, treatment or type, or a system that is named as a column.
+            InputError: For an unknown measure, treatment or type, a system that is named as a column, or a result without
+                values.
         """
         check_choice("appendix", "unanswered", unanswered, UNANSWERED)
         rows = self._rows(measure, kind)
+        if rows.empty:
+            raise InputError("appendix: the result holds no values; give values of at least one system and query")
         taken = next((name for name in ("k", "n") if name in set(rows["name"])), None)
         if taken is not None:
             raise InputError(f"appendix: a system is named {taken!r}, as a column of the table is; give it another name")
@@ -490,7 +501,8 @@ class SurvivorshipCurve(Stage):
         topics = inp.drop_duplicates("qid").sort_values("qid").reset_index(drop=True)
         known = subset.ranks()
         strata = dict(zip(known["qid"], list_strata(known["relevant_shown"], known["shown"])))
-        topics = with_ranks(topics, known).assign(list=topics["qid"].map(strata).fillna("").tolist())
+        # Apart from the topics, whose own columns may have the same names.
+        about = with_ranks(topics[["qid"]], known).assign(list=topics["qid"].map(strata).fillna("").tolist())
         unseen = int((~topics["qid"].isin(set(known["qid"]))).sum())
         notes = []
         if unseen:
@@ -498,7 +510,7 @@ class SurvivorshipCurve(Stage):
             logger.info("SurvivorshipCurve: %s", notes[-1])
         if subset.source != "shown":
             notes.append(f"What labellers were shown is not known; the ranks are those of a stand-in ({subset.source}).")
-        answered = np.isfinite(topics["first_relevant_rank"].to_numpy())
+        answered = np.isfinite(about["first_relevant_rank"].to_numpy())
         if not answered.any():
             notes.append("No query is answered; conditional means are NaN.")
             logger.warning("SurvivorshipCurve: %s", notes[-1])
@@ -514,7 +526,7 @@ class SurvivorshipCurve(Stage):
                 f"SurvivorshipCurve: topic {lacking[0]!r} has no {self.cluster!r}; every topic needs a cluster: give it one of "
                 f"its own, or leave it out"
             )
-        topics["cluster"] = "" if self.cluster is None else topics[self.cluster].astype(str)
+        about["cluster"] = "" if self.cluster is None else topics[self.cluster].astype(str)
         kinds = types_of(topics[self.by]).to_numpy() if self.by in topics.columns else np.full(len(topics), "")
         frames = []
         named = self._named()
@@ -530,11 +542,7 @@ class SurvivorshipCurve(Stage):
                 logger.warning("SurvivorshipCurve: %s", note)
             found = per_query(results, qrels, self.measures, topics["qid"].tolist())
             for measure in found.columns:
-                frames.append(
-                    topics[["qid", "first_relevant_rank", "list", "cluster"]].assign(
-                        name=name, measure=measure, type=kinds, value=found[measure].to_numpy()
-                    )
-                )
+                frames.append(about.assign(name=name, measure=measure, type=kinds, value=found[measure].to_numpy()))
         values = pd.concat(frames, ignore_index=True)
         return values[VALUE_COLUMNS], notes
 
@@ -594,8 +602,8 @@ def curve_of_values(
         The result.
 
     Raises:
-        InputError: If a column is missing, a row names no system or measure, a query has two values, or lacks one that another
-            system or measure has; for a baseline that is no system.
+        InputError: If a column is missing, a row names no system or measure, a value is no number, a query has two values, or
+            lacks one that another system or measure has; for a baseline that is no system.
     """
     stage: Any = "curve_of_values"
     pt.validate.columns(values, includes=["name", "measure", "qid", "value", "first_relevant_rank"], context=stage)
@@ -604,6 +612,7 @@ def curve_of_values(
         values = values.assign(type=types_of(values["type"]))
     unknown = {"type": "", "list": "", "cluster": ""}
     values = values.assign(**{name: none for name, none in unknown.items() if name not in values.columns})[VALUE_COLUMNS]
+    values = values.assign(value=numbers(values["value"], stage))
     _check_comparable(values, baseline)
     order = {c: {v: i for i, v in enumerate(dict.fromkeys(values[c]))} for c in ("name", "measure")}
     keys = [values[c].map(order[c]).to_numpy() for c in ("measure", "name")]
@@ -620,7 +629,14 @@ def curve_of_values(
 
 
 def _check_comparable(values: pd.DataFrame, baseline: str | None) -> None:
-    """Refuse values of different queries, or several of one."""
+    """Refuse values that are missing, of different queries, or several of one."""
+    missing = values["value"].isna()
+    if missing.any():
+        row = values[missing].iloc[0]
+        raise InputError(
+            f"curve_of_values: column 'value' is missing for query {row['qid']!r}, {row['measure']} of {row['name']!r}; give "
+            f"every system a value of every query, 0 where it found nothing"
+        )
     twice = values.duplicated(["name", "measure", "qid"])
     if twice.any():
         row = values[twice].iloc[0]
