@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import sparse
 from sklearn import metrics
 
 from pyterrier_debias import InputError
@@ -74,6 +75,7 @@ def test_the_share_of_a_split_without_labels(fitted):
     for chosen, share in ((factual, 0.85), (~factual, 0.25)):
         found = fitted.share(topics.loc[chosen, ["qid", "query"]])
         assert found.estimate == pytest.approx(share, abs=0.07) and found.n == chosen.sum()
+    assert fitted.share(pd.concat([topics, topics[factual]])[["qid", "query"]]) == fitted.share(topics[["qid", "query"]])
     nothing = fitted.share(topics.iloc[:0])
     assert np.isnan(nothing.estimate) and nothing.n == 0
 
@@ -116,6 +118,31 @@ def test_features_of_ones_own(fitted):
     assert Answerability("characters", resamples=9).fit(topics).evaluate(answerable(200, 9)[0]).figure("AUC") > 0.7
 
 
+@pytest.mark.parametrize("kind", [sparse.csr_matrix, sparse.coo_matrix, sparse.csc_array])
+def test_sparse_features_are_those_of_an_array(kind):
+    topics, _ = answerable(200, 8)
+
+    def encode(texts):
+        return np.array([[float("founded" in text), float("feel" in text)] for text in texts])
+
+    found, expected = (
+        Answerability(features).fit(topics)(topics)["p_answered"] for features in (lambda texts: kind(encode(texts)), encode)
+    )
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_texts_with_both_outcomes_are_no_unanswered_ones(seed):
+    """They may all be dealt to one fold, and the others then have nothing that was not answered."""
+    rows = [(f"{outcome}{i}", f"x {i}", outcome) for i in range(2) for outcome in (True, False)]
+    rows += [(f"c{i}", f"y {i}", True) for i in range(8)]
+    topics = pd.DataFrame(rows, columns=["qid", "query", "answered"])
+    with pytest.raises(InputError, match="0 different queries are not answered, under no qid; with folds=2"):
+        Answerability(folds=2, seed=seed).fit(topics)
+    more = pd.DataFrame({"qid": ["d0", "d1"], "query": ["z 0", "z 1"], "answered": False})
+    assert Answerability(folds=2, seed=seed).fit(pd.concat([topics, more]))._fitted["share"] == pytest.approx(10 / 14)
+
+
 def test_what_it_refuses(fitted):
     topics, _ = answerable(20, 1)
     with pytest.raises(InputError, match=r"fit\(\) must be called first"):
@@ -129,6 +156,8 @@ def test_what_it_refuses(fitted):
         Answerability("tree", folds=2).fit(answerable(60, 1)[0])
     with pytest.raises(InputError, match="no queries to test on"):
         fitted.evaluate(topics.iloc[:0])
+    with pytest.raises(InputError, match="Answerability: bins=0 must be a whole number of at least 1"):
+        fitted.evaluate(topics, bins=0)
 
 
 def test_a_query_in_several_rows():

@@ -236,8 +236,8 @@ class Answerability(Stage):
         """
         Args:
             features: ``'words'``: words and pairs of words; ``'characters'``: runs of two to five characters within words, for
-                other languages and misspellings; or a function from texts to an array with one row per text, such as
-                ``SentenceTransformer(model).encode``.
+                other languages and misspellings; or a function from texts to an array or sparse matrix with one row per text,
+                such as ``SentenceTransformer(model).encode``.
             strength: Inverse of the weight of the L2 penalty (scikit-learn's ``C``), positive.
             rank: With ``first_relevant_rank``: answered means within so many documents; None for any number.
             folds: Parts of the cross-fitting, at least 2.
@@ -272,12 +272,14 @@ class Answerability(Stage):
 
         Raises:
             InputError: For an option out of range, no outcome, an outcome that is neither true nor false, or a split in which
-                all or fewer than ``folds`` queries were answered or not.
+                fewer than ``folds`` texts were answered, or answered under no qid.
         """
         topics, y = self._outcomes(inp)
         texts = topics["query"].tolist()
-        for value, words in ((1, "answered"), (0, "not answered")):
-            different = len({text for text, outcome in zip(texts, y) if outcome == value})
+        answered = {text for text, outcome in zip(texts, y) if outcome}
+        # Texts with both outcomes are dealt to the folds with the answered ones, so that they may lie in one fold.
+        for found, words in ((answered, "answered"), ({*texts} - answered, "not answered, under no qid")):
+            different = len(found)
             if different < self.folds:
                 raise InputError(
                     f"Answerability: {different} different queries are {words}; with folds={self.folds} there must be as many: "
@@ -333,8 +335,9 @@ class Answerability(Stage):
             The result, with bootstrap intervals over queries.
 
         Raises:
-            InputError: Without an outcome, without queries, or before ``fit``.
+            InputError: Without an outcome, without queries, or before ``fit``; for bins below 1.
         """
+        check_number("Answerability", "bins", bins, least=1, whole=True)
         fitted = self._known()
         topics, y = self._outcomes(inp)
         if not len(topics):
@@ -375,13 +378,14 @@ class Answerability(Stage):
             inp: ``qid``, ``query``.
 
         Returns:
-            The share of these queries and its interval.
+            The share of these queries and its interval; a query in several rows counts once.
 
         Raises:
             InputError: Before ``fit``.
         """
         fitted = self._known()
-        p = self.transform(inp)["p_answered"].to_numpy(dtype=float)
+        pt.validate.columns(inp, includes=["qid", "query"], context=self)
+        p = self.transform(inp.drop_duplicates("qid"))["p_answered"].to_numpy(dtype=float)
         return predicted_share(p, fitted["p"], fitted["y"], level=self.level)
 
     # ------------------------------------------------------------------------------------------------ learning
@@ -449,7 +453,10 @@ class Answerability(Stage):
 
     def _matrix(self, texts: Sequence[str]) -> Any:
         if callable(self.features):
-            return np.asarray(self.features(list(texts)))
+            from scipy.sparse import issparse
+
+            found: Any = self.features(list(texts))
+            return found.tocsr() if issparse(found) else np.asarray(found)
         check_choice("Answerability", "features", self.features, _FEATURES, "a function")
         from sklearn.feature_extraction.text import HashingVectorizer
 
