@@ -50,6 +50,13 @@ def test_agreement_of_annotators():
     assert row["agreed"] == 0.75 and row["kappa"] == pytest.approx(2 / 3)
 
 
+def test_annotators_may_be_numbers_and_words():
+    found = agreement(CODES.assign(annotator=[10] * 4 + ["b"] * 4))
+    assert found[["one", "other"]].values.tolist() == [[10, "b"]]
+    three = pd.concat([CODES.assign(annotator=CODES["annotator"].map({"a": 10, "b": 9})), CODES[:4]])
+    assert agreement(three)[["one", "other"]].values.tolist() == [[9, 10], [9, "a"], [10, "a"]]
+
+
 def test_agreement_is_about_one_systems_answer():
     rows = [(system, qid, name, code) for system, codes in {"a": (0, 3), "b": (3, 0)}.items() for name in "xy"
             for qid, code in zip("12", codes)]  # fmt: skip
@@ -202,6 +209,22 @@ def test_ranks_from_a_labeller_that_is_asked_once_a_pair():
         rank_annotations({"one": runs()["one"].drop(columns="text")}, labeller, labelled_by="a rule")
     more = rank_annotations(runs(), labeller, labelled_by="a rule", queries=pd.DataFrame({"qid": ["1", "9"]}))
     assert more[more["qid"] == "9"]["first_relevant_rank"].tolist() == [-1, -1]
+
+
+@pytest.mark.parametrize("order", [("one", "other"), ("other", "one")])
+@pytest.mark.parametrize("queries", [None, pd.DataFrame({"qid": ["1", "2"], "query": "what"})])
+def test_what_one_run_lacks_another_tells(order, queries):
+    given = runs()
+    given["other"] = given["other"].drop(columns=["query", "text"])
+    asked = []
+
+    def labeller(pairs):
+        asked.append(pairs)
+        return ["yes" in text for text in pairs["text"]]
+
+    found = rank_annotations({name: given[name] for name in order}, labeller, labelled_by="a rule", queries=queries)
+    assert asked[0].equals(asked[0].sort_values(["qid", "docno"])) and list(asked[0]) == ["qid", "query", "docno", "text"]
+    assert (asked[0]["query"] == "what").all() and asked[0]["text"].notna().all() and len(found) == 4
 
 
 def test_the_fifty_queries(shared_data):

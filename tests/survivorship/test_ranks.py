@@ -168,6 +168,8 @@ def test_answered_by_its_answer_too():
         ([], False),
         (["", "No Answer Present."], False),
         (["No Answer Present.", "two"], True),
+        ([None, "two"], True),
+        ([None, float("nan")], False),
         (("two",), True),
         (np.array(["two"], dtype=object), True),
         (np.array([], dtype=object), False),
@@ -192,7 +194,7 @@ def test_answers_in_mappings():
 
 def test_what_a_dataset_knows():
     planted = PlantedCollection(1, topics=8, passages=100)
-    assert shown_to_labellers(planted)[0] is planted.get_candidates() and shown_to_labellers(planted)[1] == ""
+    assert shown_to_labellers(planted)[0].equals(planted.get_candidates()) and shown_to_labellers(planted)[1] == ""
     parts = {"corpus": planted.corpus, "topics": planted.topics, "qrels": planted.qrels}
     blind = Collection("blind", **parts, runs=planted.get_runs())
     run, name = shown_to_labellers(blind)

@@ -196,7 +196,9 @@ def agreement(annotations: pd.DataFrame, *, codes: Mapping[int, str] = CODES, le
     frame = check_annotations(annotations, codes=codes)
     if "code" not in frame.columns:
         raise InputError("annotations: there is no column 'code' to agree on")
-    names, keys = sorted(frame["annotator"].unique()), [c for c in ("qid", "system") if c in frame.columns]
+    # Numbers before words.
+    names = sorted(frame["annotator"].unique(), key=lambda name: (isinstance(name, str), name))
+    keys = [c for c in ("qid", "system") if c in frame.columns]
     rows = []
     for i, one in enumerate(names):
         for other in names[i + 1 :]:
@@ -286,13 +288,15 @@ def rank_annotations(
 def _labelled(tops: Mapping[str, pd.DataFrame], labeller: Labeller, queries: pd.DataFrame | None) -> pd.DataFrame:
     """Ask a labeller about every pair once, in an order that depends on the pairs only."""
     together = pd.concat(tops.values(), ignore_index=True)
-    if "query" not in together.columns and queries is not None and "query" in queries.columns:
-        together = together.merge(queries[["qid", "query"]], on="qid", how="left")
+    if queries is not None and "query" in queries.columns:
+        asked = together["qid"].map(queries.drop_duplicates("qid").set_index("qid")["query"])
+        together = together.assign(query=together["query"].fillna(asked) if "query" in together.columns else asked)
     missing = [column for column in ("query", "text") if column not in together.columns]
     if missing:
         raise InputError(f"rank_annotations: a labeller reads {missing[0]!r}, which the runs lack; add it with a text loader")
-    pairs = together[["qid", "query", "docno", "text"]].drop_duplicates(["qid", "docno"])
-    pairs = pairs.sort_values(["qid", "docno"]).reset_index(drop=True)
+    together = together.assign(query=together["query"].fillna(together.groupby("qid")["query"].transform("first")))
+    # Of what runs tell of a pair the first that is not missing: not all of them bring texts.
+    pairs = together.groupby(["qid", "docno"], as_index=False)[["query", "text"]].first()[["qid", "query", "docno", "text"]]
     for column in ("query", "text"):
         check_text(pairs, column, "rank_annotations")
     found = list(labeller(pairs))

@@ -438,7 +438,7 @@ def answered_qids(answers: pd.DataFrame, stage: Any = "answers") -> set[str]:
     answers = with_listed_answers(with_string_ids(answers, f"{stage_name(stage)}, answers"), column, stage)
     for qid, value in zip(answers["qid"], answers[column].tolist()):
         texts = [value] if isinstance(value, str) else [] if np.ndim(value) == 0 else list(value)
-        if any(text.strip() and text.strip() != NO_ANSWER for text in texts):
+        if any(isinstance(text, str) and text.strip() not in ("", NO_ANSWER) for text in texts):
             found.add(qid)
     return found
 
