@@ -159,7 +159,7 @@ def test_the_pool_is_the_first_run_then_what_was_shown():
     assert pools_run(PLANTED)[0] == "bm25"
     shown = Collection("shown", corpus=PLANTED.corpus, topics=PLANTED.topics, qrels=PLANTED.qrels, candidates=PLANTED.candidates)
     assert pools_run(shown)[0] == "the list shown to labellers"
-    assert pools_run(shown)[1] is shown.candidates
+    assert pools_run(shown)[1].equals(shown.candidates)
     assert pools_run(Collection("bare", corpus=PLANTED.corpus, topics=PLANTED.topics, qrels=PLANTED.qrels)) is None
 
 
