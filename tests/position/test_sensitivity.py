@@ -10,7 +10,7 @@ import pyterrier as pt
 import pytest
 from scipy import stats
 
-from pyterrier_debias import AnswerPositions, InputError, PositionSensitivity, RotatePassages, System
+from pyterrier_debias import AnswerPositions, Collection, InputError, PositionSensitivity, RotatePassages, System
 from pyterrier_debias.core.frames import ranked
 from pyterrier_debias.core.scripts import sentences
 from pyterrier_debias.core.stage import Stage
@@ -534,6 +534,68 @@ def test_a_retriever_without_indexer_cannot_be_probed():
         PositionSensitivity(System("bm25", run, None, indexer(EARLY))).transform(CANDIDATES[["qid", "query"]].drop_duplicates())
 
 
+# ---------------------------------------------------------------------------------------------- texts that are rewritten
+
+#: Counts the query's words, capitals and commas as they are: blind to position, not to a text that is rewritten.
+STRICT = pt.apply.doc_score(lambda row: float(sum(word in row["query"].split() for word in row["text"].split())))
+
+
+def capitals():
+    """Candidates of which one in each list holds the query's word with its capital, or before a comma."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for query in range(20):
+        for number in range(6):
+            words = [*rng.choice(list("abcdefgh"), 12), "Tea" if number == 0 else "tea,", "z"]
+            rows.append((f"q{query}", "Tea tea", f"d{query}_{number}", " ".join(words), float(6 - number)))
+    frame = pd.DataFrame(rows, columns=["qid", "query", "docno", "text", "score"])
+    first = frame.drop_duplicates("qid")[["qid", "docno"]]
+    return frame, first.assign(label=1), first.assign(answer="z")
+
+
+@pytest.mark.parametrize("tokeniser", ["regex_word", lambda text: text.replace(",", " ,").split()])
+def test_a_tokeniser_that_rewrites_texts_rewrites_all_lists(tokeniser):
+    candidates, qrels, answers = capitals()
+    rotation = RotatePassages(tokeniser=tokeniser)
+    found = PositionSensitivity(STRICT, answers=answers, rotation=rotation, **FAST).evaluate(candidates, qrels)
+    assert (found.table["difference"] == 0).all() and (found.displacement["displacement"] == 0).all()
+    assert "no score changed when passages were rotated" in found.untested
+    early = PositionSensitivity(EARLY, answers=answers, rotation=rotation, **FAST).evaluate(candidates, qrels)
+    same_ranking(arm(early.arms, "original"), (RotatePassages(tokeniser=tokeniser, offset=0) >> EARLY)(candidates))
+    for draw in range(3):
+        same_ranking(arm(early.arms, "rotated", draw), (RotatePassages(tokeniser=tokeniser, draw=draw) >> EARLY)(candidates))
+    # Rankers of whole lists see one passage moved among others that are rewritten, too.
+    listwise = pt.apply.generic(lambda frame: ranked(STRICT(frame).assign(score=lambda f: f["score"] / len(f))))
+    lists = PositionSensitivity(listwise, rotation=rotation, **FAST).evaluate(candidates, qrels)
+    assert (lists.displacement["displacement"] == 0).all()
+
+
+def test_a_corpus_is_rewritten_as_its_rotations_are():
+    candidates, qrels, _ = capitals()
+    dataset = Collection(
+        "capitals", corpus=candidates[["docno", "text"]], qrels={"test": qrels},
+        topics={"test": candidates[["qid", "query"]].drop_duplicates(ignore_index=True)},
+    )  # fmt: skip
+    for indexed in (False, True):
+        retriever = indexer(STRICT)(dataset.get_corpus_iter(verbose=False))
+        system = System("strict", retriever, None, indexer(STRICT), indexed=indexed)
+        rotation = RotatePassages(tokeniser="regex_word", scope="pair")
+        found = PositionSensitivity(system, dataset=dataset, rotation=rotation, **FAST).evaluate(dataset.get_topics())
+        assert (found.table["difference"] == 0).all() and "by construction" in found.untested
+        # Of a corpus there is one rotation, whatever the query.
+        assert "one draw a passage" in found.convention
+    pairs = PositionSensitivity(STRICT, rotation=RotatePassages(scope="pair"), **FAST).evaluate(candidates, qrels)
+    assert "one draw a pair" in pairs.convention
+
+
+def test_answers_may_bring_their_texts(result):
+    """The text is that of the candidates; a column of that name among the answers is none."""
+    texts = CANDIDATES.drop_duplicates("docno").set_index("docno")["text"]
+    answers = ANSWERS.assign(text=ANSWERS["docno"].map(texts))
+    found = PositionSensitivity(EARLY, answers=answers, **FAST).evaluate(CANDIDATES, QRELS)
+    pd.testing.assert_frame_equal(found.table, result.table)
+
+
 # ---------------------------------------------------------------------------------------------- what goes wrong
 
 
@@ -548,6 +610,7 @@ def test_a_retriever_without_indexer_cannot_be_probed():
         ({"bucket_unit": "lines"}, "bucket_unit='lines'"),
         ({"buckets": 1}, "buckets=1"),
         ({"measures": ["no such"]}, "measure 'no such'"),
+        ({"measures": []}, "measures is empty; give at least one"),
         ({"rotation": RotatePassages(unit="page")}, "unit='page'"),
         ({"rotation": RotatePassages(allow_identity=False)}, "allow_identity=False.*draws=3"),
     ],

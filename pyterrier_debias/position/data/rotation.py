@@ -417,6 +417,26 @@ class RotatePassages(RowWise):
         split = self.splitter()
         return lambda text: len(split(text)) < 2
 
+    @property
+    def rewrites(self) -> bool:
+        """Whether a tokeniser joins its words with blanks, also those of a text of which nothing is moved."""
+        return self.unit == "word" and self.tokeniser != "whitespace"
+
+    def unmoved(self) -> Callable[[str], str]:
+        """A function to what rotations are compared with: a text rotated by nothing, which a tokeniser may rewrite.
+
+        Raises:
+            InputError: For an unknown tokeniser.
+
+        Example:
+            >>> [RotatePassages(tokeniser=name).unmoved()("Tea,  please") for name in ("whitespace", "regex_word")]
+            ['Tea,  please', 'tea please']
+        """
+        if not self.rewrites:
+            return lambda text: text
+        turn = RotatePassages(tokeniser=self.tokeniser, offset=0).rotator()
+        return lambda text: turn(text, "")[0]
+
     def _warn_of_fixed(self, fixed: int, number: int) -> None:
         if fixed:
             warn_of(
@@ -445,8 +465,8 @@ class RotatePassages(RowWise):
             ('two three four one', 1)
         """
         split = self.splitter()
-        # The other tokenisers rewrite a text, and then must do so in every rotation of it alike, the identity included.
-        keeps = self.unit == "sentence" or self.tokeniser == "whitespace"
+        # What rewrites a text must do so in every rotation of it alike, the identity included.
+        keeps = not self.rewrites
         by_blanks = self.unit == "word" and self.tokeniser == "whitespace"
         pair = _one_of("scope", self.scope, ("passage", "pair")) == "pair"
         first = 0 if self.allow_identity else 1

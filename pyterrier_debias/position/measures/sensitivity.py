@@ -157,6 +157,8 @@ class PositionSensitivity(Stage):
             answers: Frame ``qid``, ``docno``, ``answer``, and ``start`` and ``end`` (characters) where known; where only the
                 string is known, its occurrences are searched for. The first answer in a passage counts. Default the dataset's.
             rotation: How passages are rotated; None means ``RotatePassages()``. Its ``text_field`` is the column that is read.
+                A tokeniser that rewrites texts (any but ``'whitespace'``) does so in all lists, the original ones too, so that
+                only positions differ: these are those of ``RotatePassages(..., offset=0) >> ranker``.
                 ``allow_identity=False`` goes with ``draws=1`` only: of several, none could be the original.
             draws: How many rotations of each list, at least 1. The mean over them is what is compared.
             placements: Which of ``'start'``, ``'middle'``, ``'end'``; none leaves placement out.
@@ -296,7 +298,8 @@ class PositionSensitivity(Stage):
                 f"from the rotations, so that chance alone would count as sensitivity; use allow_identity=True, or "
                 f"draws=1"
             )
-        parse_measures(self.measures)
+        if not parse_measures(self.measures):
+            raise InputError("PositionSensitivity: measures is empty; give at least one, e.g. ['nDCG@10']")
         psi.bucket_of(np.empty(0), self.buckets)
 
     @property
@@ -370,8 +373,13 @@ class PositionSensitivity(Stage):
 
     def _changes(self, candidates: pd.DataFrame, variants: Variants) -> bool:
         """Whether any draw changes any text."""
-        texts = candidates[self._turning.text_field].tolist()
+        texts = self._unmoved(candidates)[self._turning.text_field].tolist()
         return any(self._turned(candidates, draw, variants) != texts for draw in range(self.draws))
+
+    def _unmoved(self, part: pd.DataFrame) -> pd.DataFrame:
+        """Candidates with the texts that rotated ones are compared with: see :meth:`RotatePassages.unmoved`."""
+        text, turning = self._turning.text_field, self._turning
+        return part.assign(**{text: [*map(turning.unmoved(), part[text].tolist())]}) if turning.rewrites else part
 
     def _turned(self, part: pd.DataFrame, draw: int, variants: Variants) -> list[str]:
         """The texts of a frame in one draw; each that is drawn for by itself is rotated once."""
@@ -387,7 +395,8 @@ class PositionSensitivity(Stage):
         pt.validate.columns(answers, includes=["qid", "docno", "answer"], context=self)
         text = self._turning.text_field
         keys = [c for c in ("qid", "docno") if c in texts]
-        known = with_string_ids(answers, self).merge(texts[[*keys, text]].drop_duplicates(keys), on=keys)
+        answers = with_string_ids(answers, self).drop(columns=text, errors="ignore")
+        known = answers.merge(texts[[*keys, text]].drop_duplicates(keys), on=keys)
         known = answers_in_texts(known, self.dataset, text, self)
         found = AnswerPositions(text_field=text, rotation=self._turning)(known)
         found = found[found["matched"].to_numpy(dtype=bool)].sort_values(["qid", "docno", "start", "end"])
@@ -407,37 +416,41 @@ class PositionSensitivity(Stage):
         queries = max(1, min(self.queries_per_call, self.queries_per_call * _LONG * len(qids) // max(len(candidates), 1)))
         parts, calls = in_parts(candidates, queries), -(-len(qids) // queries)
         for part in pt.tqdm(parts, total=calls, desc="PositionSensitivity", unit="call", disable=not self.verbose):
-            arms = [*self._rotated_arms(part, variants), *self._placed_arms(part, spans), *_control_arm(part, control, text)]
-            yield part, score_arms(part, arms, ranker, text_field=text, name=name, variants=variants)
+            unmoved = self._unmoved(part)
+            arms = [
+                *self._rotated_arms(part, unmoved[text].tolist(), variants),
+                *self._placed_arms(part, unmoved[text].tolist(), spans),
+                *_control_arm(unmoved, control, text),
+            ]
+            yield part, score_arms(unmoved, arms, ranker, text_field=text, name=name, variants=variants)
 
-    def _rotated_arms(self, part: pd.DataFrame, variants: Variants) -> list[Arm]:
-        texts = part[self._turning.text_field].tolist()
+    def _rotated_arms(self, part: pd.DataFrame, unmoved: list[str], variants: Variants) -> list[Arm]:
         rows = np.arange(len(part))
-        arms = [Arm("original", 0, rows, texts, None)]
+        arms = [Arm("original", 0, rows, unmoved, None)]
         for draw in range(self.draws):
             arms.append(Arm("rotated", draw, rows, self._turned(part, draw, variants), str(draw)))
         return arms
 
-    def _placed_arms(self, part: pd.DataFrame, spans: dict[tuple[str, str], tuple[int, int]]) -> list[Arm]:
+    def _placed_arms(self, part: pd.DataFrame, unmoved: list[str], spans: dict[tuple[str, str], tuple[int, int]]) -> list[Arm]:
         """Whole lists, in which the passages with answers are changed; of the queries that have such a passage.
 
         A passage too short to hold the answer at as many different places is not changed: with two places alike, the three
         would not be exchangeable under the null hypothesis.
         """
-        split = self._placing.splitter()
+        split, rewritten = self._placing.splitter(), self._turning.unmoved()
         texts = part[self._turning.text_field].tolist()
         placed: dict[int, list[str]] = {}
         for row, pair in enumerate(zip(part["qid"].tolist(), part["docno"].tolist())):
             if pair in spans:
                 tried = [psi.place(texts[row], *spans[pair], where, split) for where in self.placements]
-                variants = [text for text in tried if text is not None]
+                variants = [rewritten(text) for text in tried if text is not None]
                 if len(set(variants)) == len(tried):
                     placed[row] = variants
         rows = np.flatnonzero(part["qid"].isin(set(part["qid"].iloc[list(placed)])))
         if not len(rows):
             return []
         return [
-            Arm(where, 0, rows, [placed[row][number] if row in placed else texts[row] for row in rows.tolist()], where)
+            Arm(where, 0, rows, [placed[row][number] if row in placed else unmoved[row] for row in rows.tolist()], where)
             for number, where in enumerate(self.placements)
         ]
 
@@ -456,7 +469,7 @@ class PositionSensitivity(Stage):
         frames, failed, unmoved, original = [], {}, True, pd.DataFrame()
         for draw in pt.tqdm([None, *range(self.draws)], desc="PositionSensitivity", unit="index", disable=not self.verbose):
             with handed_over(self._corpus(draw, wanted, kept, still)) as documents:
-                if draw is None and system.indexed:
+                if draw is None and system.indexed and not self._turning.rewrites:
                     deque(documents, maxlen=0)  # what is asked of the texts is asked still
                     retriever = system.candidates
                 else:
@@ -480,7 +493,7 @@ class PositionSensitivity(Stage):
     ) -> Iterator[dict[str, Any]]:
         """The documents, rotated unless ``draw`` is None: then wanted texts are kept, and it is noted which never change."""
         text, cannot_turn = self._turning.text_field, self._turning.cannot_turn()
-        turn = None if draw is None else self._turning.rotator(draw)
+        turn, unmoved = None if draw is None else self._turning.rotator(draw), self._turning.unmoved()
         for document in self.dataset.get_corpus_iter(verbose=False):
             if not isinstance(document.get(text), str):
                 raise InputError(f"PositionSensitivity: document {document.get('docno')!r} of the corpus has no column {text!r}")
@@ -488,7 +501,7 @@ class PositionSensitivity(Stage):
                 still.append(cannot_turn(document[text]))
                 if str(document["docno"]) in wanted:
                     kept[str(document["docno"])] = document[text]
-                yield document
+                yield {**document, text: unmoved(document[text])} if self._turning.rewrites else document
             else:
                 yield {**document, text: turn(document[text], str(document["docno"]))[0]}
 
@@ -556,14 +569,15 @@ class PositionSensitivity(Stage):
         for start in range(0, len(probed), self.queries_per_call):
             wanted = set(probed["qid"].iloc[start : start + self.queries_per_call])
             part = lists.candidates[lists.candidates["qid"].isin(wanted)].reset_index(drop=True)
+            unmoved = self._unmoved(part)
             own = [pair in chosen for pair in zip(part["qid"].tolist(), part["docno"].tolist())]
             rows = np.arange(len(part))
             arms = []
             for draw in range(self.draws):
                 turned = np.array(self._turned(part, draw, lists.variants), object)
-                texts = np.where(own, turned, part[text].to_numpy(dtype=object)).tolist()
+                texts = np.where(own, turned, unmoved[text].to_numpy(dtype=object)).tolist()
                 arms.append(Arm("one rotated", draw, rows, texts, f"{draw}one"))
-            parts.append(score_arms(part, arms, ranker, text_field=text, name=lists.name, variants=lists.variants))
+            parts.append(score_arms(unmoved, arms, ranker, text_field=text, name=lists.name, variants=lists.variants))
         if not parts:
             return displacements(lists.arms.iloc[:0], qrels, qids)
         # A passage that the ranker cut off comes after all that it returned.
@@ -573,9 +587,11 @@ class PositionSensitivity(Stage):
 
     def _convention(self, lists: _Lists) -> str:
         rotation = self._turning
+        # The documents of a corpus are rotated without a query.
+        drawn_for = "passage" if lists.ranker is None else rotation.scope
         parts = [
             f"rotation by {rotation.unit}" + (f" ({rotation.tokeniser})" if rotation.unit == "word" else ""),
-            f"one draw a {rotation.scope}" if rotation.scope == "pair" else "",
+            f"one draw a {drawn_for}" if rotation.scope == "pair" else "",
             "" if rotation.allow_identity else "identity left out",
             f"mean of {self.draws} draw{'s' if self.draws > 1 else ''}, seed {rotation.seed}",
             "corpus indexed anew" if lists.ranker is None else f"depth {'all' if self.depth is None else self.depth}",
