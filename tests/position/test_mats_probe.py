@@ -151,6 +151,32 @@ def test_duplicates_across_frames_files_and_shards(docs, tmp_path, caplog):
     assert "2 texts are in both sums that are merged" in caplog.text and merged.passages == 5
 
 
+def test_an_encoder_that_raised_can_be_asked_again(docs, monkeypatch):
+    monkeypatch.setattr("pyterrier_debias.position.measures.mats_probe._CHUNK", 7)
+    asked = []
+
+    def failing(texts):
+        asked.append(texts)
+        if len(asked) == 3:
+            raise RuntimeError("out of memory")
+        return spelled(texts)
+
+    again = pd.concat([docs, docs.tail(4).assign(docno=["e1", "e2", "e3", "e4"])], ignore_index=True)
+    probe, sums = MATSProbe(failing), MATSAccumulator()
+    with pytest.raises(RuntimeError, match="out of memory"):
+        probe.accumulate(again, into=sums)
+    assert sums.passages == 14 and sums.duplicates == 0
+    probe.accumulate(again, into=sums)
+    assert sums.passages == 30 and sums.duplicates == 4 + 14  # 14 were added before
+    pd.testing.assert_frame_equal(probe.result(sums).curve(), MATSProbe(spelled)(docs))
+
+
+@pytest.mark.parametrize("option", ["sample", "memory"])
+def test_sums_of_other_options_do_not_grow(docs, option):
+    with pytest.raises(InputError, match=f"MATSProbe: into has {option}=8 and this probe {option}=.*; give both the same"):
+        MATSProbe(spelled).accumulate(docs, into=MATSAccumulator(**{option: 8}))
+
+
 def test_any_shape_for_an_empty_text():
     docs = pd.DataFrame({"docno": ["d1", "d2", "d3"], "text": ["abba bed", "", "abba"]})
     for empty in ([], np.empty((0, 7)), np.empty(0)):

@@ -515,6 +515,10 @@ class MATSResult:
         }
 
 
+def _text_key(text: str) -> int:
+    return keyed_hash(0, "mats text", text)
+
+
 class MATSAccumulator(Saved):
     """The sums that ATS and MATS need, over passages that come in any order and in any number of pieces.
 
@@ -582,13 +586,34 @@ class MATSAccumulator(Saved):
             >>> words.unseen(["a b", "c", "a b"]), words.unseen(["c"]), words.duplicates
             ([True, True, False], [False], 2)
         """
-        found = []
-        for text in texts:
-            known = len(self._texts)
-            self._texts.add(keyed_hash(0, "mats text", text))
-            found.append(len(self._texts) > known)
+        found = self.fresh(texts)
+        self.remember(texts)
         self.duplicates += found.count(False)
         return found
+
+    def fresh(self, texts: Sequence[str]) -> list[bool]:
+        """:meth:`unseen`, but that nothing is noted: for passages that may fail to be added.
+
+        Args:
+            texts: The passages' texts.
+
+        Returns:
+            One truth value each.
+        """
+        own: set[int] = set()
+        found = []
+        for key in map(_text_key, texts):
+            found.append(key not in self._texts and key not in own)
+            own.add(key)
+        return found
+
+    def remember(self, texts: Sequence[str]) -> None:
+        """Note texts as seen.
+
+        Args:
+            texts: The texts of passages that were added.
+        """
+        self._texts.update(map(_text_key, texts))
 
     def update(self, docnos: Sequence[str], passages: Sequence[Passage]) -> MATSAccumulator:
         """Add passages.

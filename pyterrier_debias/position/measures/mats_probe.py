@@ -233,21 +233,31 @@ class MATSProbe(Stage):
 
         Args:
             inp: A frame as for the stage itself.
-            into: Sums of other passages, which grow; None starts with nothing.
+            into: Sums of other passages, made with the same ``sample`` and ``memory``, which grow; None starts with nothing.
 
         Returns:
             The sums; give them to :meth:`result`.
+
+        Raises:
+            InputError: As :meth:`transform`; and where ``into`` has other options. Passages that were added before an encoder
+                raised stay, and count as seen; the others can be given again.
         """
         pt.validate.columns(inp, includes=["docno", self.text_field], context=self)
         self._check_options()
         sums = MATSAccumulator(sample=self.sample, memory=self.memory) if into is None else into
+        for option in ("sample", "memory"):
+            if getattr(sums, option) != getattr(self, option):
+                raise InputError(
+                    f"MATSProbe: into has {option}={getattr(sums, option)} and this probe {option}={getattr(self, option)}; give "
+                    f"both the same, e.g. MATSAccumulator(sample=probe.sample, memory=probe.memory)"
+                )
         if len(inp) == 0:
             return sums
         check_text(inp, self.text_field, self)
         docnos, texts = self._passages(inp)
-        if self.duplicates == "once":
-            new = sums.unseen(texts)
-            docnos, texts = list(compress(docnos, new)), list(compress(texts, new))
+        once = self.duplicates == "once"
+        new = sums.fresh(texts) if once else [True] * len(texts)
+        docnos, texts = list(compress(docnos, new)), list(compress(texts, new))
         encode = self._encode()
         with pt.tqdm(total=len(texts), desc="MATSProbe", unit="text", disable=not self.verbose) as bar:
             for start in range(0, len(texts), _CHUNK):
@@ -259,7 +269,10 @@ class MATSProbe(Stage):
                         f"(words, matrix) for each"
                     )
                 sums.update(docnos[start : start + _CHUNK], found)
+                if once:
+                    sums.remember(part)  # only now, so that an encoder that raises can be asked again
                 bar.update(len(part))
+        sums.duplicates += new.count(False)
         return sums
 
     def identity(self) -> dict[str, Any]:  # type: ignore[override]  # see Stage.identity
