@@ -12,7 +12,7 @@ from pyterrier_debias.core.caches import VARIANT
 from pyterrier_debias.core.frames import ranked
 from pyterrier_debias.position.data.averaging import even_offsets
 from pyterrier_debias.report.run import _remembering
-from tests.position.toy import Overlap, world
+from tests.position.toy import Overlap, collection, world
 
 CANDIDATES, QRELS, _ = world(queries=4, depth=4)
 CANDIDATES = CANDIDATES.assign(text=CANDIDATES["text"].str.split().str[:9].str.join(" "))
@@ -66,6 +66,14 @@ def test_over_r_even_rotations_the_position_within_a_part_is_left():
     for r in (1, 2, 3, 4, 12):
         left = [1 - (p % (n // r)) / n - (r - 1) / (2 * r) for p in range(n)]
         np.testing.assert_allclose(scores(AverageRotations(Overlap(early=1.0), r), texts), left, rtol=0, atol=1e-12)
+
+
+def test_a_ranker_that_loads_texts_is_refused():
+    """It would score the stored text in every rotation."""
+    dataset = collection(queries=4, depth=4)
+    for inside in (dataset.text_loader() >> FIRST, FIRST >> dataset.text_loader() >> FIRST):
+        with pytest.raises(InputError, match=r"AverageRotations: rotations cannot reach .* its ranker holds TextLoader"):
+            AverageRotations(inside)(CANDIDATES)
 
 
 def test_a_bag_of_words_is_what_it_was():

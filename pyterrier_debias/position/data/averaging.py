@@ -12,9 +12,10 @@ import pyterrier as pt
 from pyterrier_debias.core import frames
 from pyterrier_debias.core.caches import check_caches, marked
 from pyterrier_debias.core.counterfactuals import scores_by
+from pyterrier_debias.core.decomposition import out_of_reach
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.scripts import Segmenter
-from pyterrier_debias.core.stage import Stage
+from pyterrier_debias.core.stage import Stage, flatten
 from pyterrier_debias.core.text import Tokeniser, keyed_generator
 from pyterrier_debias.position.data.rotation import RotatePassages
 
@@ -133,7 +134,7 @@ class AverageRotations(Stage):
 
         Raises:
             InputError: For an unknown option, missing texts, repeated pairs, a cache inside that goes by docnos, or a ranker that
-                leaves rows out or gives no number.
+                leaves rows out, gives no number, or loads the stored texts itself.
         """
         self._check_options()
         modes = pt.inspect.transformer_inputs(self.ranker, strict=False) or [[]]
@@ -147,6 +148,9 @@ class AverageRotations(Stage):
             if column in inp.columns:  # a ranker may read no query
                 frames.check_text(inp, column, self)
         frames.check_pairs(inp, self)
+        reason = out_of_reach(flatten(self.ranker), list(inp.columns))
+        if reason:
+            raise InputError(f"AverageRotations: rotations cannot reach the ranker, so that nothing would be averaged: {reason}")
         rotated = self._rotator()
         turned = [rotated(text) for text in inp[self.text_field]]
         scores: list[list[float]] = [[] for _ in turned]
