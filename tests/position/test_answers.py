@@ -19,6 +19,7 @@ from pyterrier_debias.core.text import TOKENISERS
 from pyterrier_debias.data.answers import read_qna, read_spans, read_squad
 from pyterrier_debias.position.data import rotation as rotating
 from pyterrier_debias.position.data.answers import Positions
+from tests.position.toy import collection
 
 PLACES = ["matched", "position", "length", "n_words"]
 
@@ -183,6 +184,36 @@ def test_lists_of_answers():
     })  # fmt: skip
     out = AnswerPositions()(frame)
     assert out[["qid", "answer", "position"]].values.tolist() == [["q1", "b", 1], ["q1", "z", -1], ["q3", "g", 0]]
+
+
+def test_lists_of_places_go_with_lists_of_answers():
+    """A place beside several answers put all of them there."""
+    frame = pd.DataFrame({"docno": ["d1"], "text": ["He is in Paris today and Paris it is"], "answers": [["Paris", "in Paris"]]})
+
+    def found(**places):
+        given = frame.assign(**{name: pd.Series([place], dtype=object) for name, place in places.items()})
+        return AnswerPositions()(given)[["answer", "start", "end", "position"]].values.tolist()
+
+    expected = [["Paris", 9, 14, 3], ["in Paris", 6, 14, 2]]
+    assert found(start=[9, 6]) == found(start=[9, 6], end=[14, 14]) == found(start=np.array([9, 6])) == expected
+    searched = [["Paris", 9, 14, 3], ["Paris", 25, 30, 6], ["in Paris", 6, 14, 2]]
+    assert found(start=-1) == found(start=None, end=-1) == found() == searched
+    assert found(start=[9, -1]) == [expected[0], searched[2]]
+    for marked, told in (({"start": 9}, "start' is 9"), ({"start": [9]}, r"start' is \[9\]"), ({"end": 3}, "end' is 3")):
+        with pytest.raises(InputError, match=rf"column '{told} at row 0 \(docno='d1'\), beside 2 answers; give a list"):
+            found(**marked)
+    one = frame.assign(answers=[["Paris"]], start=9)
+    assert AnswerPositions()(one)["start"].tolist() == [9]
+    none = pd.concat([one, frame.assign(answers=[[]], start=-1), frame.assign(answers=None)])
+    assert AnswerPositions()(none)["start"].tolist() == [9]
+
+
+def test_answers_of_a_collection_may_bring_texts():
+    known = collection(3, queries=3, depth=3)
+    texts = known.get_corpus().set_index("docno")["text"]
+    more = collection(3, queries=3, depth=3)
+    more.answers = known.get_answers().assign(text=known.get_answers()["docno"].map(texts))
+    assert AnswerPositions().measure(more).summary() == AnswerPositions().measure(known).summary()
 
 
 def test_answers_as_squad_has_them_on_the_hub():

@@ -14,7 +14,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core.dataset import provided
-from pyterrier_debias.core.errors import InputError, check_choice
+from pyterrier_debias.core.errors import InputError, check_choice, shortened
 from pyterrier_debias.core.frames import check_text, numbers, reads_frames, stage_name, with_listed_answers
 from pyterrier_debias.core.scripts import Segmenter, composed, folded, word_places
 from pyterrier_debias.core.stage import Stage
@@ -47,9 +47,9 @@ class AnswerPositions(Stage):
 
     Input, one row per answer and passage: ``docno``, the passage's text, and ``answer`` (a string) or ``answers`` (a list of
     strings); with them, where they are known, ``start`` and ``end`` (characters of the text, ``end`` exclusive, -1 where only
-    the string is known) and ``qid``. In ``answers`` may also stand what SQuAD has there on Hugging Face's hub: a mapping of
-    ``text`` to the list and of ``answer_start`` to the places, which count where there is no ``start``. Rows that are equal in
-    all of these count once: annotators who agree gave one answer.
+    the string is known; lists as long where ``answers`` are lists) and ``qid``. In ``answers`` may also stand what SQuAD has on
+    Hugging Face's hub: a mapping of ``text`` to the list and of ``answer_start`` to the places, which count where there is no
+    ``start``. Rows that are equal in all of these count once: annotators who agree gave one answer.
 
     An answer with ``start`` is where it was marked. Otherwise the answer's words are matched against the passage's, and every
     match is a row, or the first one (``repeats``);
@@ -129,7 +129,8 @@ class AnswerPositions(Stage):
         """Find the answers of a frame; see the class.
 
         Raises:
-            InputError: For an unknown option, a text or answer that is missing, or a marked answer outside its text.
+            InputError: For an unknown option, a text or answer that is missing, a marked answer outside its text, or lists of
+                answers and of places that differ in length.
         """
         counting = RotatePassages(tokeniser=self.tokeniser, segmenter=self.segmenter)
         rotation = counting if self.rotation is None else self.rotation
@@ -166,8 +167,8 @@ class AnswerPositions(Stage):
         """One row per answer, with ``start`` and ``end``, no row twice."""
         frame = inp
         if mode == "answers":
-            lists = with_listed_answers(inp, "answers", self)
-            beside = lists.columns.difference(inp.columns).tolist()  # their places, where mappings hold them
+            lists = self._with_listed_places(with_listed_answers(inp, "answers", self))
+            beside = [column for column in ("start", "end") if column in lists]
             frame = lists.explode(["answers", *beside]).rename(columns={"answers": "answer"})
             frame = frame[frame["answer"].notna()]
         check_text(frame, "answer", self)
@@ -179,6 +180,27 @@ class AnswerPositions(Stage):
         frame = frame.assign(start=start, end=end)
         key = [c for c in ("qid", "docno", "answer", "start", "end") if c in frame]
         return frame.drop_duplicates(key).reset_index(drop=True)
+
+    def _with_listed_places(self, lists: pd.DataFrame) -> pd.DataFrame:
+        """Places as lists that are as long as those of the answers; one that is not known goes for all of them."""
+        size = [max(1, len(held)) if pd.api.types.is_list_like(held) else 1 for held in lists["answers"]]
+        for column in ("start", "end"):
+            places: list[list[Any]] = []
+            for row, (place, n) in enumerate(zip(lists[column].tolist() if column in lists else [], size)):
+                if pd.api.types.is_list_like(place):
+                    listed = list(place) or [_NONE]
+                else:
+                    listed = [place] * (n if pd.isna(place) or place == _NONE else 1)
+                if len(listed) != n:
+                    raise InputError(
+                        f"AnswerPositions: column {column!r} is {shortened(repr(place), 40)} at row {row} "
+                        f"(docno={lists['docno'].iloc[row]!r}), beside {n} answers; give a list of as many places, or "
+                        f"-1 where none is known"
+                    )
+                places.append(listed)
+            if places:
+                lists = lists.assign(**{column: pd.Series(places, index=lists.index, dtype=object)})
+        return lists
 
     def _marked(self, frame: pd.DataFrame, column: str) -> pd.Series:
         """Places as integers, -1 where they are missing."""
@@ -249,7 +271,7 @@ class AnswerPositions(Stage):
             )
         documents = answers[["docno"]].drop_duplicates()
         texts = dataset.text_loader([self.text_field])(documents)
-        known = answers.merge(texts[["docno", self.text_field]], on="docno")
+        known = answers.drop(columns=self.text_field, errors="ignore").merge(texts[["docno", self.text_field]], on="docno")
         return Positions(self(answers_in_texts(known, dataset, self.text_field, self)), name)
 
 
