@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 from pathlib import Path
@@ -15,8 +16,8 @@ from pyterrier_debias.data.lines import fault, read_head, read_json, read_json_l
 from pyterrier_debias.data.readers import json_field
 
 _QUERY_NAMES = ("query", "query_en", "query_hi")
-#: How the published file of MS MARCO QnA begins.
-_QNA_COLUMNS = '{"answers": {'
+#: How published files of MS MARCO QnA begin: with a column, an object from row number to value.
+_QNA_COLUMNS = re.compile(r'\s*\{\s*"(answers|passages|query|query_id|query_type|wellFormedAnswers)"\s*:\s*\{\s*"\d+"\s*:')
 
 
 def read_squad(
@@ -191,8 +192,8 @@ def locate(span: str, text: str) -> tuple[int, int, str]:
 def read_qna(path: str | Path, *, split: str = "dev") -> Collection:
     """Read MS MARCO QnA: queries, the passages shown to the labellers in that order, the ones they used, and their answers.
 
-    Formats: the published JSON of columns (``passages``, ``query``, ``query_type``, ``answers``, each by row) or one JSON object
-    a line with the same fields; ``answers`` may be missing.
+    Formats: the published JSON of columns (``passages``, ``query``, ``query_type``, ``answers``, each by row, in any order) or
+    one JSON object a line with the same fields; ``answers`` may be missing.
 
     Args:
         path: The file, plain or gzipped.
@@ -250,7 +251,7 @@ def read_qna(path: str | Path, *, split: str = "dev") -> Collection:
 
 def _qna_rows(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Rows of the line format, or of the published format, whose columns are objects from row number to value."""
-    if not read_head(path).lstrip().startswith(_QNA_COLUMNS):
+    if not _QNA_COLUMNS.match(read_head(path)):
         yield from read_json_lines(path)
         return
     columns = read_json(path)
@@ -278,7 +279,6 @@ READERS: dict[str, Callable[..., Collection]] = {
     '"paragraphs"': read_squad,
     '"selected_spans"': read_spans,
     '"passages"': read_qna,
-    _QNA_COLUMNS: read_qna,
 }
 
 
@@ -292,4 +292,4 @@ def reader_of(path: str | Path) -> Callable[..., Collection] | None:
         :func:`read_squad`, :func:`read_spans` or :func:`read_qna`; None if the file is of another kind.
     """
     head = read_head(path)
-    return next((reader for mark, reader in READERS.items() if mark in head), None)
+    return read_qna if _QNA_COLUMNS.match(head) else next((reader for mark, reader in READERS.items() if mark in head), None)

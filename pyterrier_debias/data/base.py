@@ -122,24 +122,31 @@ class TextLoader(RowWise):
         """Add the fields; see the class."""
         pt.validate.columns(inp, includes=["docno"], context=self)
         docnos = inp["docno"].astype(str)
-        rows = self._by_docno.index.get_indexer(pd.Index(docnos))
+        table = self._by_docno()
+        rows = table.index.get_indexer(pd.Index(docnos))
         if (rows < 0).any():
             raise InputError(
                 f"TextLoader: {int((rows < 0).sum())} of {len(inp)} rows have a docno that is not in the collection, "
                 f"first {docnos[rows < 0].iloc[0]!r}; use the corpus that the run was made from"
             )
-        return inp.assign(**{field: self._by_docno[field].array.take(rows) for field in self.fields})
+        return inp.assign(**{field: table[field].array.take(rows) for field in self.fields})
 
-    @property
     def _by_docno(self) -> pd.DataFrame:
-        if "_table" not in self.__dict__:
+        """The fields by docno, made once for a corpus and its fields."""
+        corpus, fields, table = self.__dict__.get("_table", (None, None, None))
+        if corpus is not self.corpus or fields != tuple(self.fields):
             _check_fields("TextLoader", self.corpus, ("docno", *self.fields))
-            corpus = with_string_ids(self.corpus, "TextLoader, corpus").set_index("docno")
-            if not corpus.index.is_unique:
-                twice = corpus.index[corpus.index.duplicated()][0]
+            table = with_string_ids(self.corpus, "TextLoader, corpus").set_index("docno")
+            if not table.index.is_unique:
+                twice = table.index[table.index.duplicated()][0]
                 raise InputError(f"TextLoader: docno {twice!r} occurs twice in the corpus; keep one of its texts")
-            self.__dict__["_table"] = corpus[list(self.fields)]
-        return self.__dict__["_table"]
+            table = table[list(self.fields)]
+            self.__dict__["_table"] = self.corpus, tuple(self.fields), table
+        return table
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The options: what was made of them can be made again."""
+        return {name: value for name, value in self.__dict__.items() if name != "_table"}
 
 
 class Collection(pt.datasets.Dataset):
@@ -227,7 +234,7 @@ class Collection(pt.datasets.Dataset):
 
     def get_corpus(self) -> pd.DataFrame:  # type: ignore[override]  # PyTerrier's gives names of files
         """The corpus as a frame: ``docno``, ``text`` and the other fields."""
-        return self.corpus
+        return _handed_out(self.corpus)
 
     def get_topics(self, variant: str | None = None) -> pd.DataFrame:
         """Topics of a split, default the collection's own: ``qid``, ``query``, ...; InputError for an unknown split."""
@@ -244,7 +251,7 @@ class Collection(pt.datasets.Dataset):
         split = self.split if variant is None else variant
         if split not in frames:
             raise NotProvidedError(f"{self.name}: no {what} for {split!r}; there are {', '.join(frames) or 'none'}")
-        return frames[split]
+        return frames[split].copy()
 
     def text_loader(self, fields: str | Iterable[str] = "text", *, verbose: bool = False) -> TextLoader:
         """A stage that adds fields of the corpus to frames with ``docno``.
@@ -286,15 +293,20 @@ class Collection(pt.datasets.Dataset):
 
     def get_candidates(self) -> pd.DataFrame | None:
         """What labellers were shown, in that order: ``qid``, ``docno``, ``score``, ``rank``; None if unknown."""
-        return self.candidates
+        return None if self.candidates is None else _handed_out(self.candidates)
 
     def get_runs(self) -> dict[str, pd.DataFrame]:
         """Runs by name; empty if there are none."""
-        return self.runs
+        return {name: _handed_out(run) for name, run in self.runs.items()}
 
     def get_answers(self) -> pd.DataFrame | None:
         """Answers: ``qid``, ``docno``, ``answer``, ``start``, ``end`` (characters); None if unknown."""
-        return self.answers
+        return None if self.answers is None else self.answers.copy()
+
+
+def _handed_out(frame: pd.DataFrame) -> pd.DataFrame:
+    """A large frame of which a caller may replace columns; its values are shared, and copied where pandas 3 writes to them."""
+    return frame.copy(deep=False)
 
 
 def _check_fields(name: str, corpus: pd.DataFrame, fields: Iterable[str]) -> None:

@@ -260,6 +260,7 @@ def _reached(irds_id: str, what: str) -> Iterator[None]:
 
 
 def _fields(document: Any) -> dict[str, str]:
-    """The string fields of a document, with a ``text`` in any case."""
-    fields = {k: v for k, v in document._asdict().items() if isinstance(v, str) and k != "doc_id"}
-    return {"text": document.default_text(), **fields}
+    """The string fields of a document, empty where it lacks one of its kind's, with a ``text`` in any case."""
+    kinds = getattr(type(document), "__annotations__", {})
+    texts = {k: "" if v is None and kinds.get(k, str) in (str, str | None) else v for k, v in document._asdict().items()}
+    return {"text": document.default_text(), **{k: v for k, v in texts.items() if isinstance(v, str) and k != "doc_id"}}

@@ -110,7 +110,8 @@ def read_qrels(path: str | Path) -> pd.DataFrame:
     """Read relevance judgements.
 
     Formats, distinguished by the number of fields in the first line: TREC (``qid iteration docno label``) and BEIR
-    (``query-id corpus-id score``, with or without the header).
+    (``query-id corpus-id score``, with or without the header). Where that line is 3 or 4 fields with tabs between them, tabs
+    separate the fields of the whole file, so that identifiers may hold spaces; in other files any white space does.
 
     Args:
         path: The file, plain or gzipped.
@@ -119,8 +120,8 @@ def read_qrels(path: str | Path) -> pd.DataFrame:
         Frame ``qid``, ``docno``, ``label`` (integer), in the file's order.
 
     Raises:
-        InputError: With file and line, for a wrong number of fields, a label that is not a whole number, a (qid, docno) pair
-            that is judged twice, bytes that are not UTF-8, a damaged, empty or missing file.
+        InputError: With file and line, for a wrong number of fields, an identifier that is empty, a label that is not a whole
+            number, a (qid, docno) pair that is judged twice, bytes that are not UTF-8, a damaged, empty or missing file.
 
     Example:
         >>> import pathlib, tempfile
@@ -131,7 +132,8 @@ def read_qrels(path: str | Path) -> pd.DataFrame:
     """
     lines = _without_header(read_lines(path), _QID_NAMES, None)
     begin, first = next(lines, (1, ""))
-    width = len(first.split())
+    separator = "\t" if first.count("\t") in (2, 3) else None
+    width = len(first.split(separator))
     if width not in (3, 4):
         raise fault(
             path, begin, f"3 or 4 fields were expected, found {width}",
@@ -140,11 +142,13 @@ def read_qrels(path: str | Path) -> pd.DataFrame:
     layout = "qid 0 docno label" if width == 4 else "qid docno label"
     numbers, qids, docnos, labels = [], [], [], []
     for number, line in chain([(begin, first)], lines):
-        fields = line.split()
+        fields = [field.strip() for field in line.split(separator)]
         if len(fields) != width:
             raise fault(path, number, f"{width} fields were expected, found {len(fields)}", f"write '{layout}'")
+        if not (fields[0] and fields[-2]):
+            raise fault(path, number, "the qid or the docno is empty", f"write '{layout}'")
         try:
-            labels.append(int(fields[-1]))
+            labels.append(int(_numeral(fields[-1])))
         except ValueError:
             raise fault(path, number, f"label {fields[-1]!r} is not a whole number", f"write '{layout}'") from None
         numbers.append(number)
@@ -188,14 +192,14 @@ def read_run(path: str | Path, *, ties: str = "docno") -> pd.DataFrame:
         if len(fields) != 6:
             raise fault(path, number, f"6 fields were expected, found {len(fields)}", layout)
         try:
-            score = float(fields[4])
+            score = float(_numeral(fields[4]))
         except ValueError:
             raise fault(path, number, f"score {fields[4]!r} is not a number", layout) from None
         if math.isnan(score):
             raise fault(path, number, "the score is NaN", "a document without a score has no rank: leave such lines out")
         if ties == "rank":
             try:
-                places.append(float(fields[3]))
+                places.append(float(_numeral(fields[3])))
             except ValueError:
                 raise fault(path, number, f"rank {fields[3]!r} is not a number", layout) from None
         numbers.append(number)
@@ -228,6 +232,13 @@ def read_table(path: str | Path) -> pd.DataFrame:
     header = _cut(first, separator)
     rows = [_fields(path, number, line, header, separator) for number, line in lines]
     return pd.DataFrame(rows, columns=header)
+
+
+def _numeral(text: str) -> str:
+    """A number's text; Python's own notation for long ones is that of no other program, and a damaged file here."""
+    if "_" in text:
+        raise ValueError(text)
+    return text
 
 
 def _untied(qids: list[str], scores: list[float], places: list[float]) -> list[float]:

@@ -19,6 +19,7 @@ class Doc(NamedTuple):
     text: str
     title: str
     year: int
+    source: str | None = None
 
     def default_text(self):
         return f"{self.title} {self.text}"
@@ -46,7 +47,7 @@ class Query(NamedTuple):
 
 DOCS = [
     Doc("1-0", "Water boils at 100 degrees.", "Water", 1),
-    Doc("1-1", "It freezes at 0.", "Ice", 2),
+    Doc("1-1", "It freezes at 0.", "Ice", 2, "web"),
     Doc("2-0", "", "Void", 3),
 ]
 QUERIES = [
@@ -108,7 +109,8 @@ def test_it_has_the_shape_of_a_dataset():
     dataset = open_dataset("irds:fake/dev")
     assert isinstance(dataset, Dataset)
     assert dataset.name == "irds:fake/dev"
-    assert next(dataset.get_corpus_iter()) == {"docno": "1-0", "text": "Water boils at 100 degrees.", "title": "Water"}
+    first = {"docno": "1-0", "text": "Water boils at 100 degrees.", "title": "Water", "source": ""}
+    assert next(dataset.get_corpus_iter()) == first
     assert [d["docno"] for d in dataset.get_corpus_iter()] == ["1-0", "1-1", "2-0"]
     topics = dataset.get_topics()
     assert list(topics.columns) == ["qid", "query", "type", "description"]
@@ -166,8 +168,14 @@ def test_texts_are_loaded_and_composed():
     assert open_dataset("irds:fakeweb").text_loader()(pd.DataFrame({"docno": ["w"]}))["text"].tolist() == ["a page"]
     with pytest.raises(InputError, match="2 of 3 rows have a docno that is not in irds:fake/dev, first 'x'"):
         dataset.text_loader()(pd.DataFrame({"docno": ["x", "1-0", "y"]}))
-    with pytest.raises(InputError, match="have no field 'url'; they have text, title"):
+    with pytest.raises(InputError, match="have no field 'url'; they have text, title, source"):
         dataset.text_loader("url")(pd.DataFrame({"docno": ["1-0"]}))
+
+
+def test_a_field_that_some_documents_lack_is_empty_there():
+    load = open_dataset("irds:fake/dev").text_loader("source")
+    for docnos, sources in ((["1-0", "1-1"], ["", "web"]), (["1-1", "1-0"], ["web", ""])):
+        assert load(pd.DataFrame({"docno": docnos}))["source"].tolist() == sources
 
 
 def test_cut_off_documents_are_not_loaded():

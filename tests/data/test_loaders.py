@@ -149,6 +149,16 @@ def test_qrels(tmp_path, content):
     assert frame["label"].dtype == "int64"
 
 
+@pytest.mark.parametrize(
+    "content", ["query-id\tcorpus-id\tscore\n1\tNew York\t1\n1\t York \t0\n", "1\t0\tNew York\t1\n1\t0\tYork\t0"]
+)
+def test_tabs_let_identifiers_hold_spaces(tmp_path, content):
+    path = write(tmp_path, "qrels", content)
+    assert read_qrels(path).values.tolist() == [["1", "New York", 1], ["1", "York", 0]]
+    with pytest.raises(InputError, match=r"qrels:\d: [34] fields were expected, found 1"):  # one separator for a file
+        read_qrels(write(tmp_path, "qrels", f"{content.rstrip()}\n1 0 Paris 1\n"))
+
+
 def test_runs_are_ranked_by_score_whatever_their_ranks_say(tmp_path):
     path = write(tmp_path, "r", "q2 Q0 a 1 1 t\nq1 Q0 a 1 1 t\nq1 Q0 b 3 2.5 t\nq1 Q0 c 2 1 t\nq1 Q0 d 4 -inf t\n")
     frame = read_run(path)
@@ -198,11 +208,14 @@ RUN, QRELS, CORPUS, TOPICS = read_run, read_qrels, read_corpus, read_topics
     [
         (RUN, "1 Q0 a 1 1.0 t\n1 Q0 b 2 1.0\n", r"f:2: 6 fields were expected, found 5; write 'qid Q0 docno rank score tag'"),
         (RUN, "1 Q0 a 1 high t\n", r"f:1: score 'high' is not a number"),
+        (RUN, "1 Q0 a 1 1_0.5 t\n", r"f:1: score '1_0.5' is not a number"),
         (RUN, "1 Q0 a 1 2 t\n1 Q0 b 2 NaN t\n", r"f:2: the score is NaN; .*leave such lines out"),
         (RUN, "1 Q0 a 1 2 t\n\n1 Q0 a 2 1 t\n", r"f:3: qid '1' and docno 'a' occur together in line 1 already; keep one line"),
         (QRELS, "1 0 a 1\n1 0 b\n", r"f:2: 4 fields were expected, found 3; write 'qid 0 docno label'"),
         (QRELS, "1 0 a b 1\n", r"f:1: 3 or 4 fields were expected, found 5"),
         (QRELS, "1 0 a 0.5\n", r"f:1: label '0.5' is not a whole number"),
+        (QRELS, "1 0 a 1_0\n", r"f:1: label '1_0' is not a whole number"),
+        (QRELS, "1\ta\t1\n1\t \t1\n", r"f:2: the qid or the docno is empty; write 'qid docno label'"),
         (QRELS, "query-id\tcorpus-id\tscore\n1\ta\t1\n1\ta\t0\n", r"f:3: qid '1' and docno 'a' occur together in line 2"),
         (QRELS, "query-id\tcorpus-id\tscore\n", r"f:1: 3 or 4 fields were expected, found 0"),
         (CORPUS, "1\tone\n1\ttwo\n", r"f:2: docno '1' occurs in line 1 already; keep one of the two"),
@@ -382,6 +395,19 @@ def test_qna(tmp_path, layout):
         assert one.get_qrels()["label"].tolist() == [0, 1, 0]
         assert one.get_answers().values.tolist() == [["9", "9-1", "in 1900", -1, -1], ["9", "9-1", "1900", -1, -1]]
         assert one.get_corpus()["url"].tolist() == ["u", "v", "w"]
+
+
+@pytest.mark.parametrize("first", ["passages", "query_id"])
+def test_qna_of_columns_in_any_order_and_without_answers(tmp_path, first):
+    """As the published files of the evaluation set are."""
+    fields = sorted(("passages", "query", "query_id", "query_type"), key=lambda name: name != first)
+    columns = {field: {str(i): row[field] for i, row in enumerate(QNA)} for field in fields}
+    for separators in ((",", ":"), None):
+        path = write(tmp_path, "eval.json", json.dumps(columns, separators=separators))
+        for one in (read_qna(path), open_dataset(path)):
+            assert one.get_topics().values.tolist() == [["9", "when?", "NUMERIC"], ["8", "why?", "DESCRIPTION"]]
+            assert one.get_qrels()["docno"].tolist() == ["9-0", "9-1", "8-0"]
+            assert one.get_answers() is None
 
 
 def test_wrong_qna(tmp_path):
@@ -662,6 +688,41 @@ def test_a_field_that_the_corpus_lacks_is_named_with_those_that_there_are():
     with pytest.raises(InputError, match="TextLoader: documents have no field 'title'; there are text, url"):
         TextLoader(corpus, ("title",))(pd.DataFrame({"docno": ["d1"]}))
     assert own.text_loader("*").fields == ("text", "url")
+
+
+def test_a_text_loader_goes_by_its_present_options():
+    corpus = pd.DataFrame({"docno": ["d1"], "text": ["old"], "title": ["T"]})
+    load, inp = TextLoader(corpus), pd.DataFrame({"docno": ["d1"]})
+    assert load(inp)["text"].item() == "old"
+    other = pt.inspect.transformer_apply_attributes(load, fields=("title",))
+    assert other(inp).to_dict("records") == [{"docno": "d1", "title": "T"}]
+    load.corpus = corpus.assign(text="new")
+    assert load(inp)["text"].item() == "new"
+    assert len(pickle.dumps(load)) == len(pickle.dumps(TextLoader(load.corpus)))  # what was made of them does not travel
+
+
+def test_frames_of_a_collection_are_the_callers_own():
+    topics = pd.DataFrame({"qid": ["1"], "query": ["a"]})
+    run = pd.DataFrame({"qid": ["1"], "docno": ["d1"], "score": [1.0], "rank": [0]})
+    own = Collection(
+        "toy",
+        corpus=pd.DataFrame({"docno": ["d1"], "text": ["one"]}),
+        topics={"test": topics},
+        qrels={"test": pd.DataFrame({"qid": ["1"], "docno": ["d1"], "label": [1]})},
+        candidates=run,
+        runs={"bm25": run},
+        answers=pd.DataFrame({"qid": ["1"], "docno": ["d1"], "answer": ["one"], "start": [0], "end": [3]}),
+    )
+    asks = [own.get_topics, own.get_qrels, own.get_candidates, own.get_answers, own.get_corpus, lambda: own.get_runs()["bm25"]]
+    for ask in asks:
+        before = ask().copy()
+        mine = ask()
+        mine[mine.columns[-1]], mine["more"] = "changed", 1
+        pd.testing.assert_frame_equal(ask(), before)
+    own.get_runs().clear()
+    mine = own.get_topics()
+    mine.loc[0, "query"] = "changed"
+    assert list(own.get_runs()) == ["bm25"] and own.get_topics()["query"].item() == "a"
 
 
 def test_the_planted_collection_is_opened_by_name(monkeypatch):
