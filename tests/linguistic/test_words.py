@@ -49,6 +49,15 @@ def test_counts_by_hand():
     )
 
 
+def test_no_form_of_be_and_have_is_a_lexical_verb():
+    """Words as they stand are among what is counted, where there is no lemmatiser."""
+    forms = "be am is are was were been being 'm 're 's ai have has had having 've 'd \u2019s \u2019d".split()
+    counts = lexical_counts([*forms, "bark", "'s"], ["VBZ"] * len(forms) + ["VBZ", "POS"], LIST)
+    assert (counts.Nverb, counts.Tverb, counts.Tsverb, counts.Nlex) == (1, 1, 1, 1)
+    assert lexical_counts(["is", "'s"], ["AUX", "AUX"], LIST).Nverb == 0
+    assert lexical_counts(["do", "hail"], ["VBP", "VB"], LIST).Nverb == 2  # do is one
+
+
 def test_indices_by_hand():
     found = indices(lexical_counts(WORDS, TAGS, LIST))
     by_hand = {

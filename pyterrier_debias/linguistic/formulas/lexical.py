@@ -75,6 +75,9 @@ def penn_tag(word: str, tag: str) -> str:
     return _UNIVERSAL.get(tag, tag)
 
 
+#: The forms of be and have, among them what tokenisers leave of contractions: a verb that is written "'s" is one of these.
+_BE_AND_HAVE = frozenset("be am is are was were been being 'm 're 's ai have has had having 've 'd".split())
+
 #: The limits of D: a text whose samples hardly repeat a word has no finite D that fits better than the highest.
 LEAST_D, MOST_D = 0.01, 1e5
 
@@ -196,7 +199,8 @@ def lexical_counts(words: Sequence[str], tags: Sequence[str], frequency: Frequen
     """Count the words of one text by kind, as Lu's analyser does.
 
     Args:
-        words: Lower-cased lemmas (or words), without signs.
+        words: Lower-cased lemmas (or words), without signs. Every form of be and have is known for one, also where words stand
+            for lemmas.
         tags: Their Penn Treebank tags, or universal ones.
         frequency: Frequent words and adjectives.
 
@@ -223,7 +227,7 @@ def lexical_counts(words: Sequence[str], tags: Sequence[str], frequency: Frequen
             nnoun += 1
         elif kind == "J":
             adjectives.add(word)
-        elif kind == "V" and word not in ("be", "have"):
+        elif kind == "V" and word.replace("\u2019", "'") not in _BE_AND_HAVE:
             verbs.add(word)
             nverb += 1
         elif kind == "R" and _of_adjective(word, frequency.adjectives):
