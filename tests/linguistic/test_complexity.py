@@ -1,5 +1,6 @@
 """The stage: what is in the mean, over what it is normalised, which tools are asked for."""
 
+import copy
 import logging
 import math
 import pickle
@@ -142,7 +143,9 @@ def test_texts_without_a_word_have_no_complexity_and_are_counted(caplog):
         alone = LinguisticComplexity("words", keep_indices=True, undefined=undefined)(asked.iloc[3:])
         pd.testing.assert_frame_equal(scored.iloc[3:], alone)
         assert stage.report()["defined"].max() == 1
-        assert LinguisticComplexity("words", undefined=undefined)(queries("", "?!"))["complexity"].isna().all()
+        for normalise in ("zscore", "minmax"):
+            silent = LinguisticComplexity("words", undefined=undefined, normalise=normalise)
+            assert silent(queries("", "?!"))["complexity"].isna().all()
         with pytest.raises(InputError, match="no text with a word"):
             stage.fit(queries("", "?!"))
 
@@ -175,6 +178,37 @@ def test_what_was_learnt_under_other_options_is_refused():
             stage.apply_attributes(**changed)(TOPICS)
     with pytest.raises(InputError, match="no rows"):
         stage.fit(TOPICS.iloc[:0])
+    # What plays no part where words alone are counted may be another.
+    stage.apply_attributes(tagger=refuse, parser=parser, lemmatiser="form", common_words={"tea"}, seed=1)(TOPICS)
+
+
+def first_letters(word, tag):
+    return word[:2]
+
+
+@pytest.mark.parametrize(
+    ("index_set", "changed"),
+    [
+        (["LD"], {"tagger": Tagger()}),
+        (["LD"], {"tagger": "textblob"}),
+        (["LD"], {"lemmatiser": first_letters}),
+        (["LD"], {"common_words": FrequencyList(None, frozenset({"green"}))}),
+        (["LS1"], {"common_words": {"tea", "does"}}),
+        (["MLS"], {"parser": lambda texts: [[TREES[text]] for text in texts]}),
+        (["NDW"], {"segmenter": list}),
+        (["NDW-ER50"], {"seed": 1}),
+        (["D"], {"seed": 1}),
+    ],
+)
+def test_what_was_learnt_with_other_tools_is_refused(index_set, changed):
+    stage = LinguisticComplexity(index_set, tagger=Tagger(), lemmatiser="form", parser=parser, common_words={"tea"})
+    stage.fit(TOPICS)
+    other = stage.apply_attributes(**changed)
+    with pytest.raises(InputError, match="learnt under other options"):
+        other(TOPICS)
+    assert len(other(TOPICS.iloc[:0])) == 0
+    again = pickle.loads(pickle.dumps(stage))
+    np.testing.assert_array_equal(again(TOPICS)["complexity"], stage(TOPICS)["complexity"])
 
 
 def test_each_different_text_counts_once():
@@ -373,6 +407,10 @@ def test_the_summary_by_hand():
     with pytest.raises(InputError, match="nothing was scored yet"):
         LinguisticComplexity().summary()
     assert np.isnan(LinguisticComplexity(["NDW"]).summary(queries("tea"))["rho_words"])
+    for copied in (copy.copy(stage), stage.apply_attributes(verbose=True)):
+        with pytest.raises(InputError, match=r"a copy does not have what the stage scored; give summary\(\) a frame"):
+            copied.summary()
+        assert copied.summary(TOPICS) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("tool", ["tagger", "parser"])
@@ -450,6 +488,9 @@ def test_documents_by_another_column():
     scored = LinguisticComplexity(["NDW"], column="text", out="wording")(documents)
     assert scored["wording"].tolist() == [-1, 1]
     assert list(scored) == ["docno", "text", "wording"]
+    assert LinguisticComplexity(["NDW"], column="text", out="NDW")(documents)["NDW"].tolist() == [-1, 1]
+    with pytest.raises(InputError, match="out='NDW' is the column of an index, which keep_indices adds"):
+        LinguisticComplexity(["NDW"], column="text", out="NDW", keep_indices=True)(documents)
 
 
 def test_report_needs_something_scored():

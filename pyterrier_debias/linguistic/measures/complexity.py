@@ -8,7 +8,7 @@ import numbers
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,7 @@ from pyterrier_debias.core.frames import check_text, reads_frames
 from pyterrier_debias.core.scripts import Segmenter, is_unspaced
 from pyterrier_debias.core.stage import Stage, same_value
 from pyterrier_debias.core.terrier import warn_of_expressions
-from pyterrier_debias.core.text import keyed_generator
+from pyterrier_debias.core.text import content_mark, keyed_generator
 from pyterrier_debias.linguistic.data.analysers import (
     Lemmatiser,
     Tagger,
@@ -81,6 +81,7 @@ class Normalisation:
         defined: The share of the texts that define each index.
         live: Whether each index is in the mean.
         texts: How many different texts there were.
+        tools: What computed them besides: the names of tools, functions themselves, marks of lists of words, the seed.
     """
 
     indices: tuple[str, ...]
@@ -91,6 +92,7 @@ class Normalisation:
     defined: tuple[float, ...] = field(repr=False)
     live: tuple[bool, ...] = field(repr=False)
     texts: int
+    tools: tuple[Any, ...] = field(default=(), repr=False)
 
     def apply(self, values: np.ndarray) -> np.ndarray:
         """Normalise and average.
@@ -249,16 +251,25 @@ class LinguisticComplexity(Stage):
 
         Raises:
             InputError: For an unknown option, a text that is missing, a tool that is asked for and not installed, a
-                tagger or parser that does not return one result a text, a normalisation that was learnt for other indices.
+                tagger or parser that does not return one result a text, a normalisation that was learnt under other options or
+                with other tools.
         """
         pt.validate.columns(inp, includes=[self.column], context=self)
         chosen = self._chosen()
         names = chosen["names"]
+        added = [*(chosen_columns(names, chosen["segment"]) if self.keep_indices else ()), self.out]
+        if self.out in added[:-1]:
+            raise InputError(
+                f"LinguisticComplexity: out={self.out!r} is the column of an index, which keep_indices adds; name another one"
+            )
         fitted = self.normalisation
-        if fitted is not None and fitted.options != _options(chosen):
-            raise InputError("LinguisticComplexity: the normalisation was learnt under other options; call fit() again")
+        # Tools are looked up for texts alone: an empty frame needs none.
+        if fitted is not None and (fitted.options != _options(chosen) or (len(inp) and fitted.tools != self._tools(names))):
+            raise InputError(
+                "LinguisticComplexity: the normalisation was learnt under other options (tools, lists of words and the seed are "
+                "among them); call fit() again"
+            )
         if len(inp) == 0:
-            added = [*chosen_columns(names, chosen["segment"]), self.out] if self.keep_indices else [self.out]
             return inp.assign(**{name: pd.Series(dtype=np.float64) for name in added})
         texts, row_of = self._texts(inp)
         analysed, worded = self._worded(self._analysed(texts, names, chosen["hyphenated"]), texts)
@@ -343,7 +354,7 @@ class LinguisticComplexity(Stage):
             ``rho_words``, Spearman's correlation of complexity with the number of words (NaN where one of them is constant).
 
         Raises:
-            InputError: As :meth:`report`.
+            InputError: As :meth:`report`; and where no frame is given to a copy, which does not have what the stage scored.
 
         Example:
             >>> stage = LinguisticComplexity(["NDW"])
@@ -351,7 +362,9 @@ class LinguisticComplexity(Stage):
             1.5
         """
         report = self.report(inp)
-        measured = cast(pd.DataFrame, self._measured)
+        measured = self._measured
+        if measured is None:
+            raise InputError("LinguisticComplexity: a copy does not have what the stage scored; give summary() a frame")
         parsed = measured.dropna(subset="T")
         ranks = measured[["complexity", "words"]].dropna().rank()
         return {
@@ -566,14 +579,15 @@ class LinguisticComplexity(Stage):
             centre = filled.sum(axis=0) / count
             scale = np.sqrt((np.where(known, values - centre, 0.0) ** 2).sum(axis=0) / count)
         else:
-            centre = np.where(known, values, np.inf).min(axis=0)
-            scale = np.where(known, values, -np.inf).max(axis=0) - centre
+            centre = np.where(known, values, np.inf).min(axis=0, initial=np.inf)
+            scale = np.where(known, values, -np.inf).max(axis=0, initial=-np.inf) - centre
             centre, scale = np.where(known.any(axis=0), centre, 0.0), np.where(known.any(axis=0), scale, 0.0)
         # The spread that rounding leaves of a constant is none.
         scale = np.where(scale > 1e-12 * np.maximum(np.abs(centre), 1e-300), scale, 0.0)
         live = (defined >= self.min_defined) & known.any(axis=0)
         centres, scales, shares, lives = (tuple(each.tolist()) for each in (centre, scale, defined, live))
-        learnt = Normalisation(names, _options(chosen), segment, centres, scales, shares, lives, len(values))
+        tools = self._tools(names)
+        learnt = Normalisation(names, _options(chosen), segment, centres, scales, shares, lives, len(values), tools)
         self._log(learnt)
         return learnt
 
@@ -606,6 +620,19 @@ class LinguisticComplexity(Stage):
                 for name in fitted.indices
             ],
         })
+
+    def _tools(self, names: tuple[str, ...]) -> tuple[Any, ...]:
+        """What tells apart the tools that the indices need, the list of words, and the seed."""
+        needs, by = self._needs(names), self._sources(names)
+        tools: list[Any] = [by[_need(name)] for name in names]  # by name, as 'auto' means another one elsewhere
+        functions = (self.tagger, self.lemmatiser) if needs["tags"] else (self.segmenter,)
+        tools += [tool for tool in (*functions, *([self.parser] if needs["trees"] else [])) if callable(tool)]
+        if needs["tags"] and not isinstance(self.common_words, (str, Path)):
+            words = self._frequency(needs["list"])
+            tools += [content_mark(frozenset(own)) for own in (words.common or (), words.adjectives)]
+        if {"NDW-ER50", "NDW-ES50", "D"} & set(names):
+            tools.append(self.seed)
+        return tuple(tools)
 
     def _sources(self, names: tuple[str, ...]) -> dict[str, str]:
         """The tools that compute the indices of each kind, in words."""
