@@ -53,7 +53,12 @@ QUERIES = {
         "keywords": "not ask not late",
     },
     "dentists in CA": {"question_frame": "what is there on dentists in CA?", "keywords": "dentists CA"},
-    "IS war in syria": {"question_frame": "can you tell me IS war in syria?", "keywords": "war syria"},
+    "IS war in syria": {"question_frame": "can you tell me IS war in syria?", "keywords": "IS war syria"},
+    "US president salary": {"keywords": "US president salary"},
+    "What are the WHO guidelines on IT?": {"keywords": "WHO guidelines IT"},
+    "Am I A child?": {"keywords": "child"},  # single letters are no names
+    "please DON'T touch": {"keywords": "not touch"},
+    "THE US PRESIDENT": {"keywords": "PRESIDENT"},
     "WON'T IT START": {"question_frame": "can you tell me WON'T IT START?", "keywords": "not START"},
     "the": {"keywords": "the", "question_frame": "what is there on the?"},
     "": {"noun_phrases": "", "question_frame": "", "relative_clause": "", "keywords": ""},

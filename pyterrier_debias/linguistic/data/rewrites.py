@@ -62,6 +62,8 @@ _END = re.compile(r"[\s?.!]+$")
 def keywords(query: str, tagged: Tagged | None = None) -> str:
     """The keyword form of a query: its words without function words and punctuation, in their order.
 
+    A function word in capitals is a name (US, IT, WHO), unless the whole query is in capitals.
+
     Args:
         query: The query.
         tagged: Not needed.
@@ -77,8 +79,10 @@ def keywords(query: str, tagged: Tagged | None = None) -> str:
     places = cast(list[tuple[int, int]], places_of(query, words))  # its tokens are pieces of it
     kept: list[str] = []
     end = -1
-    for word, form, (start, after) in zip(words, _forms(words), places):
-        if is_sign(word) or form in FUNCTION_WORDS:
+    forms = _forms(words)
+    for word, form, following, (start, after) in zip(words, forms, [*forms[1:], ""], places):
+        name = len(word) > 1 and word.isalpha() and word.isupper() and not query.isupper() and following != "n't"
+        if is_sign(word) or (form in FUNCTION_WORDS and not name):
             continue
         # Words of a script without blanks stay side by side.
         kept.append("" if not kept else joint(kept[-1], word) if start == end else " ")
