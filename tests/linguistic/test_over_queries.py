@@ -136,5 +136,9 @@ def test_bad_input():
     ):
         with pytest.raises(InputError, match=message):
             OverQueries(*arguments)
+    twice = pd.concat([COMPLEXITY, COMPLEXITY.head(1)])
+    assert OverQueries(nDCG, "slope", twice) == OverQueries(nDCG, "slope", COMPLEXITY)
+    with pytest.raises(InputError, match="query 'q0' has several complexities; keep one row per query"):
+        OverQueries(nDCG, "slope", twice.assign(complexity=range(25)))
     with pytest.raises(InputError, match="1 judged queries have no complexity"):
         pt.Evaluate(RUNS["one"], QRELS, [OverQueries(nDCG, "slope", COMPLEXITY.drop(index=3))])

@@ -80,7 +80,7 @@ class OverQueries(Measure):
             name: What tables call the measure.
 
         Raises:
-            InputError: For an unknown measure or statistic, or where complexity is needed and not given.
+            InputError: For an unknown measure or statistic, or where complexity is needed and not given, or a query has several.
         """
         check_choice("OverQueries", "statistic", statistic, STATISTICS)
         if statistic in _BY_COMPLEXITY and (complexity is None or not {"qid", "complexity"} <= set(complexity.columns)):
@@ -127,7 +127,12 @@ class OverQueries(Measure):
 
 def _mark(complexity: pd.DataFrame) -> str:
     values = numbers(complexity["complexity"], "OverQueries").to_numpy(dtype=np.float64)
-    return content_mark(pd.DataFrame({"qid": complexity["qid"].to_numpy(dtype=object), "complexity": values}))
+    known = pd.DataFrame({"qid": complexity["qid"].to_numpy(dtype=object), "complexity": values}).drop_duplicates()
+    twice = known["qid"].duplicated()
+    if twice.any():
+        qid = known.loc[twice, "qid"].iloc[0]
+        raise InputError(f"OverQueries: query {qid!r} has several complexities; keep one row per query")
+    return content_mark(known)
 
 
 def influence_values(values: np.ndarray, statistic: str, complexity: np.ndarray | None = None) -> np.ndarray:
