@@ -1,6 +1,7 @@
 """The rivals of EqualizeReranker: weights by complexity, group DRO, focal weighting."""
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -65,6 +66,8 @@ def test_reverse_weights_of_training_queries(tiny):
     hard = ReverseComplexity(favour="hard")
     assert [hard.weigh(groups, group, group.positives[:1]) for group in groups.groups] == pytest.approx(found[::-1])
     assert pickle.loads(pickle.dumps(hard)) == hard != weigh
+    turned = replace(weigh, favour="hard")  # which keeps none of the other's weights
+    assert turned.weigh(groups, groups.groups[0], groups.groups[0].positives[:1]) == pytest.approx(found[-1])
     with pytest.raises(InputError, match="favour='both'"):
         ReverseComplexity(favour="both")
     # Judged documents that were added behind the stage that made the column lack it.

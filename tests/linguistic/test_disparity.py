@@ -154,6 +154,8 @@ def test_every_number_of_the_tests_and_the_table_at_another_level():
         ends = stats.ttest_1samp(part, 0).confidence_interval(0.8)
         assert rows.loc[name, ["mean_low", "mean_high"]].tolist() == pytest.approx(list(ends))
     assert found.per_query.index.tolist() == list(range(144))
+    same = Disparity(level=0.8, ddof=1, resamples=99, seed=4, bins=np.int64(4)).evaluate(LONG, TOPICS)
+    assert same.convention == found.convention and same.convention.startswith("bins 4;")
 
 
 def test_curves_reach_from_the_first_to_the_99th_percentile(result):

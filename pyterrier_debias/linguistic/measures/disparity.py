@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
@@ -357,15 +357,13 @@ class Disparity(Stage):
             tested = indices.groupby(["name", "measure"], sort=False)["p"]
             indices = indices.assign(p_corrected=tested.transform(lambda p: correct(p.to_numpy(dtype=float))))
         table = self._table(values)
-        return DisparityResult(
-            table, _frame(tests, TEST_COLUMNS), result, indices, tuple(notes), self.convention, self.options()
-        )
+        return DisparityResult(table, _frame(tests, TEST_COLUMNS), result, indices, tuple(notes), self.convention, self.options())
 
     @property
     def convention(self) -> str:
         """The choices under which figures are computed, in words."""
         parts = [
-            f"bins {self.bins if isinstance(self.bins, (str, int)) else list(self.bins)}",
+            f"bins {self.bins if np.ndim(self.bins) == 0 else list(cast(Sequence[float], self.bins))}",
             f"ddof {self.ddof}",
             f"datasets by {self.cv_average}",
             f"given {', '.join(self.controls)}" if self.controls else "no controls",
@@ -702,8 +700,8 @@ def _of_datasets(given: pd.DataFrame | None, values: pd.DataFrame, what: str) ->
     if "dataset" not in values.columns:
         if theirs.nunique() > 1:
             raise InputError(
-                f"Disparity: the {what} are of the datasets {', '.join(map(repr, theirs.unique()))} and the values name none; give "
-                f"the values a column 'dataset', or the {what} of one dataset"
+                f"Disparity: the {what} are of the datasets {', '.join(map(repr, theirs.unique()))} and the values name none; "
+                f"give the values a column 'dataset', or the {what} of one dataset"
             )
         return given.drop(columns="dataset")
     ours = values["dataset"].astype(str)

@@ -48,10 +48,10 @@ class WordingResult:
 
     Attributes:
         table: One row per rewrite and measure: ``comparison`` (such as ``keywords - original``), ``measure``, ``before`` and
-            ``after`` (means over queries), ``difference`` with its bootstrap interval ``low`` and ``high``, ``p`` (paired
-            randomisation), ``n`` queries, ``changed`` (queries whose wording the rewrite changed), ``words`` (the mean change of
-            the number of words), and ``complexity``: the mean change of complexity, in standard deviations of the original
-            queries' complexity.
+            ``after`` (means over queries), ``difference``, ``p`` (paired randomisation) with the interval ``low`` and ``high``
+            (this test inverted), ``n`` queries, ``changed`` (queries whose wording the rewrite changed), ``words`` (the mean
+            change of the number of words), and ``complexity``: the mean change of complexity, in standard deviations of the
+            original queries' complexity.
         slopes: Measure to the :class:`~pyterrier_debias.linguistic.formulas.slope.Slope` of effectiveness on complexity *within*
             needs, over all wordings.
         per_query: One row per query and measure: ``qid``, ``measure``, and one column per wording, the original first.
@@ -167,8 +167,8 @@ class WordingSensitivity(Stage):
             tagger: What finds noun phrases; see :class:`~pyterrier_debias.linguistic.data.rewrites.RewriteQueries`.
             depth: How many candidates of a query the ranker gets, by rank; None for all.
             level: Coverage of intervals.
-            resamples: Bootstrap resamples, and permutations of each test.
-            seed: Seed of both.
+            resamples: Permutations of each test, which give the intervals too.
+            seed: Their seed.
             verbose: Whether to show progress.
         """
         self.pipeline = pipeline

@@ -100,7 +100,7 @@ class ReverseComplexity:
 
     column: str = "complexity"
     favour: str = "easy"
-    _known: list[Any] = field(default_factory=list, repr=False, compare=False)
+    _known: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Refuse an unknown choice."""
