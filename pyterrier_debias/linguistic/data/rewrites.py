@@ -242,7 +242,7 @@ class RewriteQueries(RowWise):
     - ``'noun_phrases'``: each base noun phrase is said twice (see ``RepeatNounPhrases``, which has more options);
     - ``'question_frame'``: ``can you tell me ...?``, ``what is there on ...?``;
     - ``'relative_clause'``: ``that i would ask about`` after the first noun phrase;
-    - ``'keywords'``: without function words and signs; negations stay.
+    - ``'keywords'``: without function words and signs; negations and names in capitals (US, WHO) stay.
 
     The rules know no grammar: an indirect question keeps the order of a direct one, and "to" and "from" are not keywords.
 
