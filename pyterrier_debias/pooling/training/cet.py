@@ -92,8 +92,8 @@ class CETReranker(TrainedRanker):
     When not to use it: where the pool's evidence is evidence of relevance too, as BM25's was on all four real collections that it
     was tried on (``fit`` warns where the candidates' own scores show it); where judgements are complete, or negatives come from
     the pool itself (all of them were seen by labellers, so that weights are noise); where nothing is known of the pooling system
-    and ``'lexical'`` does not describe it either. A cross-encoder with a new head lost .03 ``nDCG@10`` by it on the one planted
-    collection where that was tried: compare with plain training on some queries with full judgements.
+    and ``'lexical'`` does not describe it either. A cross-encoder with a new head lost .03 to .05 ``nDCG@10`` by it on the two
+    planted collections where that was tried: compare with plain training on some queries with full judgements.
 
     Example:
         >>> CETReranker("distilbert-base-uncased", tau=2.0)
