@@ -21,8 +21,8 @@ def lines(path, rows):
 
 @pytest.fixture
 def data(tmp_path):
-    """Both collections in the layout of the real ones: seven documents, each with a rewritten text, and two queries a set."""
-    texts = [" ".join(["tea", "rain", "boat"][: 1 + number % 3] * (1 + number)) for number in range(7)]
+    """Both collections in the layout of the real ones: fourteen documents, each with a rewritten text, and two queries a set."""
+    texts = [" ".join(["tea", "rain", "boat"][: 1 + number % 3] * (1 + number)) for number in range(14)]
     beir = [{"_id": f"d{number}", "title": "", "text": text} for number, text in enumerate(texts)]
     folder = tmp_path / "data" / "nfcorpus"
     lines(folder / "corpus.jsonl", map(json.dumps, beir))
@@ -37,7 +37,7 @@ def data(tmp_path):
         lines(folder / f"topics.{year}-passage.tsv", [f"{qid}\ttea rain"])
         lines(folder / f"qrels.{year}-passage.txt", [f"{qid} 0 d1 1", f"{qid} 0 d0 0"])
         for run in ("bm25", "other"):
-            lines(folder / "runs" / f"{year}.{run}.trec", [f"{qid} Q0 d{n} {n} {9 - n} {run}" for n in range(6)])
+            lines(folder / "runs" / f"{year}.{run}.trec", [f"{qid} Q0 d{n} {n} {20 - n} {run}" for n in range(12)])
     return tmp_path / "data"
 
 
