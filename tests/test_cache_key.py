@@ -11,9 +11,10 @@ import pyterrier as pt
 import pytest
 import torch
 
-from pyterrier_debias import CETReranker, CrossEncoder, InputError, Training
+from pyterrier_debias import CETReranker, CrossEncoder, InputError, NeutralReranker, Training
 from pyterrier_debias.core.cache_key import cache_key
 from pyterrier_debias.core.frames import frame_digest
+from pyterrier_debias.core.stage import same_value
 from pyterrier_debias.pooling.data.relabel import RelabelReranker
 from pyterrier_debias.pooling.data.scores import AddScores
 from pyterrier_debias.pooling.measures.hidden import seeded
@@ -51,6 +52,13 @@ def test_what_a_training_is_known_by(exact):
     frame = candidates()
     assert frame_digest(frame) == frame_digest(frame.sample(frac=1, random_state=0)[frame.columns[::-1]])
     assert frame_digest(frame) != frame_digest(frame.assign(rank=1))
+
+
+def test_the_order_of_a_mapping_counts():
+    """Of groups, which decides what a contrast subtracts from what."""
+    one, other = {"male": ["he"], "female": ["she"]}, {"female": ["she"], "male": ["he"]}
+    assert same_value(one, dict(one)) and not same_value(one, other)
+    assert NeutralReranker(wordlist=one) == NeutralReranker(wordlist=dict(one)) != NeutralReranker(wordlist=other)
 
 
 def test_digests_see_all_of_an_array_in_a_cell():

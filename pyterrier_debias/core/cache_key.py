@@ -6,6 +6,7 @@ A finished training, or the findings of a bias, are stored under their :func:`ca
 from __future__ import annotations
 
 import dis
+import json
 import logging
 import re
 import sys
@@ -34,6 +35,9 @@ _UNSEEN = {"verbose", "device", "batch_tokens"}
 
 #: Attributes of foreign objects that do not matter.
 _STATELESS = (type(threading.Lock()), type(threading.RLock()), logging.Logger)
+
+#: What a model's configuration says of where it comes from; the type of the weights is told by the weights.
+_ORIGIN = {"_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version"}
 
 _ADDRESS = re.compile(r"( at )?0x[0-9a-fA-F]+")
 
@@ -64,8 +68,6 @@ def cache_key(value: Any, *, exact: bool = False) -> Any:
         False
     """
     return _Description(exact)(value)
-
-
 
 
 class _Description:
@@ -243,8 +245,8 @@ def weights_fingerprint(module: torch.nn.Module, *, structure: bool = True) -> s
             first one, however it is printed.
 
     Returns:
-        ``weights:`` and 32 hexadecimal digits, over names, types, shapes and values, the printed structure, and what a
-        sentence-transformers model knows beyond its weights.
+        ``weights:`` and 32 hexadecimal digits, over names, types, shapes and values, the printed structure, the configurations,
+        and what a sentence-transformers model knows beyond its weights.
     """
     return _hash_weights(structure_of(module) if structure else "", module.state_dict().items())
 
@@ -262,10 +264,35 @@ def trainable_fingerprint(module: torch.nn.Module) -> str:
 
 
 def structure_of(module: torch.nn.Module) -> str:
-    """How a module computes with its weights: its printed form, and what sentence-transformers keeps beside it."""
+    """How a module computes with its weights: its printed form and configurations, and what sentence-transformers keeps."""
     names = ("prompts", "default_prompt_name", "truncate_dim", "max_active_dims", "max_seq_length")
     beyond = [getattr(module, name, None) for name in names]
-    return f"{module!r} {beyond}"
+    configs = {id(part.config): part.config for part in module.modules() if hasattr(getattr(part, "config", None), "to_dict")}
+    told = [{name: one for name, one in config.to_dict().items() if name not in _ORIGIN} for config in configs.values()]
+    return f"{module!r} {beyond} {json.dumps(told, sort_keys=True, default=repr)}"
+
+
+def tokenizer_fingerprint(tokenizer: Any) -> str:
+    """A hash of how a tokenizer turns texts into numbers; what a call leaves behind in it (padding, truncation) does not count.
+
+    Args:
+        tokenizer: A Hugging Face tokenizer; of any other object the class alone counts.
+
+    Returns:
+        ``tokenizer:`` and 16 hexadecimal digits.
+    """
+    fast, content = getattr(tokenizer, "backend_tokenizer", tokenizer), None
+    if hasattr(fast, "to_str"):
+        content = {**json.loads(fast.to_str()), "truncation": None, "padding": None}
+    elif hasattr(tokenizer, "get_vocab"):
+        content = tokenizer.get_vocab()
+    told = [type(tokenizer).__name__, tokenizer_marks(tokenizer), content]
+    return f"tokenizer:{_hash(json.dumps(told, sort_keys=True, default=repr).encode())}"
+
+
+def tokenizer_marks(tokenizer: Any) -> tuple[Any, ...]:
+    """The settings of a tokenizer that are changed in place, and cheap to compare; its vocabulary is not looked at."""
+    return tuple(getattr(tokenizer, name, None) for name in ("truncation_side", "padding_side", "model_max_length"))
 
 
 def _hash_weights(structure: str, weights: Iterable[tuple[str, torch.Tensor]]) -> str:

@@ -36,7 +36,8 @@ def same_value(left: Any, right: Any) -> bool:
     if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
         return isinstance(left, np.ndarray) and isinstance(right, np.ndarray) and np.array_equal(left, right)
     if isinstance(left, Mapping) and isinstance(right, Mapping):
-        return left.keys() == right.keys() and all(same_value(left[k], right[k]) for k in left)
+        # In order: of a mapping from groups to words, the order decides a contrast's sign.
+        return list(left) == list(right) and all(same_value(left[k], right[k]) for k in left)
     if isinstance(left, (list, tuple)) and type(left) is type(right):
         return len(left) == len(right) and all(same_value(a, b) for a, b in zip(left, right))
     if isinstance(left, pt.Transformer) or isinstance(right, pt.Transformer):

@@ -25,7 +25,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core import frames
-from pyterrier_debias.core.cache_key import marks, structure_of, weights_fingerprint
+from pyterrier_debias.core.cache_key import marks, structure_of, tokenizer_fingerprint, tokenizer_marks, weights_fingerprint
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.files import read_whole
 from pyterrier_debias.core.memory import Memory, ScoreMemory
@@ -35,6 +35,7 @@ from pyterrier_debias.rankers.long_documents import LONG, best_of, passages
 from pyterrier_debias.rankers.names import MINILM, extra_for, packaged_minilm, resolved
 from pyterrier_debias.training.fitting import Fittable
 from pyterrier_debias.training.report import ABOUT
+from pyterrier_debias.training.seeds import check_seed
 
 if TYPE_CHECKING:
     import torch
@@ -83,24 +84,40 @@ class InMemory:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, InMemory):
             return NotImplemented
-        return self is other or weights_fingerprint(self.module) == weights_fingerprint(other.module)
+        return self is other or self.fingerprint() == other.fingerprint()
 
     def __hash__(self) -> int:
         return hash(type(self.module))
 
+    @property
+    def reader(self) -> Any:
+        """The tokenizer that the module reads with: its own, where it has one as those of sentence-transformers do."""
+        return getattr(self.module, "tokenizer", self.tokenizer)
 
-@dataclass
-class _Loaded:
-    """Weights in memory, and what they were loaded for."""
+    def fingerprint(self) -> str:
+        """A hash of the weights, of how the module computes with them, and of the tokenizer."""
+        return f"{weights_fingerprint(self.module)} {tokenizer_fingerprint(self.reader)}"
 
-    module: Any
-    tokenizer: Any
+
+@dataclass(eq=False)
+class _Loaded(InMemory):
+    """Weights and tokenizer in memory, and what they were loaded for."""
+
     source: dict[str, Any]
-    fingerprint: str
-    #: The marks of the weights as they were loaded; None for weights that cannot be loaded again.
-    marks: tuple[tuple[int, int], ...] | None
-    #: The hash of trained weights, and what it is the hash of.
+    #: What they are as they were loaded.
+    origin: str
+    #: Their marks as they were loaded; None for those that cannot be loaded again.
+    marks: tuple[Any, ...] | None
+    #: The hash of what was changed since, and what it is the hash of.
     hashed: tuple[Any, str] | None = None
+
+    def marked(self) -> tuple[Any, ...]:
+        """What changes when weights or settings of the tokenizer do, see :func:`~pyterrier_debias.core.cache_key.marks`."""
+        return marks(self.module), tokenizer_marks(self.reader)
+
+    def changed(self) -> bool:
+        """Whether they differ from what was loaded."""
+        return self.marks is None or self.marked() != self.marks
 
 
 def pick_device(device: str | torch.device | None) -> torch.device:
@@ -119,6 +136,11 @@ def pick_device(device: str | torch.device | None) -> torch.device:
     if torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def _other_dtype(module: torch.nn.Module, dtype: torch.dtype) -> bool:
+    """Whether ``module.to(dtype)`` would change a weight or buffer."""
+    return any(value.is_floating_point() and value.dtype != dtype for value in (*module.parameters(), *module.buffers()))
 
 
 def source_fingerprint(model: str | os.PathLike[str]) -> str:
@@ -239,13 +261,15 @@ class Ranker(Fittable, Stage):
     columns out      the same, with ``score`` and ``rank``, sorted by query and rank
     ===============  ==========================================================================
 
-    Weights are loaded when a score is first asked for. Two rankers are equal when their options and their weights are: weights
-    count as the name (and for a folder the files) that they come from, and by their values once they have been trained. Any
-    number of threads may score with one ranker, and load others: of all rankers in a process, one is loaded at a time.
+    Weights are loaded when a score is first asked for. Two rankers are equal when their options, weights and tokenizers are:
+    weights and tokenizer count as the name (and for a folder the files) that they come from, and by their content where they
+    came in memory or have been changed. Any number of threads may score with one ranker, and load others: of all rankers in a
+    process, one is loaded at a time.
 
     Args:
         model: A hub name, a folder (one that :meth:`save` wrote gives the options that are not named here), another ranker of the
-            same class (whose weights are copied as they are now), or an :class:`InMemory` model, which is used as it is.
+            same class (whose weights are copied as they are now), or an :class:`InMemory` model, which is used as it is, but for
+            weights of another ``dtype``, of which the ranker makes a copy.
         max_length: Longest input in tokens; None for all that the model can read. Truncation is logged.
         device: The device; None picks CUDA, then MPS, then the processor.
         dtype: ``'float32'``, or ``'bfloat16'`` or ``'float16'``, which are faster; bfloat16 moves scores by about 1 % of
@@ -521,6 +545,8 @@ class Ranker(Fittable, Stage):
             value = getattr(self, option)
             if value is not None or option.startswith("passage"):
                 check_number(name, option, value, least=1, whole=True)
+        if "seed" in self._SOURCE:
+            check_seed(name, self.seed)  # type: ignore[attr-defined]  # rankers that draw weights have one
 
     # Weights
 
@@ -614,10 +640,13 @@ class Ranker(Fittable, Stage):
                     module, tokenizer = self.model.module, self.model.tokenizer
                 else:
                     module, tokenizer = read_whole(self.model, self._read)
+                if isinstance(self.model, InMemory) and _other_dtype(module, self.torch_dtype):
+                    module = copy.deepcopy(module)  # the caller's own stays as precise as it was
                 module = module.to(device=self.torch_device, dtype=self.torch_dtype).eval()
             # sentence-transformers chooses how it compares vectors at the first use, in steps that no thread may meet half way.
             getattr(module, "similarity_fn_name", None)
-            self._loaded = _Loaded(module, tokenizer, source, fingerprint, marks(module))
+            self._loaded = _Loaded(module, tokenizer, source, fingerprint, None)
+            self._loaded.marks = self._loaded.marked()
             return self._loaded
 
     def _read(self) -> tuple[Any, Any]:
@@ -638,8 +667,8 @@ class Ranker(Fittable, Stage):
             return module, tokenizer
 
     def _trained(self) -> bool:
-        """Whether the weights in memory differ from those that were loaded."""
-        return self._loaded is not None and (self._loaded.marks is None or marks(self._loaded.module) != self._loaded.marks)
+        """Whether the weights in memory, or the tokenizer's settings, differ from those that were loaded."""
+        return self._loaded is not None and self._loaded.changed()
 
     def mark_trained(self) -> None:
         """Tell that the weights in memory are no longer those that were loaded, in case the ranker cannot notice it."""
@@ -653,7 +682,7 @@ class Ranker(Fittable, Stage):
         if isinstance(self.model, Ranker):
             return self._copied_fingerprint(self.model)
         if isinstance(self.model, InMemory):
-            return weights_fingerprint(self.model.module)
+            return self.model.fingerprint()
         return source_fingerprint(self.model)
 
     def _copied_fingerprint(self, other: Ranker) -> str:
@@ -664,7 +693,7 @@ class Ranker(Fittable, Stage):
         return f"{other.fingerprint()} {made}" if made else other.fingerprint()
 
     def fingerprint(self) -> str:
-        """What the weights are, as a short text: where they come from, or a hash of their values once they are trained.
+        """What weights and tokenizer are, as a short text: where they come from, or a hash once the one or the other is changed.
 
         Returns:
             The text; nothing is loaded for it.
@@ -672,12 +701,12 @@ class Ranker(Fittable, Stage):
         loaded = self._loaded
         if loaded is None:
             return self._source_fingerprint()
-        present = marks(loaded.module)
+        present = loaded.marked()
         if loaded.marks == present:
-            return loaded.fingerprint
+            return loaded.origin
         state = present, structure_of(loaded.module)
         if loaded.hashed is None or loaded.hashed[0] != state:
-            loaded.hashed = state, weights_fingerprint(loaded.module)
+            loaded.hashed = state, loaded.fingerprint()
         return loaded.hashed[1]
 
     def identity(self) -> dict[str, Any]:  # type: ignore[override]  # see Stage.identity
@@ -690,27 +719,28 @@ class Ranker(Fittable, Stage):
 
         Returns:
             The call without what belongs to a machine or a training (``device``, ``batch_tokens``, ``training``); with the name
-            ``ranker`` in the place of weights that no name tells: trained ones, those in memory, those of an absolute path.
+            ``ranker``, the ranker itself, in the place of weights that no name tells: trained ones, those in memory, those of an
+            absolute path.
 
         Example:
             >>> from pyterrier_debias import CrossEncoder
             >>> CrossEncoder("cross-encoder/ms-marco-MiniLM-L6-v2", device="cpu", long="maxp").as_code()
             "CrossEncoder('cross-encoder/ms-marco-MiniLM-L6-v2', long='maxp')"
-            >>> CrossEncoder("/home/me/models/mine").as_code()
-            'CrossEncoder(ranker)'
+            >>> CrossEncoder("/home/me/models/mine", long="maxp").as_code()
+            "CrossEncoder(ranker, long='maxp')"
         """
         name = str(self.model) if isinstance(self.model, (str, Path)) else ""
         name = MINILM if name == packaged_minilm() else name
         options = {key: value for key, value in self.changed_options().items() if key not in _NOT_IN_CODE}
         known = name and not Path(name).expanduser().is_absolute() and not self._trained()
-        if not known or any(isinstance(value, (Stage, InMemory)) for value in options.values()):
-            return f"{type(self).__name__}(ranker)"
-        return self._call({"model": repr(name), **{key: brief(value) for key, value in options.items()}})
+        models = {key: f"ranker.{key}" for key, value in options.items() if isinstance(value, (Stage, InMemory))}
+        texts = {key: models.get(key) or brief(value) for key, value in options.items()}
+        return self._call({"model": repr(name) if known and not models else "ranker", **texts})
 
     # Copies
 
     def __getstate__(self) -> dict[str, Any]:
-        """Options, and the weights only where they cannot be loaded again: after training."""
+        """Options, and the weights with their tokenizer only where they cannot be loaded again: after a change of either."""
         state = {name: value for name, value in self.__dict__.items() if name not in _NOT_COPIED}
         if not self._trained():
             state["_loaded"] = None

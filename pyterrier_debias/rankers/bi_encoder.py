@@ -13,7 +13,7 @@ import pyterrier as pt
 
 from pyterrier_debias.core import frames
 from pyterrier_debias.core.cache_key import weights_fingerprint
-from pyterrier_debias.core.errors import InputError, check_choice
+from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.files import write_whole
 from pyterrier_debias.core.stage import RowWise
 from pyterrier_debias.rankers import engine
@@ -118,7 +118,8 @@ class BiEncoder(CorpusEncoder):
             passage_length: Words of a passage, for ``'firstp'`` and ``'maxp'``.
             passage_stride: Words from one passage's start to the next one's, for ``'maxp'``.
             published: The model that the checkpoint is of, as :meth:`of` names it; None for any other.
-            documents_by: Encodes the documents, where queries have an encoder of their own (ADORE); ``fit`` does not change it.
+            documents_by: Encodes the documents, in as many dimensions, where queries have an encoder of their own (ADORE);
+                ``fit`` does not change it.
             training: How ``fit`` trains; None for the defaults of :class:`~pyterrier_debias.Training`.
             verbose: Whether to show progress.
         """
@@ -288,28 +289,34 @@ class BiEncoder(CorpusEncoder):
 
     # Vectors
 
-    def encode_queries(self, queries: Sequence[str]) -> np.ndarray:
+    def encode_queries(self, queries: Sequence[str], *, verbose: bool = False) -> np.ndarray:
         """Vectors of queries, each distinct one computed once.
 
         Args:
             queries: n queries.
+            verbose: Whether to show progress, also where the model's own ``verbose`` does not ask for it.
 
         Returns:
             float32 array, shape [n, d].
         """
-        vectors: np.ndarray = self.represented(queries, "query")
-        return vectors
+        return self._vectors(queries, "query", verbose)
 
-    def encode_docs(self, docs: Sequence[str]) -> np.ndarray:
+    def encode_docs(self, docs: Sequence[str], *, verbose: bool = False) -> np.ndarray:
         """Vectors of documents, each distinct one computed once.
 
         Args:
             docs: n texts.
+            verbose: As for :meth:`encode_queries`.
 
         Returns:
             float32 array, shape [n, d].
         """
-        vectors: np.ndarray = self.represented(docs, "document")
+        return self._vectors(docs, "document", verbose)
+
+    def _vectors(self, texts: Sequence[str], task: str, verbose: bool) -> np.ndarray:
+        if not len(texts):
+            return np.empty((0, self.tower(task).module.get_embedding_dimension() or 0), dtype=np.float32)
+        vectors: np.ndarray = self.represented(texts, task, verbose=verbose)
         return vectors
 
     def query_encoder(self, *, verbose: bool = False) -> QueryEncoder:
@@ -356,6 +363,7 @@ class BiEncoder(CorpusEncoder):
             InputError: For missing texts, docnos that occur twice, an empty corpus, a folder that exists already, or one whose
                 vectors come from another model.
         """
+        check_number(f"{type(self).__name__}.retriever", "num_results", num_results, least=1, whole=True)
         vectors = self.keep(corpus, Vectors, folder, overwrite=overwrite, verbose=verbose)
         return Retriever(self, vectors, num_results=num_results, verbose=verbose)
 
@@ -401,6 +409,7 @@ class BiEncoder(CorpusEncoder):
         self, queries: np.ndarray, query_rows: np.ndarray, docs: np.ndarray, doc_rows: np.ndarray
     ) -> np.ndarray:
         """Inner products of pairs, summed in float64, so that they do not depend on the batch."""
+        _check_dimensions(queries, docs)
         scores = np.empty(len(query_rows))
         for start in range(0, len(scores), COMPARED):
             part = slice(start, start + COMPARED)
@@ -410,11 +419,24 @@ class BiEncoder(CorpusEncoder):
 
     def similarity_of(self, queries: dict[str, torch.Tensor], docs: dict[str, torch.Tensor]) -> torch.Tensor:
         """Inner products of rows, under autograd."""
-        return (self.represent(queries) * self.represent(docs)).sum(dim=-1)
+        of_queries, of_docs = self.represent(queries), self.represent(docs)
+        _check_dimensions(of_queries, of_docs)
+        return (of_queries * of_docs).sum(dim=-1)
 
     def matrix_of(self, queries: dict[str, torch.Tensor], docs: dict[str, torch.Tensor]) -> torch.Tensor:
         """Inner products of all queries with all documents, under autograd."""
-        return self.represent(queries) @ self.represent(docs).T
+        of_queries, of_docs = self.represent(queries), self.represent(docs)
+        _check_dimensions(of_queries, of_docs)
+        return of_queries @ of_docs.T
+
+
+def _check_dimensions(queries: Any, docs: Any) -> None:
+    """Refuse two encoders whose vectors cannot be compared."""
+    if queries.shape[-1] != docs.shape[-1]:
+        raise InputError(
+            f"BiEncoder: vectors of queries have {queries.shape[-1]} dimensions, those of documents {docs.shape[-1]}; give "
+            f"documents_by an encoder with as many dimensions as that of queries"
+        )
 
 
 def _packed_features(module: Any, skip: int = 0) -> Callable[..., dict[str, torch.Tensor]] | None:
@@ -479,7 +501,7 @@ class QueryEncoder(RowWise):
         if len(inp) == 0:
             return inp.assign(query_vec=pd.Series(dtype=object))
         frames.check_text(inp, "query", self)
-        return inp.assign(query_vec=list(self.model.encode_queries(inp["query"].tolist())))
+        return inp.assign(query_vec=list(self.model.encode_queries(inp["query"].tolist(), verbose=self.verbose)))
 
     def subtransformers(self) -> dict[str, Any]:
         """None: the model is not a stage of the pipeline here."""
@@ -519,7 +541,7 @@ class DocEncoder(RowWise):
         self.model.check_whole()
         if len(inp) == 0:
             return inp.assign(doc_vec=pd.Series(dtype=object))
-        return inp.assign(doc_vec=list(self.model.encode_docs(self.model.documents(inp))))
+        return inp.assign(doc_vec=list(self.model.encode_docs(self.model.documents(inp), verbose=self.verbose)))
 
     def subtransformers(self) -> dict[str, Any]:
         """None: the model is not a stage of the pipeline here."""

@@ -172,7 +172,7 @@ class TwoTowers(Ranker):
         return window_of(module.tokenizer, module.config, self.max_length, self)
 
     def encoded(
-        self, texts: Sequence[str], task: str, cuts: list[np.ndarray] | None = None
+        self, texts: Sequence[str], task: str, cuts: list[np.ndarray] | None = None, *, verbose: bool = False
     ) -> Iterator[tuple[np.ndarray, Any]]:
         """Encode texts in batches of like length.
 
@@ -181,17 +181,18 @@ class TwoTowers(Ranker):
             task: ``'query'`` or ``'document'``.
             cuts: Where to note what was cut, for a caller that reports by itself: an int32 array of shape [2, n], tokens lost and
                 left, is added. None logs it here.
+            verbose: Whether to show progress, also where the ranker's own ``verbose`` does not ask for it.
 
         Yields:
             ``(indices, representation)`` for each batch, see :meth:`represent`; every index occurs once.
         """
         tower = self.tower(task)
         if tower is not self:
-            return tower.encoded(texts, task, cuts)
-        return self._encoded(texts, task, cuts)
+            return tower.encoded(texts, task, cuts, verbose=verbose)
+        return self._encoded(texts, task, cuts, verbose)
 
     def _encoded(
-        self, texts: Sequence[str], task: str, cuts: list[np.ndarray] | None
+        self, texts: Sequence[str], task: str, cuts: list[np.ndarray] | None, verbose: bool
     ) -> Iterator[tuple[np.ndarray, Any]]:
         module = self.scoring_module()
         plain, counted = reads_plain_text(module, task), counts_tokens(module)
@@ -222,7 +223,7 @@ class TwoTowers(Ranker):
             batch_tokens=self.budget(),
             padded=packed is None,
             tf32=self.dtype == "tf32",
-            verbose=self.verbose,
+            verbose=self.verbose or verbose,
             label=f"encoding {_PLURAL[task]}",
         )
         yield from self.fetched(found)
@@ -440,10 +441,12 @@ class CorpusEncoder(TwoTowers):
                     known[texts[i]] = row
             yield new[indices], found
 
-    def represented(self, texts: Sequence[str], task: str, cuts: list[np.ndarray] | None = None) -> Any:
+    def represented(
+        self, texts: Sequence[str], task: str, cuts: list[np.ndarray] | None = None, *, verbose: bool = False
+    ) -> Any:
         """The representations of texts, each distinct one computed once; see :meth:`encoded` and :meth:`gather`."""
         distinct, at = places(texts)
-        return self.gather(len(distinct), self.encoded(distinct, task, cuts))[at]
+        return self.gather(len(distinct), self.encoded(distinct, task, cuts, verbose=verbose))[at]
 
     @abstractmethod
     def probe(self) -> np.ndarray:

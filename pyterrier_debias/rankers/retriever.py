@@ -11,7 +11,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core import frames
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_number
 from pyterrier_debias.core.stage import Stage, same_value
 from pyterrier_debias.core.vectors import real_array
 from pyterrier_debias.rankers.kept import Kept
@@ -59,11 +59,10 @@ class ExactRetriever(Stage):
             The frame.
 
         Raises:
-            InputError: For a qid that occurs twice, or a number of results below 1.
+            InputError: For a qid that occurs twice, or a number of results that is none or below 1.
         """
         name = type(self).__name__
-        if self.num_results < 1:
-            raise InputError(f"{name}: num_results={self.num_results} must be at least 1")
+        check_number(name, "num_results", self.num_results, least=1, whole=True)
         inp = inp.drop(columns=["score", "rank"], errors="ignore")
         repeated = inp["qid"].duplicated()
         if repeated.any():
@@ -225,6 +224,12 @@ class Retriever(ExactRetriever):
         if len(inp) == 0:
             return self.results(inp, ())
         queries = self.encoded(inp) if v.mode == "text" else self._stacked(inp)
+        if queries.shape[1:] != (self.vectors.dimensions,):
+            what = "the model makes vectors" if v.mode == "text" else "column 'query_vec' holds arrays"
+            raise InputError(
+                f"Retriever: {what} of shape {queries.shape[1:]}, the documents' vectors have {self.vectors.dimensions} "
+                f"dimensions; encode queries with the same model, or one of as many dimensions"
+            )
         found = top_k(
             queries,
             self.vectors.matrix,
@@ -243,11 +248,6 @@ class Retriever(ExactRetriever):
             raise
         except (TypeError, ValueError) as error:
             raise InputError("Retriever: column 'query_vec' must hold arrays of one length; encode the queries again") from error
-        if queries.shape[1:] != (self.vectors.dimensions,):
-            raise InputError(
-                f"Retriever: column 'query_vec' holds arrays of shape {queries.shape[1:]}, the documents' vectors have "
-                f"{self.vectors.dimensions} dimensions; encode queries with the same model"
-            )
         if not np.isfinite(queries).all():
             raise InputError("Retriever: column 'query_vec' holds values that are not finite; encode the queries again")
         return queries

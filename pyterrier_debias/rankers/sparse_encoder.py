@@ -299,6 +299,7 @@ class SparseEncoder(CorpusEncoder):
             InputError: For missing texts, docnos that occur twice, an empty corpus, a folder that exists already, or one whose
                 postings come from another model.
         """
+        check_number(f"{type(self).__name__}.retriever", "num_results", num_results, least=1, whole=True)
         postings = self.keep(corpus, Postings, folder, overwrite=overwrite, verbose=verbose)
         return SparseRetriever(self, postings, num_results=num_results, verbose=verbose)
 

@@ -14,7 +14,7 @@ from pyterrier_debias.rankers import engine
 from pyterrier_debias.rankers.base import InMemory, Ranker, loading, quiet
 from pyterrier_debias.rankers.dual_encoder import places
 from pyterrier_debias.rankers.terms import Terms, paired
-from pyterrier_debias.training.seeds import drawn_from
+from pyterrier_debias.training.seeds import check_seed, drawn_from
 
 if TYPE_CHECKING:
     import torch
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 #: Numbers that one comparison holds at a time: padded vectors of both sides and their match matrices (64 MB in float32).
 _COMPARED = 16_000_000
+
+#: Fields of a configuration that the table of embeddings and its tokenizer give.
+_OF_THE_TABLE = ("vocab_size", "hidden_size", "pad_token_id")
 
 #: Texts have no special tokens around them.
 _BARE = engine.Template((), (), (), None)
@@ -123,21 +126,24 @@ class TK(Ranker):
             rescale: Whether to scale the table so that its rows are sqrt(d / 2) long on average, as those of the table of
                 positions are. Encoders' own rows are about 1 long: positions, and the contextualiser's output, would drown them.
             seed: Seed of all weights but the embeddings.
-            config: Other fields of the configuration, e.g. ``{"num_hidden_layers": 1}``.
+            config: Other fields of the configuration, e.g. ``{"num_hidden_layers": 1}``; not those that the table and the
+                tokenizer give (``vocab_size``, ``hidden_size``, ``pad_token_id``).
             options: Options of the stage.
 
         Returns:
             A stage over a model in memory. Its scores mean nothing before it is trained.
 
         Raises:
-            InputError: For an unknown convention or kind of position, or a model that cannot be loaded.
+            InputError: For an unknown convention or kind of position, a field of ``config`` that has its own argument or that the
+                table gives, a seed out of range, or a model that cannot be loaded.
         """
         from transformers import AutoModel, AutoTokenizer
 
         from pyterrier_debias.rankers.tying import check_whole
         from pyterrier_debias.rankers.word_tokenizer import without_special_tokens
 
-        settings = _settings(config, convention=convention, positional=positional)
+        settings = _settings("TK.from_embeddings", config, _OF_THE_TABLE, convention=convention, positional=positional)
+        check_seed("TK.from_embeddings", seed)
 
         def read() -> tuple[Any, Any]:
             with loading(model, cls.__name__) as where:
@@ -180,7 +186,7 @@ class TK(Ranker):
             convention: As for :meth:`from_embeddings`, and so are ``positional``, ``config`` and ``options``.
             positional: See there.
             seed: Seed of all weights but the embeddings.
-            config: See there.
+            config: See there; what unknown words do (``mask_unknown``, ``unk_token_id``) is no field of it either.
             options: Options of the stage.
 
         Returns:
@@ -193,7 +199,9 @@ class TK(Ranker):
 
         from pyterrier_debias.rankers.word_tokenizer import read_glove, word_tokenizer
 
-        settings = _settings(config, convention=convention, positional=positional)
+        given = (*_OF_THE_TABLE, "mask_unknown", "unk_token_id")
+        settings = _settings("TK.from_glove", config, given, convention=convention, positional=positional)
+        check_seed("TK.from_glove", seed)
         found, vectors = read_glove(path, words=words, limit=limit)
         tokenizer = word_tokenizer(found, lower_case=lower_case, max_length=settings.max_position_embeddings)
         table = torch.cat([torch.zeros(2, vectors.shape[1]), torch.from_numpy(vectors)])
@@ -342,10 +350,15 @@ class TK(Ranker):
 
 
 
-def _settings(config: Mapping[str, Any] | None, **named: Any) -> TKConfig:
-    """A configuration, checked before anything is loaded."""
+def _settings(where: str, config: Mapping[str, Any] | None, given: Collection[str], **named: Any) -> TKConfig:
+    """A configuration, checked before anything is loaded; fields that are ``given`` or ``named`` elsewhere are refused in it."""
     from pyterrier_debias.rankers.tk_model import TKConfig
 
+    for name in config or {}:
+        if name in named:
+            raise InputError(f"{where}: config names {name!r}, which is an argument of its own; write {where}(..., {name}=...)")
+        if name in given:
+            raise InputError(f"{where}: config names {name!r}, which the embeddings and their tokenizer give; leave it out")
     return TKConfig(**{**(config or {}), **named})
 
 

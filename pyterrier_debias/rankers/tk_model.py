@@ -476,7 +476,7 @@ class TKModel(PreTrainedModel):
     def extra_repr(self) -> str:
         """Settings that are not in the weights; rankers distinguish models by them."""
         names = ["convention", "positional", "document_shift", "max_distance", "unk_token_id", "mask_unknown", "kernel_mu"]
-        names += ["kernel_sigma", "layer_norm_eps", "num_attention_heads"]
+        names += ["kernel_sigma", "layer_norm_eps", "num_attention_heads", "max_position_embeddings"]
         return ", ".join(f"{name}={getattr(self.config, name)!r}" for name in names)
 
     def get_input_embeddings(self) -> nn.Embedding:

@@ -16,6 +16,7 @@ from pyterrier_debias.core.stage import brief, described
 from pyterrier_debias.training.losses import GRADED, get_loss
 from pyterrier_debias.training.precision import default_precision
 from pyterrier_debias.training.samplers import Sampler, UniformNegatives
+from pyterrier_debias.training.seeds import check_seed
 from pyterrier_debias.training.weights import ExampleWeights
 
 PRECISIONS = (None, "float32", "tf32", "bfloat16", "float16")
@@ -134,6 +135,7 @@ class Training:
             value = getattr(self, name)
             if value is not None or _default(self.__dataclass_fields__[name]) is not None:
                 check_number("Training", name, value, least=least, whole=True)
+        check_seed("Training", self.seed)
         for name in ("epochs", "clip"):
             value = getattr(self, name)
             if value is not None:

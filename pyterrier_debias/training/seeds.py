@@ -4,6 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
+
+from pyterrier_debias.core.errors import check_number
+
+
+def check_seed(where: str, seed: Any) -> None:
+    """Refuse what does not seed every generator of random numbers; numpy's takes 32 bits.
+
+    Args:
+        where: The function or stage that is named in the message.
+        seed: What was given.
+
+    Raises:
+        InputError: If it is no whole number from 0 to 2**32 - 1.
+    """
+    check_number(where, "seed", seed, least=0, most=2**32 - 1, whole=True)
 
 
 @contextmanager

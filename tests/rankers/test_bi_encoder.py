@@ -347,6 +347,31 @@ def test_pooling_of_a_model_that_is_there_already_cannot_be_chosen(tiny):
         BiEncoder(BiEncoder(tiny("build_sentence_transformer")), pooling="mean").check_options()
 
 
+def test_encoders_of_other_dimensions_are_named(tiny):
+    from sentence_transformers.base.modules import Dense
+
+    folder = tiny("build_sentence_transformer")
+    short = library(folder)
+    short.append(Dense(32, 8))
+    ranker = BiEncoder(folder, documents_by=BiEncoder(InMemory(short, short.tokenizer)))
+    with pytest.raises(InputError, match=r"of queries have 32 dimensions, those of documents 8; give documents_by an encoder"):
+        ranker.score(["a"], ["b"])
+    for forward in (ranker.forward, ranker.forward_matrix):
+        with pytest.raises(InputError, match="of queries have 32 dimensions"):
+            forward(**ranker.tokenise(["a"], ["b"]))
+    with pytest.raises(InputError, match=r"Retriever: the model makes vectors of shape \(32,\), the documents' vectors have 8"):
+        ranker.retriever([{"docno": "d", "text": "b"}])(pd.DataFrame({"qid": ["q"], "query": ["a"]}))
+    assert ranker.encode_docs([]).shape == (0, 8) and ranker.encode_queries([]).shape == (0, 32)
+
+
+def test_stages_that_encode_show_progress_where_they_are_asked(tiny, capsys):
+    model, inp = BiEncoder(tiny(labels=None)), pd.DataFrame({"query": TEXTS, "text": TEXTS})
+    for verbose in (False, True):
+        for stage, label in ((model.query_encoder, "queries"), (model.doc_encoder, "documents")):
+            stage(verbose=verbose)(inp)
+            assert (f"encoding {label}" in capsys.readouterr().err) == verbose
+
+
 def test_other_encoders_of_documents_make_other_rankers(tiny):
     folder = tiny(labels=None)
     short, long = (BiEncoder(folder, documents_by=BiEncoder(folder, max_length=length)) for length in (4, 40))

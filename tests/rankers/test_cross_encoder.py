@@ -16,8 +16,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyterrier_debias import CrossEncoder, InputError, Training
-from pyterrier_debias.core.cache_key import marks
+from pyterrier_debias import BiEncoder, CrossEncoder, InputError, Training
+from pyterrier_debias.core.cache_key import cache_key, marks, tokenizer_fingerprint
 from pyterrier_debias.rankers.base import InMemory
 from pyterrier_debias.training.scorer import Scorer
 from tests.contract import Case, assert_contract
@@ -330,11 +330,15 @@ def test_trained_weights_are_hashed_once(tiny, monkeypatch):
     assert ranker.fingerprint() != first
     assert len(hashed) == 2
     ranker.mark_trained()
-    assert ranker.fingerprint() == whole(ranker.module)
+    tokenizer = tokenizer_fingerprint(ranker.tokenizer)
+    assert ranker.fingerprint() == f"{whole(ranker.module)} {tokenizer}"
     assert len(hashed) == 3
     ranker.module.dropout = torch.nn.Dropout(0.25)  # The same weights, which compute otherwise.
-    assert ranker.fingerprint() == whole(ranker.module)
+    assert ranker.fingerprint() == f"{whole(ranker.module)} {tokenizer}"
     assert len(hashed) == 4
+    ranker.tokenizer.truncation_side = "left"
+    assert ranker.fingerprint() == f"{whole(ranker.module)} {tokenizer_fingerprint(ranker.tokenizer)}" != first
+    assert len(hashed) == 5
 
 
 @pytest.mark.parametrize("length", [0, 1, 2, 3, 5, 8, 21])
@@ -490,6 +494,70 @@ def test_a_model_in_memory_scores_and_is_compared_by_its_weights(tiny):
     assert "BertForSequenceClassification" in repr(ranker)
 
 
+def test_models_in_memory_are_told_by_tokenizer_and_configuration_too(tiny):
+    """Weights of the same values, of which another tokenizer or another number of heads makes other scores."""
+    from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
+
+    def load(tokenizer=None, heads=4):
+        config = AutoConfig.from_pretrained(tiny(), num_attention_heads=heads)
+        model = AutoModelForSequenceClassification.from_pretrained(tiny(), config=config)
+        return CrossEncoder(InMemory(model, tokenizer or AutoTokenizer.from_pretrained(tiny())), max_length=8)
+
+    plain, queries = load(), pairs(5)
+    plain.score(*queries)
+    used = AutoTokenizer.from_pretrained(tiny())
+    used("a call leaves its truncation and padding behind", truncation=True, max_length=3, padding="max_length")
+    assert plain == load() == load(used) == copy.deepcopy(plain)
+    left = AutoTokenizer.from_pretrained(tiny(), truncation_side="left")
+    longer = AutoTokenizer.from_pretrained(tiny(), model_max_length=9)
+    words = AutoTokenizer.from_pretrained(tiny())
+    words.add_tokens(["unheard"])
+    for other in (load(left), load(longer), load(words), load(heads=2)):
+        assert other != plain and other.model != plain.model and cache_key(other) != cache_key(plain)
+        other.warm_up()
+        assert other != plain and copy.deepcopy(other) == other == CrossEncoder(other, max_length=8)
+    assert not np.allclose(load(left).score(*queries), plain.score(*queries), atol=1e-3)
+
+
+def test_a_tokenizer_that_is_changed_belongs_to_the_ranker(tiny):
+    """Without training: copies, what is remembered, and equality go by it."""
+    ranker, fresh, queries = CrossEncoder(tiny(), max_length=8), CrossEncoder(tiny(), max_length=8), pairs(5)
+    with ranker.remembering():
+        before = ranker.score(*queries)
+        assert ranker == fresh
+        ranker.tokenizer.truncation_side = "left"
+        after = ranker.score(*queries)
+    assert not np.allclose(after, before, atol=1e-3) and ranker != fresh and same(ranker.score(*queries), after)
+    for copied in (copy.deepcopy(ranker), pickle.loads(pickle.dumps(ranker)), CrossEncoder(ranker, max_length=8)):
+        assert copied == ranker and copied.tokenizer.truncation_side == "left" and same(copied.score(*queries), after)
+
+
+def test_a_model_in_memory_keeps_its_number_format(tiny):
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    there = InMemory(AutoModelForSequenceClassification.from_pretrained(tiny()), AutoTokenizer.from_pretrained(tiny()))
+    ranker, queries = CrossEncoder(there), pairs(5)
+    expected = ranker.score(*queries)
+    half = CrossEncoder(there, dtype="bfloat16")
+    assert not np.allclose(half.score(*queries), expected, rtol=0, atol=1e-5) and half.module.dtype == torch.bfloat16
+    assert there.module.dtype == torch.float32 and there.module is ranker.module is not half.module
+    assert same(ranker.score(*queries), expected) and same(CrossEncoder(there).score(*queries), expected)
+
+
+def test_the_code_of_a_ranker_keeps_its_options(tiny):
+    """Where no name tells its weights it is made from the ranker itself."""
+    ranker = CrossEncoder(tiny(), long="maxp", passage_length=3, device="cpu")
+    assert ranker.as_code() == "CrossEncoder(ranker, long='maxp', passage_length=3)"
+    named = CrossEncoder("a/model", long="maxp", passage_length=3)
+    assert named.as_code() == "CrossEncoder('a/model', long='maxp', passage_length=3)"
+    trained = train_a_little(CrossEncoder(tiny(labels=None), head="mean"))
+    beside = BiEncoder(tiny(labels=None), similarity="cosine", documents_by=BiEncoder(tiny(labels=None), pooling="cls"))
+    assert beside.as_code() == "BiEncoder(ranker, similarity='cosine', documents_by=ranker.documents_by)"
+    assert BiEncoder("a/model", documents_by=beside).as_code() == "BiEncoder(ranker, documents_by=ranker.documents_by)"
+    for one in (trained, beside):
+        assert eval(one.as_code(), {"CrossEncoder": CrossEncoder, "BiEncoder": BiEncoder, "ranker": one}) == one
+
+
 def test_a_changed_option_loads_anew(tiny):
     ranker = CrossEncoder(tiny(labels=None), seed=1)
     queries, docs = pairs(4)
@@ -566,6 +634,8 @@ def test_a_folder_that_cannot_be_used_is_one_clear_line(tiny, tmp_path):
         ({"head": "max"}, "head='max' is not known"),
         ({"fields": []}, "names no column"),
         ({"max_length": 0}, "max_length=0 must be a whole number of at least 1"),
+        ({"seed": -1}, "CrossEncoder: seed=-1 must be a whole number of at least 0"),
+        ({"seed": 1.5}, "seed=1.5 must be a whole number"),
     ],
 )
 def test_unknown_options_are_refused_before_anything_is_loaded(options, message, monkeypatch):

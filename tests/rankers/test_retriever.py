@@ -269,8 +269,11 @@ def test_bad_corpora(model, tmp_path):
         model.retriever([{"docno": "d1", "body": "x"}])
     with pytest.raises(InputError, match="not a folder of vectors"):
         model.retriever(tmp_path / "v")
-    with pytest.raises(InputError, match="num_results=0 must be at least 1"):
-        model.retriever(CORPUS, num_results=0)(TOPICS)
+    for bad in (0, "10", 2.5):
+        with pytest.raises(InputError, match=rf"BiEncoder.retriever: num_results={bad!r} must be a whole number of at least 1"):
+            model.retriever(iter([pytest.fail]), num_results=bad)  # no document is read
+        with pytest.raises(InputError, match=rf"Retriever: num_results={bad!r} must be a whole number of at least 1"):
+            Retriever(model, model.retriever(CORPUS).vectors, num_results=bad)(TOPICS)
     (tmp_path / "v").mkdir()
     (tmp_path / "v" / "notes.txt").write_text("mine")
     with pytest.raises(InputError, match="exists already"):

@@ -116,6 +116,27 @@ def test_a_tk_over_glove(glove, tmp_path):
     np.testing.assert_array_equal(again.score(["the river"] * 4, docs), scores)
     assert again.module.config.mask_unknown
     assert tk == TK.from_glove(glove, config=SMALL, seed=2)
+    # The same weights read texts otherwise.
+    assert tk != TK.from_glove(glove, config=SMALL, seed=2, lower_case=False)
+    assert tk != TK.from_glove(glove, config={**SMALL, "max_position_embeddings": 3}, seed=2)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"config": {"convention": "paper"}}, r"config names 'convention', which is an argument.*write .*convention=\.\.\.\)"),
+        ({"config": {"positional": "none"}}, "config names 'positional', which is an argument of its own"),
+        ({"config": {"hidden_size": 9}}, "config names 'hidden_size', which the embeddings and .* give; leave it out"),
+        ({"config": {"mask_unknown": False}}, "config names 'mask_unknown', which the embeddings and their tokenizer give"),
+        ({"seed": -1}, "TK.from_glove: seed=-1 must be a whole number of at least 0"),
+    ],
+)
+def test_options_that_would_be_ignored_are_refused(options, message):
+    with pytest.raises(InputError, match=message):
+        TK.from_glove("no such file", **options)
+    if "mask_unknown" not in options.get("config", {}):
+        with pytest.raises(InputError, match=message.replace("from_glove", "from_embeddings")):
+            TK.from_embeddings("no such folder", **options)
 
 
 def test_unknown_words_have_no_vector_but_a_place(glove):
