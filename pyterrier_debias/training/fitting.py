@@ -21,10 +21,12 @@ from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.files import write_whole
 from pyterrier_debias.core.frames import reads_frames
 from pyterrier_debias.core.telling import gathered
+from pyterrier_debias.training.examples import Examples
 from pyterrier_debias.training.groups import Groups, make_groups
 from pyterrier_debias.training.losses import get_loss
 from pyterrier_debias.training.options import Training, plain, saveable
 from pyterrier_debias.training.report import ABOUT, HOLDS, TrainingReport, read_about
+from pyterrier_debias.training.weights import check_column
 
 if TYPE_CHECKING:
     import torch
@@ -299,8 +301,12 @@ def fit_ranker(
             f"{name}: dtype={ranker.dtype!r} cannot be trained; fit with dtype='float32' (and, for speed, "
             f"Training(precision='bfloat16')), then score the saved ranker with dtype={ranker.dtype!r}"
         )
-    from pyterrier_debias.training.trainer import take_device, train
+    from pyterrier_debias.training.trainer import check_device, take_device, train
 
+    check_device(ranker, training)
+    # One example shows what samplers, weights and changes of passages ask of the candidates.
+    _ = Examples(groups, training, 1)[0]
+    check_column(training.weights, groups)
     take_device(ranker)
     method = make_method(training, groups)
     _tell_what_is_not_read(ranker, groups, name)

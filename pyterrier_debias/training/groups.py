@@ -271,9 +271,11 @@ class AddJudged(Stage):
                      ``score`` and all else
     ===============  ==========================================================================
 
-    The query's columns are ``query``, what PyTerrier keeps of earlier queries, and every column that never differs between two
-    candidates of one query (weights, kinds of question), except scores, ranks and texts. The index's document number (``docid``)
-    and the output of other models (``doc_vec``, ``toks``) are not known for the added
+    The query's columns are ``query``, what PyTerrier keeps of earlier queries, and what all candidates of that query agree in
+    (weights, kinds of question), except scores, ranks and texts; other queries are not looked at. Of a query with one candidate
+    only columns whose names begin with ``query`` are known to be its own: add the others behind this stage where that matters. A
+    column of documents in which all candidates happen to agree is taken for the query's, so drop it where it would mislead. The
+    index's document number (``docid``) and the output of other models (``doc_vec``, ``toks``) are not known for the added
     rows, so they are dropped, and a text loader behind it finds every document by its ``docno``.
 
     When not to use it: in a pipeline that is evaluated on the same judgements, to which it hands the answers; where the first
@@ -320,8 +322,8 @@ class AddJudged(Stage):
         if not pairs:
             return inp
         added = pd.DataFrame(pairs, columns=["qid", "docno"])
-        about = _query_columns(frame)
-        added = added.merge(frame[["qid", *about]].drop_duplicates("qid"), on="qid", how="left")
+        for name, values in _of_queries(frame, added["qid"]).items():
+            added[name] = values
         if "rank" in frame.columns:
             last = added["qid"].map(frame.groupby("qid")["rank"].max())
             added["rank"] = (last + 1 + added.groupby("qid").cumcount()).astype(frame["rank"].dtype)
@@ -338,22 +340,31 @@ _OF_QUERIES = re.compile(r"query(_\d+)?|stashed_results_\d+")
 _OF_DOCUMENTS = re.compile(r"(.*_)?(score|rank)|qid|docno|docid|label|text|title|body|url|contents")
 
 
-def _query_columns(frame: pd.DataFrame) -> list[str]:
-    """The columns that tell about the query; where no query has two candidates, those that are called so."""
-    query = pd.factorize(frame["qid"])[0]
-    first = np.flatnonzero(~frame["qid"].duplicated().to_numpy())[query]
-    alone = len(frame) == frame["qid"].nunique()
+def _of_queries(frame: pd.DataFrame, qids: pd.Series) -> dict[str, pd.Series]:
+    """What a frame tells about queries, column by column: one value for each of the qids, missing where it tells nothing."""
+    query, names = pd.factorize(frame["qid"])
+    first = np.flatnonzero(~frame["qid"].duplicated().to_numpy())
+    several = np.bincount(query) > 1
+    wanted = pd.Index(names).get_indexer(pd.Index(qids))
+    found = {}
+    for name in frame.columns:
+        if _OF_DOCUMENTS.fullmatch(str(name)):
+            continue
+        known = np.ones(len(names), dtype=bool)
+        if not _OF_QUERIES.fullmatch(str(name)):
+            np.logical_and.at(known, query, _equal(frame[name], first[query]))
+            known &= several | str(name).startswith("query")
+        if known[wanted].any():
+            values = frame[name].iloc[first[wanted]].reset_index(drop=True)
+            found[name] = values if known[wanted].all() else values.where(known[wanted])
+    return found
 
-    def is_the_querys(name: str) -> bool:
-        if _OF_QUERIES.fullmatch(name):
-            return True
-        if _OF_DOCUMENTS.fullmatch(name) or (alone and not name.startswith("query")):
-            return False
-        try:
-            codes = pd.factorize(frame[name])[0]
-        except TypeError:  # Vectors and the like.
-            values = frame[name].tolist()
-            return all(same_value(value, values[at]) for value, at in zip(values, first))
-        return bool((codes == codes[first]).all())
 
-    return [name for name in frame.columns if is_the_querys(str(name))]
+def _equal(column: pd.Series, others: np.ndarray) -> np.ndarray:
+    """Whether each value equals that of another row; missing values are equal."""
+    try:
+        codes = pd.factorize(column)[0]
+    except TypeError:  # Vectors and the like.
+        values = column.tolist()
+        return np.array([same_value(value, values[other]) for value, other in zip(values, others)], dtype=bool)
+    return codes == codes[others]

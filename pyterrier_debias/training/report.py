@@ -37,8 +37,9 @@ class TrainingReport:
         best: Its mean at ``best_step``.
         depth: The re-ranking depth at which it was best; None if all candidates were re-ranked.
         validation: Its values at ``best_step``, by qid.
-        history: The log: dictionaries with ``step``.
-        seconds: How long it took.
+        history: The log: dictionaries with ``step``. After a resume, the first entry of ``loss`` and the last one of
+            ``train_loss`` and ``train_runtime`` are of the steps since then.
+        seconds: How long it took; of a resumed run, with what it took until the checkpoint.
         versions: Versions of Python and the packages involved.
     """
 

@@ -126,6 +126,7 @@ def train(
         arguments = _arguments(ranker, training, folder, steps, max(1, math.ceil(len(per_epoch) / effective)), validation)
         if checkpoint is not None and _about_ours(checkpoint)["ended"]:
             state, best = _ended_in(checkpoint, method.to(arguments.device))
+            before = _seconds(checkpoint)
         else:
             if arguments.save_strategy != "no" and first:
                 _check_free(folder, checkpoint, arguments)
@@ -134,6 +135,7 @@ def train(
                 training=training,
                 validation=validation,
                 record=record,
+                started=started,
                 method=method,
                 arguments=arguments,
                 examples=examples,
@@ -143,6 +145,7 @@ def train(
             trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
             trainer.check_losses()
             state, best = trainer.state, trainer.best
+            before = trainer.before
         if best and first:
             _take_weights(method, _best_in(folder, best))
         if world > 1:
@@ -162,7 +165,7 @@ def train(
         depth=best.get("depth"),
         validation=best.get("per_query", {}),
         history=state.log_history,
-        seconds=time.monotonic() - started,
+        seconds=before + time.monotonic() - started,
     )
 
 
@@ -172,9 +175,17 @@ def take_device(ranker: Any) -> None:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
 
 
-def _check(ranker: Any, method: Method, training: Training) -> None:
-    name = type(ranker).__name__
-    device = ranker.torch_device
+def check_device(ranker: Any, training: Training) -> None:
+    """Refuse a device that cannot be trained on, or not in the precision that is asked for; no model is loaded for it.
+
+    Args:
+        ranker: The ranker.
+        training: The options.
+
+    Raises:
+        InputError: For a GPU that is not the first one, or a precision that needs one.
+    """
+    name, device = type(ranker).__name__, ranker.torch_device
     if device.type == "cuda" and device.index not in (None, 0):
         raise InputError(
             f"{name}: training computes on the first visible device, not on {device}; leave device out and set "
@@ -184,6 +195,11 @@ def _check(ranker: Any, method: Method, training: Training) -> None:
         raise InputError(
             f"{name}: Training(precision={training.precision!r}) needs CUDA; use 'bfloat16' or 'float32' on {device.type}"
         )
+
+
+def _check(ranker: Any, method: Method, training: Training) -> None:
+    name = type(ranker).__name__
+    check_device(ranker, training)
     if any(p.dtype != torch.float32 for p in method.parameters() if p.requires_grad and p.is_floating_point()):
         raise InputError(
             f"{name}: weights must be float32 to be trained; make the ranker with dtype='float32', ask for mixed precision by "
@@ -298,13 +314,18 @@ def _about_ours(checkpoint: Path) -> dict[str, Any]:
     return cast(dict[str, Any], _about(checkpoint))
 
 
+def _seconds(checkpoint: Path) -> float:
+    """How long a run had taken when it wrote a checkpoint; 0 for those of earlier versions."""
+    return float(_about_ours(checkpoint).get("seconds", 0.0))
+
+
 def mark_checkpoint(checkpoint: Path, **content: Any) -> None:
     """Mark a checkpoint as ours, and with what it is.
 
     Args:
         checkpoint: Its folder.
         content: What is known of it: ``whole`` (False while it is written, so that no run resumes from it), ``ended`` (whether
-            the run took its last step, or stopped early), ``record``, ``best``.
+            the run took its last step, or stopped early), ``record``, ``best``, ``seconds``.
     """
     about = {"package": PACKAGE, "version": __version__, "checkpoint": checkpoint.name, **content}
     write_whole(checkpoint / _RECORD, json.dumps(sealed(about), indent=1) + "\n")
@@ -544,6 +565,7 @@ class _Trainer(transformers.Trainer):
         training: Training,
         validation: Validation | None,
         record: dict[str, Any],
+        started: float,
         method: Method,
         arguments: transformers.TrainingArguments,
         examples: Examples,
@@ -553,6 +575,9 @@ class _Trainer(transformers.Trainer):
         self.validation = validation
         self.record = record
         self.best: dict[str, Any] = {}
+        self.started = started
+        #: Seconds that the run took before it was resumed.
+        self.before = 0.0
         self._parts: dict[str, list[torch.Tensor]] = {}
         self._unchecked: list[_Loss] = []
         self._check_every = _check_every(ranker.torch_device, training)
@@ -752,6 +777,7 @@ class _Trainer(transformers.Trainer):
             self.accelerator.wait_for_everyone()
             if self.args.should_save:
                 about = {"ended": self.control.should_training_stop, "record": self.record, "best": self.best}
+                about["seconds"] = self.before + time.monotonic() - self.started
                 mark_checkpoint(target, whole=True, **about, files=checksums(target, [_RECORD]))
         except Exception as error:
             with suppress(OSError):
@@ -776,6 +802,7 @@ class _Trainer(transformers.Trainer):
         """Take the weights of a checkpoint, and what was the best until then."""
         _take_weights(self.model, Path(resume_from_checkpoint))
         self.best = _about_ours(Path(resume_from_checkpoint))["best"]
+        self.before = _seconds(Path(resume_from_checkpoint))
 
     def _load_best_model(self) -> None:
         """Nothing: transformers knows the best checkpoint by the path that it had, and forgets it where that is gone.

@@ -91,3 +91,20 @@ def weights_of(weights: ExampleWeights | None, groups: Groups, group: Group, row
             f"weights must be finite and at least 0"
         )
     return found
+
+
+def check_column(weights: ExampleWeights | None, groups: Groups) -> None:
+    """Refuse a column of weights by what it says of any positive, before a model is loaded.
+
+    Args:
+        weights: The source of the weights. Others than :class:`ColumnWeights` are looked at as examples are drawn, and so are
+            those of negatives, of which some may never be drawn.
+        groups: All groups.
+
+    Raises:
+        InputError: As :func:`weights_of`, and if the candidates lack the column.
+    """
+    if isinstance(weights, ColumnWeights):
+        for group in groups.groups:
+            for row in group.positives:
+                weights_of(weights, groups, group, np.array([row]))

@@ -27,7 +27,9 @@ from pyterrier_debias.core.files import MANIFEST
 from pyterrier_debias.data.answers import read_squad
 from pyterrier_debias.data.base import TextLoader
 from pyterrier_debias.linguistic.training.baselines import GroupDROReranker
+from pyterrier_debias.pooling.training.negatives import RankWindow
 from pyterrier_debias.training.report import ABOUT
+from pyterrier_debias.training.weights import ColumnWeights
 from tests.training.toy import candidates, qrels, training
 
 PAIR = ["where is the king"] * 3, ["the king found relevant red works", "short", "the queen found short blue bridge"]
@@ -507,6 +509,31 @@ def test_options_that_cannot_be_used():
         CrossEncoder("no-such-model", long="minp").fit(*frames)
     with pytest.raises(pt.validate.InputValidationError, match="text"):
         CrossEncoder("no-such-model").fit(candidates().drop(columns="text"), qrels())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"weights": ColumnWeights("ease")}, "query 'q7' the weight nan; weights must be finite"),
+        ({"weights": ColumnWeights("ease", per="document")}, "query 'q7' the weight nan; weights must be finite"),
+        ({"weights": ColumnWeights("lacking")}, "the candidates have no column 'lacking'"),
+        ({"negatives": RankWindow("lacking")}, "the candidates have no column 'lacking'"),
+        ({"augment": RotatePassages(text_field="body")}, "changes column 'body', but the ranker reads text"),
+        ({"precision": "tf32"}, "precision='tf32'.* needs CUDA"),
+    ],
+)
+def test_options_that_these_candidates_cannot_be_used_with(options, message):
+    """However late in the order of examples; and before a model is looked for."""
+    frame = candidates().assign(ease=lambda f: f["qid"].map({f"q{n}": 1.0 for n in range(7)}))
+    with pytest.raises(InputError, match=message):
+        CrossEncoder("no-such-model", device="cpu", training=training(**options)).fit(frame, qrels())
+
+
+def test_weights_of_documents_that_are_no_positives_may_be_missing(tiny):
+    """A sampler may never draw them."""
+    frame = candidates().assign(ease=lambda f: f["rank"].where(f["rank"] != 0))
+    options = training(weights=ColumnWeights("ease", per="document"), negatives=RankWindow("rank", first=1), max_steps=2)
+    assert CrossEncoder(tiny(), training=options).fit(frame, qrels()).training_report.steps == 2
 
 
 def test_a_checkpoint_of_another_architecture(tiny):

@@ -210,8 +210,21 @@ def test_what_does_not_differ_within_queries_is_the_querys_and_goes_with_it():
     assert (row["query"], row["ease"], row["kind"], row["query_0"]) == ("text of q2", 2.0, "who", "before")
     assert row["query_vec"].tolist() == [2, 2]
     assert pd.isna([row[name] for name in ("quality", "text", "title", "pool_score", "pool_rank", "score", "note")]).all()
-    one_vector_off = frame.assign(query_vec=[vector + (place == 2) for place, vector in enumerate(vectors)])
-    assert added_to(one_vector_off)["query_vec"].isna().all()
+    # Of another query's candidates nothing follows.
+    for off, known in ((2, True), (5, False)):
+        one_vector_off = frame.assign(query_vec=[vector + (place == off) for place, vector in enumerate(vectors)])
+        assert added_to(one_vector_off)["query_vec"].notna().tolist() == [known]
+
+
+def test_what_is_added_to_a_query_depends_on_no_other_query():
+    frame = found().assign(
+        ease=found()["qid"].map({"q1": 0.5, "q2": 2.0, "q3": 1.0, "q4": 3.0}), source=["web", "web", "web", "book", *["web"] * 4]
+    )
+    qrels = pd.DataFrame({"qid": ["q1", "q2", "q3", "q4"], "docno": "d9", "label": 1})
+    whole = added_to(frame, qrels)
+    alone = pd.concat([added_to(frame[frame["qid"] == qid], qrels) for qid in qrels["qid"]])
+    pd.testing.assert_frame_equal(whole.reset_index(drop=True), alone.reset_index(drop=True), check_dtype=False)
+    assert whole["ease"].fillna(-1).tolist() == [0.5, 2.0, -1, -1] and whole["source"].fillna("").tolist() == ["", "web", "", ""]
 
 
 def test_where_each_query_has_one_candidate_only_names_tell():
@@ -223,12 +236,12 @@ def test_where_each_query_has_one_candidate_only_names_tell():
 
 
 def test_weights_of_queries_reach_added_positives():
-    qrels = pd.DataFrame({"qid": ["q1", "q4"], "docno": ["d9", "d9"], "label": [1, 1]})
+    qrels = pd.DataFrame({"qid": ["q1", "q2"], "docno": ["d9", "d9"], "label": [1, 1]})
     ease = found()["qid"].map({"q1": 0.5, "q2": 2.0, "q3": 1.0, "q4": 3.0})
     frame = AddJudged(qrels)(found().assign(ease=ease)).assign(text=lambda f: "text of " + f["docno"])
     groups = make_groups(frame, qrels, stage="fit")
     weights = [weights_of(ColumnWeights("ease"), groups, group, group.positives).tolist() for group in groups.groups]
-    assert weights == [0.5, 3.0]
+    assert weights == [0.5, 2.0]
 
 
 def test_only_queries_of_its_judgements_change():

@@ -135,8 +135,11 @@ def test_a_run_that_was_killed_goes_on_as_if_nothing_had_happened(tiny, tmp_path
         for run in (resumed, straight)
     ]
     assert measured[0] == measured[1]
-    # A finished run is resumed to its result.
-    assert difference(weights(resumable(model, folder, resume=True)), weights(straight)) == 0
+    # A finished run is resumed to its result, and took as long as all of its parts.
+    again = resumable(model, folder, resume=True)
+    assert difference(weights(again), weights(straight)) == 0
+    until = json.loads((folder / "checkpoint-8" / "pyterrier_debias.json").read_text())["seconds"]
+    assert 0 < until < min(again.training_report.seconds, resumed.training_report.seconds)
 
 
 def test_checkpoints_hold_the_ranker_in_its_public_form(tiny, tmp_path):
