@@ -267,8 +267,9 @@ def structure_of(module: torch.nn.Module) -> str:
     """How a module computes with its weights: its printed form and configurations, and what sentence-transformers keeps."""
     names = ("prompts", "default_prompt_name", "truncate_dim", "max_active_dims", "max_seq_length")
     beyond = [getattr(module, name, None) for name in names]
-    configs = {id(part.config): part.config for part in module.modules() if hasattr(getattr(part, "config", None), "to_dict")}
-    told = [{name: one for name, one in config.to_dict().items() if name not in _ORIGIN} for config in configs.values()]
+    found: list[Any] = [getattr(part, "config", None) for part in module.modules()]
+    configs = {id(config): config.to_dict() for config in found if hasattr(config, "to_dict")}
+    told = [{name: one for name, one in config.items() if name not in _ORIGIN} for config in configs.values()]
     return f"{module!r} {beyond} {json.dumps(told, sort_keys=True, default=repr)}"
 
 

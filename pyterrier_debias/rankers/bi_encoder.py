@@ -315,7 +315,8 @@ class BiEncoder(CorpusEncoder):
 
     def _vectors(self, texts: Sequence[str], task: str, verbose: bool) -> np.ndarray:
         if not len(texts):
-            return np.empty((0, self.tower(task).module.get_embedding_dimension() or 0), dtype=np.float32)
+            module: Any = self.tower(task).module
+            return np.empty((0, module.get_embedding_dimension() or 0), dtype=np.float32)
         vectors: np.ndarray = self.represented(texts, task, verbose=verbose)
         return vectors
 
