@@ -3,6 +3,7 @@
 import copy
 import itertools
 import pickle
+from collections import Counter
 from dataclasses import dataclass, replace
 
 import ir_measures
@@ -578,15 +579,13 @@ class Opaque:
 
 @dataclass(frozen=True)
 class Recording(UniformNegatives):
-    """Remembers what it draws."""
+    """Remembers what it draws, once for each example: a look at the first one before training draws the same."""
 
     seen = {}  # noqa: RUF012
 
     def sample(self, groups, group, positive, n, *, seed, epoch):
         rows = super().sample(groups, group, positive, n, seed=seed, epoch=epoch)
-        for row in rows:
-            pair = group.qid, groups.column("docno")[row]
-            self.seen[pair] = self.seen.get(pair, 0) + 1
+        self.seen[group.qid, positive, epoch] = [(group.qid, groups.column("docno")[row]) for row in rows]
         return rows
 
 
@@ -605,7 +604,7 @@ def test_the_negatives_that_training_shows_are_counted(tiny):
     Recording.seen.clear()
     ranker = CrossEncoder(tiny(), training=training(negatives=Recording(), negatives_per_positive=2, epochs=3, seed=4))
     ranker.fit(train, made.pooled)
-    recorded = dict(Recording.seen)
+    recorded = Counter(itertools.chain.from_iterable(Recording.seen.values()))
     found = told(ranker, train, made.pooled)
     drawn = {(q, d): n for q, d, n in found[["qid", "docno", "drawn"]].itertuples(index=False) if n}
     assert drawn == recorded and sum(drawn.values()) == 5 * 4 * 2  # five steps of four examples
