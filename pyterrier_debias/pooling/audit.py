@@ -229,7 +229,7 @@ def rests_on(runs: Mapping[str, pd.DataFrame], pool: tuple[str, pd.DataFrame] | 
         >>> run = pd.DataFrame({"qid": "q1", "docno": ["a", "b"], "score": [2.0, 1.0], "rank": [0, 1]})
         >>> other = run.assign(docno=["b", "a"])
         >>> list(rests_on({"bm25": run}, ("pool", run), 2)), list(rests_on({"mine": other}, ("pool", run), 2))
-        (['bm25'], ['mine', 'pool'])
+        (['bm25'], ['mine', 'pool (the pool)'])
     """
     if pool is None:
         return dict(runs)
