@@ -56,6 +56,11 @@ def test_colours_start_again():
     assert plots.colour(len(plots.PALETTE)) == plots.colour(0)
 
 
+def test_a_series_has_one_colour_in_figures_that_leave_others_out():
+    assert plots.colours(["b", "c"], ["a", "b", "c"]) == {"a": plots.colour(0), "b": plots.colour(1), "c": plots.colour(2)}
+    assert plots.colours(["b", "c", "b"]) == {"b": plots.colour(0), "c": plots.colour(1)}
+
+
 def test_style_ends_with_the_block():
     before = mpl.rcParams["axes.spines.top"]
     with plots.style():

@@ -95,6 +95,19 @@ def colour(index: int) -> str:
     return PALETTE[index % len(PALETTE)]
 
 
+def colours(names: Iterable[str], order: Sequence[str] | None = None) -> dict[str, str]:
+    """The colour of each series, by its name.
+
+    Args:
+        names: The series of one figure.
+        order: All series of several figures, so that each has one colour in all of them; None: those of this one.
+
+    Returns:
+        Name to colour.
+    """
+    return {name: colour(place) for place, name in enumerate(dict.fromkeys(names if order is None else order))}
+
+
 def new_axes(width: float = 7.0, height: float = 4.2) -> Axes:
     """Axes on a new figure, in the style of the library.
 

@@ -625,7 +625,12 @@ class Context:
         Returns:
             From 0.
         """
-        return [one.name for one in self.sharing or self.systems].index(system)
+        return self.names.index(system)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all systems of the audit, those included that a bias leaves out."""
+        return [one.name for one in self.sharing or self.systems]
 
     def once(self, what: str, system: System | None, make: Callable[[], Any]) -> Any:
         """What was made of a system, or of all systems, under these settings: made once, whoever asks first.

@@ -455,12 +455,12 @@ class _Examined:
             Figure(
                 "curve",
                 f"Mean {_MAIN} against the complexity of queries: local lines with pointwise 95 % bootstrap bands, {n} queries.",
-                self.found.plot_curve,
+                partial(self.found.plot_curve, order=self.context.names),
             ),
             Figure(
                 "thirds",
                 f"Mean {_MAIN} of thirds of {n} queries by complexity, with 95 % intervals. The thirds hold different queries.",
-                self.found.plot_groups,
+                partial(self.found.plot_groups, order=self.context.names),
             ),
         ]
         if self.reworded:
@@ -479,6 +479,7 @@ class _Examined:
 
         with plots.style():
             axes.axhline(0, color=plots.GREY, linewidth=1)
+            colours = plots.colours(self.context.names)
             for number, system in enumerate(self.context.systems):
                 if system.name not in self.reworded:
                     continue
@@ -486,7 +487,7 @@ class _Examined:
                 place = np.arange(len(table)) + 0.5 * ((number + 0.5) / len(self.context.systems) - 0.5)
                 ends = plots.ends(table["difference"], table["low"], table["high"])
                 label = plots.legend_label(system.name)
-                axes.errorbar(place, table["difference"], yerr=ends, fmt="o", color=plots.colour(number), label=label)
+                axes.errorbar(place, table["difference"], yerr=ends, fmt="o", color=colours[system.name], label=label)
             axes.set_xticks(range(len(table)), [c.split(" - ")[0].replace("_", " ") for c in table["comparison"]])
             axes.legend()
             n = self.found.per_query["qid"].nunique()

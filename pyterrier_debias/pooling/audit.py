@@ -485,8 +485,9 @@ class _Examined:
 
         with plots.style():
             depths = list(next(iter(self.judged.values())).columns)
-            for index, (name, shares) in enumerate(self.judged.items()):
-                axes.plot(depths, shares.mean(), "o-", color=plots.colour(index), label=plots.legend_label(name))
+            colours = plots.colours(self.judged, self.context.names)
+            for name, shares in self.judged.items():
+                axes.plot(depths, shares.mean(), "o-", color=colours[name], label=plots.legend_label(name))
             if self.pool:
                 shares = judged_shares(self.pool[1], self.context.qrels, self.qids, depths)
                 axes.plot(depths, shares.mean(), "--", color=plots.GREY, label=f"pool: {self.pool[0]}")
@@ -501,13 +502,14 @@ class _Examined:
         from pyterrier_debias.core import plots
 
         with plots.style():
-            for index, values in enumerate(self.values.values()):
-                for offset, treatment, face in zip((-0.2, 0.0, 0.2), TREATMENTS, (plots.colour(index), "white", "white")):
+            colours = plots.colours(self.values, self.context.names)
+            for index, (name, values) in enumerate(self.values.items()):
+                for offset, treatment, face in zip((-0.2, 0.0, 0.2), TREATMENTS, (colours[name], "white", "white")):
                     found = self._interval(values[treatment])
                     error = plots.ends(found.estimate, found.low, found.high)
                     axes.errorbar(
                         index + offset, found.estimate, yerr=error, fmt="s" if treatment == TREATMENTS[2] else "o",
-                        color=plots.colour(index), markerfacecolor=face,
+                        color=colours[name], markerfacecolor=face,
                     )  # fmt: skip
             plots.name_ticks(axes, list(self.values))
             axes.set_xlim(-0.6, len(self.values) - 0.4)

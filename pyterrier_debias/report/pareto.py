@@ -122,10 +122,10 @@ def plot_pareto(
     from pyterrier_debias.core import plots
 
     axes = plots.new_axes() if ax is None else ax
-    places = {name: place for place, name in enumerate(table["system"] if order is None else order)}
+    colours = plots.colours(table["system"], order)
     with plots.style():
         for row in table.to_dict("records"):
-            colour = plots.colour(places[row["system"]])
+            colour = colours[row["system"]]
             x, y = row["size"], row["effectiveness"]
             axes.errorbar(
                 x, y, xerr=plots.ends(x, row["size_low"], row["size_high"]), yerr=plots.ends(y, row["low"], row["high"]), fmt="o",

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -399,13 +400,13 @@ class _Examined:
                 "curve",
                 f"Mean {self.measure} over queries answered within the first k documents shown (solid, with 95 % intervals), and "
                 f"with all other queries as 0 (dashed), of {n} queries. The dashed fall is the share answered, not the rankers'.",
-                self.curve.plot,
+                partial(self.curve.plot, order=self.context.names),
             ),
             Figure(
                 "strata",
                 f"Mean {self.measure} by the rank at which labellers first met an answer, with 95 % intervals, over {answered} "
                 f"answered queries.",
-                self.curve.plot_strata,
+                partial(self.curve.plot_strata, order=self.context.names),
             ),
             Figure(
                 "first-ranks",

@@ -399,6 +399,9 @@ def test_figures(result):
         assert "36 queries" in axes.get_xlabel() and axes.get_ylabel() == "mean nDCG@10"
         assert set(axes.get_legend_handles_labels()[1]) == {"a", "b"}
         plots.close(axes.figure)
+        axes = drawing(order=["left out", "b", "a"])
+        assert axes.lines[0].get_color() == plots.colour(2) and axes.lines[-1].get_color() == plots.colour(1)
+        plots.close(axes.figure)
     # Two systems' groups stand .2 apart, around their place, at the figures of the table.
     axes = result.plot_groups(measure="RR@10")
     for shift, name, container in zip((-0.1, 0.1), "ab", axes.containers, strict=True):

@@ -525,6 +525,11 @@ def test_figures_show_the_numbers_of_their_measure():
     assert [label.get_text() for label in axes.get_xticklabels()] == ["all", "3", "2", "1"]
     assert "11 queries" in axes.get_xlabel()
     plots.close(axes.figure)
+    for drawing in (found.plot, found.plot_strata):
+        axes = drawing(order=["left out", "two", "one"])
+        assert {line.get_color() for line in axes.lines} == {plots.colour(2), plots.colour(1)}
+        assert axes.lines[0].get_color() == plots.colour(2)
+        plots.close(axes.figure)
 
 
 def test_a_planted_trend_is_found(result):

@@ -140,12 +140,15 @@ class DisparityResult:
         columns = ["name", "complexity", "value", "low", "high"]
         return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)
 
-    def plot_curve(self, ax: Axes | None = None, *, measure: str | None = None, **options: Any) -> Axes:
+    def plot_curve(
+        self, ax: Axes | None = None, *, measure: str | None = None, order: Sequence[str] | None = None, **options: Any
+    ) -> Axes:
         """Draw :meth:`curve`.
 
         Args:
             ax: Matplotlib axes; None makes new ones.
             measure: Which measure; None for the first.
+            order: All systems by name, so that each has the colour of its place in other figures too; None: as they are here.
             options: Options of :meth:`curve`.
 
         Returns:
@@ -156,9 +159,10 @@ class DisparityResult:
         axes = plots.new_axes() if ax is None else ax
         values = self._of(measure)
         with plots.style():
-            for number, (name, rows) in enumerate(self.curve(measure, **options).groupby("name", sort=False)):
-                axes.plot(rows["complexity"], rows["value"], color=plots.colour(number), label=plots.legend_label(name))
-                band: dict[str, Any] = {"color": plots.colour(number), "alpha": 0.15, "linewidth": 0}
+            colours = plots.colours(values["name"], order)
+            for name, rows in self.curve(measure, **options).groupby("name", sort=False):
+                axes.plot(rows["complexity"], rows["value"], color=colours[name], label=plots.legend_label(name))
+                band: dict[str, Any] = {"color": colours[name], "alpha": 0.15, "linewidth": 0}
                 axes.fill_between(rows["complexity"], rows["low"], rows["high"], **band)
             if axes.lines:
                 axes.legend()
@@ -166,12 +170,15 @@ class DisparityResult:
             plots.label_axes(axes, x="complexity of the query", y=f"mean {self._name(measure)}", n=n)
         return axes
 
-    def plot_groups(self, ax: Axes | None = None, *, measure: str | None = None) -> Axes:
+    def plot_groups(
+        self, ax: Axes | None = None, *, measure: str | None = None, order: Sequence[str] | None = None
+    ) -> Axes:
         """Draw the mean of each bin of complexity with its interval.
 
         Args:
             ax: Matplotlib axes; None makes new ones.
             measure: Which measure; None for the first.
+            order: All systems by name, so that each has the colour of its place in other figures too; None: as they are here.
 
         Returns:
             The axes.
@@ -184,11 +191,12 @@ class DisparityResult:
         groups = list(dict.fromkeys(rows["group"]))
         with plots.style():
             names = list(dict.fromkeys(rows["name"]))
+            colours = plots.colours(names, order)
             for number, name in enumerate(names):
                 own = rows[rows["name"] == name]
                 place = np.array([groups.index(g) for g in own["group"]]) + 0.4 * (number + 0.5 - len(names) / 2) / len(names)
                 ends = plots.ends(own["mean"], own["mean_low"], own["mean_high"])
-                axes.errorbar(place, own["mean"], yerr=ends, fmt="o-", color=plots.colour(number), label=plots.legend_label(name))
+                axes.errorbar(place, own["mean"], yerr=ends, fmt="o-", color=colours[name], label=plots.legend_label(name))
             axes.set_xticks(range(len(groups)), groups)
             axes.legend()
             n = int(rows.loc[rows["name"] == rows["name"].iloc[0], "n"].sum()) if len(rows) else 0

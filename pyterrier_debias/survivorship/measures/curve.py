@@ -235,13 +235,16 @@ class SurvivorshipResult:
         label = ["All" if k == NEVER else str(int(k)) for k in table["k"]]
         return table.assign(k=label, n=table["n"].astype("int64"))[["k", "n", *names]].rename_axis(columns=None)
 
-    def plot(self, ax: Axes | None = None, *, measure: str | None = None, kind: str = EVERY_TYPE) -> Axes:
+    def plot(
+        self, ax: Axes | None = None, *, measure: str | None = None, kind: str = EVERY_TYPE, order: Sequence[str] | None = None
+    ) -> Axes:
         """Draw Figure 5.1: means over all queries and over each subset, solid over survivors, dashed zero-filled.
 
         Args:
             ax: Matplotlib axes; None makes new ones.
             measure: Which measure; None for the first.
             kind: Which type of queries.
+            order: All systems by name, so that each has the colour of its place in other figures too; None: as they are here.
 
         Returns:
             The axes.
@@ -254,13 +257,14 @@ class SurvivorshipResult:
         every = rows[rows["subset"] == ANSWERED].set_index("name")
         labels = ["all", *dict.fromkeys(own["subset"])]
         with plots.style():
-            for number, (name, part) in enumerate(own.groupby("name", sort=False)):
+            colours = plots.colours(own["name"], order)
+            for name, part in own.groupby("name", sort=False):
                 place = np.arange(1, len(part) + 1)
-                axes.plot(place, part["mean"], "o-", color=plots.colour(number), label=plots.legend_label(name))
-                band: dict[str, Any] = {"color": plots.colour(number), "alpha": 0.15, "linewidth": 0}
+                axes.plot(place, part["mean"], "o-", color=colours[name], label=plots.legend_label(name))
+                band: dict[str, Any] = {"color": colours[name], "alpha": 0.15, "linewidth": 0}
                 axes.fill_between(place, part["mean_low"], part["mean_high"], **band)
                 zero = [every.loc[name, "zero_filled"], *part["zero_filled"]]
-                axes.plot(range(len(zero)), zero, "x--", color=plots.colour(number), linewidth=1)
+                axes.plot(range(len(zero)), zero, "x--", color=colours[name], linewidth=1)
             axes.set_xticks(range(len(labels)), labels)
             axes.set_ylim(bottom=0)
             axes.legend(title="solid: answered within k; dashed: others as 0")
@@ -268,7 +272,9 @@ class SurvivorshipResult:
             plots.label_axes(axes, x="queries answered within the first k documents shown", y=f"mean {self._name(measure)}", n=n)
         return axes
 
-    def plot_strata(self, ax: Axes | None = None, *, measure: str | None = None, kind: str = EVERY_TYPE) -> Axes:
+    def plot_strata(
+        self, ax: Axes | None = None, *, measure: str | None = None, kind: str = EVERY_TYPE, order: Sequence[str] | None = None
+    ) -> Axes:
         """Draw the mean at each first relevant rank, with intervals: strata that share no query.
 
         Strata are small, so that Student's intervals can pass the ends of a measure in [0, 1]; they are drawn up to there.
@@ -277,6 +283,7 @@ class SurvivorshipResult:
             ax: Matplotlib axes; None makes new ones.
             measure: Which measure; None for the first.
             kind: Which type of queries.
+            order: All systems by name, so that each has the colour of its place in other figures too; None: as they are here.
 
         Returns:
             The axes.
@@ -290,11 +297,12 @@ class SurvivorshipResult:
         if self.per_query.loc[self.per_query["measure"] == self._name(measure), "value"].between(0, 1).all():
             rows = rows.assign(mean_low=rows["mean_low"].clip(0, 1), mean_high=rows["mean_high"].clip(0, 1))
         with plots.style():
+            colours = plots.colours(names, order)
             for number, name in enumerate(names):
                 part = rows[(rows["name"] == name) & (rows["n"] > 0)]
                 place = part["first_relevant_rank"].to_numpy(dtype=float) + 0.5 * ((number + 0.5) / len(names) - 0.5)
                 ends = plots.ends(part["mean"], part["mean_low"], part["mean_high"])
-                axes.errorbar(place, part["mean"], yerr=ends, fmt="o", color=plots.colour(number), label=plots.legend_label(name))
+                axes.errorbar(place, part["mean"], yerr=ends, fmt="o", color=colours[name], label=plots.legend_label(name))
             axes.set_xticks(sorted({int(r) for r in rows["first_relevant_rank"]}))
             axes.legend()
             n = int(rows.loc[rows["name"] == names[0], "n"].sum()) if names else 0
