@@ -58,6 +58,9 @@ def test_the_order_of_a_mapping_counts():
     """Of groups, which decides what a contrast subtracts from what."""
     one, other = {"male": ["he"], "female": ["she"]}, {"female": ["she"], "male": ["he"]}
     assert same_value(one, dict(one)) and not same_value(one, other)
+    for known_as in (cache_key, exactly):
+        keys = [json.dumps(known_as(NeutralReranker(wordlist=words)), sort_keys=True) for words in (one, dict(one), other)]
+        assert keys[0] == keys[1] != keys[2]
     assert NeutralReranker(wordlist=one) == NeutralReranker(wordlist=dict(one)) != NeutralReranker(wordlist=other)
 
 

@@ -96,13 +96,16 @@ class _Description:
         if isinstance(value, (pd.DataFrame, pd.Series, np.ndarray)):
             return self(value.tolist()) if isinstance(value, np.ndarray) and value.dtype.hasobject else frame_digest(value)
         if isinstance(value, Mapping):
-            return {str(name): self(one) for name, one in value.items()}
+            found = self._named(value)
+            # Whoever compares the key may sort names; of groups, their order decides a contrast's sign.
+            return found if list(found) == sorted(found) else {**found, "in the order": list(found)}
         if isinstance(value, (list, tuple)):
             return [self(one) for one in value]
         if isinstance(value, (set, frozenset)):
             return _hash(repr(sorted(value, key=repr)).encode())
         if callable(getattr(value, "cache_key", None)) and not isinstance(value, type):
-            return self(value.cache_key())
+            own = value.cache_key()
+            return self._named(own) if isinstance(own, Mapping) else self(own)
         if is_dataclass(value) and not isinstance(value, type):
             return {"object": type(value).__name__, **{f.name: self(getattr(value, f.name)) for f in fields(value) if f.init}}
         if self.exact:
@@ -110,6 +113,9 @@ class _Description:
         if callable(value) and hasattr(value, "__qualname__"):
             return _name(value)
         return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+
+    def _named(self, values: Mapping[Any, Any]) -> dict[str, Any]:
+        return {str(name): self(one) for name, one in values.items()}
 
     def _stage(self, stage: Stage) -> dict[str, Any]:
         known = {name: self(one) for name, one in stage.cache_key().items() if name not in _UNSEEN}
@@ -168,7 +174,10 @@ class _Description:
         except Exception:
             state = None
         if isinstance(state, Mapping):
-            state = {name: one for name, one in state.items() if name not in _UNSEEN and not isinstance(one, _STATELESS)}
+            seen = {name: one for name, one in state.items() if name not in _UNSEEN and not isinstance(one, _STATELESS)}
+            state = self._named(seen)
+        else:
+            state = self(state)
         if state is None and not stage:
             around = [type(one).__name__ for one in self.above[:-1] if isinstance(one, pt.Transformer)]
             raise InputError(
@@ -176,7 +185,7 @@ class _Description:
                 f"address in memory is known, so trainings with different ones cannot be distinguished; give it a method "
                 f"fingerprint() that returns a text that changes when the object does, or leave checkpoint out"
             )
-        about = {"object": _name(kind), "code": [_code(one) for one in _methods(kind)], "state": self(state)}
+        about = {"object": _name(kind), "code": [_code(one) for one in _methods(kind)], "state": state}
         return {**about, "prints": _told_apart(_ADDRESS.sub("", printed))} if own else about
 
 
