@@ -69,7 +69,8 @@ WRONG = {
         lambda: Collection("x", corpus=DATASET.get_corpus(), topics={"test": TOPICS}, qrels=QRELS), "x: qrels is one frame",
     ),
     "a retriever for a ranker": (
-        lambda: (TEXTS >> AverageRotations(BM25))(TOPICS), r"AverageRotations: SourceTransformer returns .* not a retriever",
+        lambda: (TEXTS >> AverageRotations(BM25))(TOPICS),
+        "AverageRotations: rotations cannot reach the ranker.*SourceTransformer, which scores documents of an index",
     ),
     "runs for audits": (lambda: compare(RUN, RUN), "needs audits, not a DataFrame"),
     "runs for audits, on a front": (lambda: pareto([RUN], "gender"), "needs audits, not a DataFrame"),
