@@ -310,7 +310,7 @@ def test_bad_topics_and_corpora(model, tmp_path):
         model.retriever(pd.concat([CORPUS, CORPUS]), folder=tmp_path / "p")
     with pytest.raises(InputError, match="long='maxp' scores passages"):
         SparseEncoder(model.model, long="maxp").retriever(CORPUS)
-    with pytest.raises(InputError, match="num_results=0 must be at least 1"):
+    with pytest.raises(InputError, match="num_results=0 must be a whole number of at least 1"):
         model.retriever(CORPUS, num_results=0)(TOPICS)
     with pytest.raises(InputError, match="not a folder of postings"):
         model.retriever(tmp_path / "none")
