@@ -492,7 +492,7 @@ def training_of(settings: Settings, kind: str, seed: int, *, rotated: bool, chec
         augment=RotatePassages(seed=seed) if rotated else None,
         evaluate_every=settings.evaluate_every,
         patience=settings.patience if settings.validation_queries else None,
-        rerank_depth=settings.rerank_depth,
+        rerank_depth=settings.rerank_depth if settings.validation_queries else None,
         checkpoints=checkpoints if within else None,
         resume=within and checkpoints is not None,
         seed=seed,

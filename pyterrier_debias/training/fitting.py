@@ -269,8 +269,10 @@ def fit_ranker(
     training = training if training is not None else Training()
     if (res_va is None) != (qrels_va is None):
         raise InputError(f"{name}: fit needs validation candidates and their judgements both, or neither")
-    if training.patience is not None and res_va is None:
-        raise InputError(f"{name}: Training(patience={training.patience}) needs validation: fit(..., res_va, qrels_va)")
+    for option in ("patience", "rerank_depth"):
+        if res_va is None and getattr(training, option) is not None:
+            told = f"Training({option}={getattr(training, option)!r})"
+            raise InputError(f"{name}: {told} needs validation: fit(..., res_va, qrels_va)")
     groups = make_groups(
         res_tr,
         qrels_tr,

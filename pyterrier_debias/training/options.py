@@ -64,7 +64,7 @@ class Training:
         evaluate_every: Steps from one evaluation (and checkpoint) to the next; None: every epoch.
         patience: Stop after so many evaluations without a new best; None: never. Needs validation topics.
         rerank_depth: How many candidates of the first stage are re-ranked in validation: None for all, a number, or several, of
-            which the best is chosen and reported. The others follow in their order.
+            which the best is chosen and reported. The others follow in their order. Needs validation topics.
         checkpoints: Folder for checkpoints; None keeps the best in a temporary folder and none afterwards.
         resume: Whether to resume from the last checkpoint in that folder, exactly where it was written. Starts from the
             beginning if there is none; a run that has ended, also one that stopped early, gives its result again.

@@ -500,6 +500,8 @@ def test_options_that_cannot_be_used():
     frames = candidates(), qrels()
     with pytest.raises(InputError, match=r"patience=2\) needs validation"):
         CrossEncoder("no-such-model", training=training(patience=2)).fit(*frames)
+    with pytest.raises(InputError, match=r"rerank_depth=\[2, 4\]\) needs validation"):
+        CrossEncoder("no-such-model", training=training(rerank_depth=[2, 4])).fit(*frames)
     with pytest.raises(InputError, match="dtype='bfloat16' cannot be trained"):
         CrossEncoder("no-such-model", dtype="bfloat16").fit(*frames)
     with pytest.raises(InputError, match="rerank_depth needs the first stage's column 'rank'"):

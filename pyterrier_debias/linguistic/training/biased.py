@@ -97,7 +97,8 @@ class BiasedLearner:
         """
         own = self.training if self.training is not None else training
         folder = None if training.checkpoints is None else Path(training.checkpoints) / "biased"
-        own = replace(self.options(own), checkpoints=folder, resume=training.resume, log_to=training.log_to, patience=None)
+        unvalidated: dict[str, Any] = {"patience": None, "rerank_depth": None}
+        own = replace(self.options(own), checkpoints=folder, resume=training.resume, log_to=training.log_to, **unvalidated)
         learner = self.start(ranker)
         learner.training = own
         return learner.fit(self.data(candidates, groups, own.seed), qrels)
