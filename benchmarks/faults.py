@@ -15,12 +15,14 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 from kept_things import asked, audited, model, of_ranker, read_audit, read_vectors, trained, vectors
+from tqdm import tqdm
 
 from pyterrier_debias import CrossEncoder
 from pyterrier_debias.core.files import MANIFEST, is_unfinished
@@ -83,6 +85,8 @@ def run(job: str, place: Path, seconds: float | None) -> bool | None:
     child = os.fork()
     if child == 0:
         code = 1
+        # Processes share tqdm's own lock: who is killed while holding it would stop all that come after.
+        tqdm.set_lock(threading.RLock())
         try:
             JOBS[job](place)
             code = 0
