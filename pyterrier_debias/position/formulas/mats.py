@@ -531,7 +531,7 @@ class MATSAccumulator(Saved):
     the mean square of the sampled pairs' cosines around the word's mean, which is exact like all means. The
     same is done where one word alone would take minutes, such as one that a passage repeats tens of thousands of times.
 
-    Passages of one text: :meth:`unseen` tells which to leave out. A shard knows only its own, so put equal texts into one shard.
+    Passages of one text: :meth:`fresh` tells which to leave out. A shard knows only its own, so put equal texts into one shard.
 
     When not to use it: on documents of many thousand words, whose positions are too many to compare word by word.
 
@@ -572,8 +572,8 @@ class MATSAccumulator(Saved):
         self._kept = _Kept(sample, memory)
         self._texts: set[int] = set()
 
-    def unseen(self, texts: Sequence[str]) -> list[bool]:
-        """Which texts were not seen before, neither here nor in an earlier call; the others are counted as duplicates.
+    def fresh(self, texts: Sequence[str]) -> list[bool]:
+        """Which texts were not seen before, neither here nor among those remembered. Nothing is noted.
 
         Args:
             texts: The passages' texts.
@@ -583,22 +583,10 @@ class MATSAccumulator(Saved):
 
         Example:
             >>> words = MATSAccumulator()
-            >>> words.unseen(["a b", "c", "a b"]), words.unseen(["c"]), words.duplicates
-            ([True, True, False], [False], 2)
-        """
-        found = self.fresh(texts)
-        self.remember(texts)
-        self.duplicates += found.count(False)
-        return found
-
-    def fresh(self, texts: Sequence[str]) -> list[bool]:
-        """:meth:`unseen`, but that nothing is noted: for passages that may fail to be added.
-
-        Args:
-            texts: The passages' texts.
-
-        Returns:
-            One truth value each.
+            >>> before = words.fresh(["a b", "c", "a b"])
+            >>> words.remember(["a b", "c"])
+            >>> before, words.fresh(["c"])
+            ([True, True, False], [False])
         """
         own: set[int] = set()
         found = []
@@ -608,7 +596,7 @@ class MATSAccumulator(Saved):
         return found
 
     def remember(self, texts: Sequence[str]) -> None:
-        """Note texts as seen.
+        """Note texts as seen: those of passages that were added, since others may fail to be.
 
         Args:
             texts: The texts of passages that were added.
