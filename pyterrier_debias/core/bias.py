@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.core.statistics import ALPHA, POWER, Interval, correct, detectable_effect
+from pyterrier_debias.core.statistics import ALPHA, LEAST_UNITS, POWER, Interval, correct, detectable_effect
 
 if TYPE_CHECKING:
     from pyterrier_debias.core.systems import Context, System
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 #: How an interval that is not defined would be told, as over one query; and how any interval is.
 _NO_INTERVAL = re.compile(r",? (?:95 % interval )?\[\+?nan%?, \+?nan%?\]")
 _ANY_INTERVAL = re.compile(r",? (?:95 % interval )?\[[-+]?[\d.]+%?, [-+]?[\d.]+%?\]")
-#: Of fewer units there is no interval: no test of so few could reject at 5 %.
-LEAST_UNITS = 6
 
 #: Columns of the table of findings, in order, with their types.
 FINDING_TYPES = {

@@ -25,6 +25,8 @@ _KEPT = 32_000_000
 ALPHA = 0.05
 #: The power at which an effect counts as one that would have been found.
 POWER = 0.8
+#: Of fewer units there is no interval: no test of so few could reject at 5 %.
+LEAST_UNITS = 6
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,16 @@ class Interval:
             Interval(estimate=0.9, low=0.7, high=1.0, level=0.95, n=3)
         """
         return replace(self, low=float(np.clip(self.low, least, most)), high=float(np.clip(self.high, least, most)))
+
+    @property
+    def of_enough(self) -> Interval:
+        """The interval if there are enough units for one, else the estimate alone, with ends that are NaN.
+
+        Example:
+            >>> Interval(0.9, 0.7, 1.1, 0.95, 5).of_enough
+            Interval(estimate=0.9, low=nan, high=nan, level=0.95, n=5)
+        """
+        return self if self.n >= LEAST_UNITS else replace(self, low=float("nan"), high=float("nan"))
 
 
 def _differences(before: np.ndarray, after: np.ndarray) -> np.ndarray:

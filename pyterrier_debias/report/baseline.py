@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
-from pyterrier_debias.core.bias import LEAST_UNITS, Finding
-from pyterrier_debias.core.statistics import Interval, paired_t, t_interval, without_rounding
+from pyterrier_debias.core.bias import Finding
+from pyterrier_debias.core.statistics import LEAST_UNITS, Interval, paired_t, t_interval, without_rounding
 
 
 def against_baseline(findings: Sequence[Finding], baseline: str) -> list[Finding]:
@@ -54,10 +53,7 @@ def against_baseline(findings: Sequence[Finding], baseline: str) -> list[Finding
             continue
         before, after = theirs[common].to_numpy(), mine[common].to_numpy()
         own, d = not before.any() and len(common) == len(mine), without_rounding(after - before)
-        few = len(common) < LEAST_UNITS
-        interval = Interval(finding.value, finding.low, finding.high, 0.95, finding.n) if own else t_interval(d)
-        if few:
-            interval = replace(interval, low=float("nan"), high=float("nan"))
+        interval = (Interval(finding.value, finding.low, finding.high, 0.95, finding.n) if own else t_interval(d)).of_enough
         tested = f"{baseline}'s is 0 in every query: this is the figure itself, not tested again" if own else "paired t-test"
         if abs(interval.estimate) >= 0.0005:
             relation = f"{abs(interval.estimate):.3f} {'higher' if interval.estimate > 0 else 'lower'} than {baseline}'s"
@@ -73,7 +69,7 @@ def against_baseline(findings: Sequence[Finding], baseline: str) -> list[Finding
                 value=interval.estimate,
                 low=interval.low,
                 high=interval.high,
-                p=float("nan") if own or few else paired_t(before, after).p,
+                p=float("nan") if own or len(common) < LEAST_UNITS else paired_t(before, after).p,
                 n=len(common),
                 convention=f"{finding.convention}; {tested}" if finding.convention else tested,
                 text=f"{finding.system}: {finding.measure} ({finding.contrast}) is {relation}{ends}, over {len(common)} queries.",

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.core.bias import LEAST_UNITS, p_text
+from pyterrier_debias.core.bias import p_text
 from pyterrier_debias.core.errors import InputError, check_number
-from pyterrier_debias.core.statistics import Interval, correct, equivalence_test, paired_t
+from pyterrier_debias.core.statistics import LEAST_UNITS, Interval, correct, equivalence_test, paired_t
 from pyterrier_debias.report.noninferiority import bias_verdict, change_interval, leaves_out_zero, non_inferiority, size_interval
 from pyterrier_debias.report.tables import AuditTables
 
@@ -381,8 +381,8 @@ def _bias_rows(both: _Both, resamples: int, seed: int) -> list[dict[str, Any]]:
         if found is None:
             continue
         key, values = found
-        change = _told(change_interval(*values, resamples=resamples, seed=seed))
-        size = _told(size_interval(*values, resamples=resamples, seed=seed))
+        change = change_interval(*values, resamples=resamples, seed=seed).of_enough
+        size = size_interval(*values, resamples=resamples, seed=seed).of_enough
         tested = max(map(len, values)) == 1 and change.n >= LEAST_UNITS
         p = paired_t(values[0][0], values[1][0]).p if tested else float("nan")
         verdict = bias_verdict(change, size)
@@ -411,9 +411,9 @@ def _cost_rows(both: _Both, measures: Sequence[str], margin: float, resamples: i
         if found is None:
             continue
         key, values = found
-        change = _told(change_interval(*values, resamples=resamples, seed=seed))
+        change = change_interval(*values, resamples=resamples, seed=seed).of_enough
         # A one-sided test at 0.05 is the interval of 90 %.
-        sides = _told(change_interval(*values, level=0.9, resamples=resamples, seed=seed))
+        sides = change_interval(*values, level=0.9, resamples=resamples, seed=seed).of_enough
         verdict = _KEPT if sides.low > -margin else _LOST if sides.high < -margin else _UNCLEAR
         row = _row("cost", both, key, *values, change=change.estimate, low=change.low, high=change.high, verdict=verdict)
         if row["seeds"] == 1 and change.n >= LEAST_UNITS:
@@ -428,11 +428,6 @@ def _cost_rows(both: _Both, measures: Sequence[str], margin: float, resamples: i
         row["text"] = f"{_figure(row)}, a change of {_ends(change)}: {told}; {_over(row)}{tested}."
         rows.append(row)
     return rows
-
-
-def _told(interval: Interval) -> Interval:
-    """An interval as it is told: of too few queries there is none, and nothing is shown."""
-    return interval if interval.n >= LEAST_UNITS else replace(interval, low=float("nan"), high=float("nan"))
 
 
 def _ends(change: Interval) -> str:

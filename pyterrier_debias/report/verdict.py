@@ -16,7 +16,7 @@ import pandas as pd
 
 from pyterrier_debias.core.bias import FIGURE_KEY, p_text
 from pyterrier_debias.core.errors import shortened
-from pyterrier_debias.core.statistics import Interval, bootstrap_interval, detectable_effect
+from pyterrier_debias.core.statistics import LEAST_UNITS, Interval, bootstrap_interval, detectable_effect
 from pyterrier_debias.report.tables import AuditTables
 from pyterrier_debias.report.text import ALPHA, interval, number
 from pyterrier_debias.report.treatments import TREATMENTS, Treatment, treatments
@@ -176,8 +176,6 @@ _ALSO: Mapping[str, tuple[str, str, str]] = {
 }
 #: The share of the first ten below which missing judgements may distort a score, whether or not the pool's run has more.
 _ENOUGH_JUDGED = 0.8
-#: A test of fewer queries could not reject, so that audits give no interval of fewer.
-_FEWEST_QUERIES = 6
 _NOTHING_HELPS = "No treatment has been shown to help yet."
 _OUTCOMES: tuple[Outcome, ...] = ("yes", "cannot tell", "no")
 
@@ -283,9 +281,8 @@ def _cost(result: AuditTables, bias: str, system: str) -> str:
     values = own.pivot_table(index="qid", columns="system", values="value", sort=False)
     if not {plain, system} <= set(values.columns):
         return ""
-    change = bootstrap_interval((values[system] - values[plain]).dropna().to_numpy())
-    told = change.n >= _FEWEST_QUERIES and math.isfinite(change.low)
-    ends = f" [{change.low:+.3f}, {change.high:+.3f}]" if told else ""
+    change = bootstrap_interval((values[system] - values[plain]).dropna().to_numpy()).of_enough
+    ends = f" [{change.low:+.3f}, {change.high:+.3f}]" if math.isfinite(change.low) else ""
     return f" Cost: nDCG@10 on unchanged passages differs by {change.estimate:+.3f}{ends} from {plain}."
 
 
@@ -419,7 +416,7 @@ def _doubt(result: AuditTables, row: Mapping[str, Any], figure: _Figure | None) 
     A few queries show nothing, unless a ranker that scores documents one by one could not have come out otherwise. And texts side
     by side have a displacement of 0, though one may be ahead in every pair.
     """
-    if row["n"] < _FEWEST_QUERIES and figure is not _ORDER:
+    if row["n"] < LEAST_UNITS and figure is not _ORDER:
         return f"{_queries(row['n'])} {'is' if row['n'] == 1 else 'are'} too few to show that"
     own = result.per_query
     pairs = own[(own["bias"] == row["bias"]) & (own["system"] == row["system"]) & (own["measure"] == "share of pairs")]["value"]
