@@ -11,6 +11,7 @@ and monoT5 ranked; no judgements). It audits, an arm at a time:
 - moved: position, where passages can be rotated: BM25 (PISA, over the passages at hand) and all-MiniLM-L6-v2; and what rotations
   win back without training: scores averaged over rotations, and an index of passages that were rotated once;
 - reworded: BM25 (PISA) asked in other words;
+- terrier, with `--terrier` alone (it needs Java): position and wording of Terrier's BM25 over the same passages;
 - parsed, with `--parser stanford` alone: wording once more, with the syntactic indices in complexity;
 - pairs: the same 5,000 pairs in the orders of four rankers: gender, length, and how far the orders agree.
 
@@ -36,7 +37,16 @@ import pandas as pd
 import pyterrier as pt
 from scipy import stats
 
-from pyterrier_debias import ARaBEvaluator, AuditResult, Collection, InputError, LinguisticComplexity, System, audit
+from pyterrier_debias import (
+    ARaBEvaluator,
+    AuditResult,
+    Collection,
+    InputError,
+    LinguisticComplexity,
+    System,
+    TerrierIndexer,
+    audit,
+)
 from pyterrier_debias.core import plots
 from pyterrier_debias.core.files import write_whole
 from pyterrier_debias.core.locks import scratch_folder
@@ -67,6 +77,7 @@ RUNS = {
 PAIRS = {"bm25": "BM25", "ance": "ANCE", "colbert": "ColBERT", "monot5": "monoT5"}
 FIRST = RUNS["bm25"]
 LIVE = "BM25 (PISA)"
+TERRIER = "BM25 (Terrier)"
 #: The biases of the arm ``published``, in the order of the page; and what a reader calls them.
 BIASES = {"gender": "gender", "linguistic": "wording", "pooling": "pooling", "length": "length"}
 CUTOFF = 10
@@ -98,6 +109,7 @@ class Settings:
         rotations: Over how many scores are averaged.
         seed: Of everything random.
         parser: Of the arm ``parsed``; empty for none.
+        terrier: Whether there is the arm ``terrier``.
     """
 
     model: str
@@ -110,6 +122,7 @@ class Settings:
     rotations: tuple[int, ...]
     seed: int
     parser: str = ""
+    terrier: bool = False
 
 
 def trec_dl(folder: Path, queries: int | None) -> Collection:
@@ -161,6 +174,17 @@ def parsed(trec: Collection, parser: str) -> Collection:
     )
 
 
+def terrier_system(trec: Collection, folder: Path, depth: int) -> System:
+    """Terrier's BM25 over the passages at hand; a probe indexes changed passages in the same way."""
+
+    def bm25(index: pt.terrier.TerrierIndex) -> pt.Transformer:
+        return pt.rewrite.tokenise() >> index.bm25(num_results=max(1000, depth)) >> pt.rewrite.reset()
+
+    index = pt.terrier.TerrierIndex(str(folder / "terrier"))
+    index.indexer().index(trec.get_corpus_iter())
+    return System(TERRIER, bm25(index), indexer=TerrierIndexer(index, bm25, folder=folder))
+
+
 def audits(trec: Collection, rankers: Mapping[str, Any], settings: Settings, out: Path) -> dict[str, AuditResult]:
     """The audits of TREC DL by their names."""
     options: dict[str, Any] = {"depth": settings.depth, "seed": settings.seed}
@@ -181,6 +205,10 @@ def audits(trec: Collection, rankers: Mapping[str, Any], settings: Settings, out
             "moved": kept(out, "moved", moved, trec, biases="position", draws=settings.draws, **moving),
             "reworded": kept(out, "reworded", {LIVE: live}, trec, biases="linguistic", **options),
         }
+        if settings.terrier:
+            lexical = terrier_system(trec, scratch, settings.depth)
+            of_words = {"biases": ["position", "linguistic"], "draws": settings.draws, **options}
+            found["terrier"] = kept(out, "terrier", {TERRIER: lexical}, trec, **of_words)
         if settings.parser:
             of_wording = {"biases": "linguistic", "baseline": FIRST, **options}
             found["parsed"] = kept(out, "parsed", {**runs, **rerankers}, parsed(trec, settings.parser), **of_wording)
@@ -462,11 +490,13 @@ def tables_of(found: Mapping[str, AuditResult], trec: Collection, settings: Sett
     years = trec.get_topics().set_index("qid")["type"].to_dict()
     untreated = moved.settings["untreated"]
     parsed = {"wording_parsed": bias_table(found["parsed"], "linguistic")} if "parsed" in found else {}
+    terrier = [found["terrier"]] if "terrier" in found else []
+    positions = [position_table(result, untreated, settings) for result in (*terrier, moved)]
     return {
         **{told: bias_table(published, bias) for bias, told in BIASES.items()},
         **parsed,
-        "position": position_table(moved, untreated, settings),
-        "reworded": reworded_table([found["reworded"], published]),
+        "position": pd.concat(positions, ignore_index=True),
+        "reworded": reworded_table([*terrier, found["reworded"], published]),
         "unjudged": unjudged_table(published),
         "years": year_table(published, years),
         "carriers": pd.concat([carriers(moved, ["position"]), carriers(published, list(BIASES))], ignore_index=True),
@@ -487,6 +517,7 @@ def main() -> None:
     parser.add_argument("--rotations", nargs="+", type=int, default=[2], help="averaged over (default: 2)")
     parser.add_argument("--seed", type=int, default=0, help="of everything random (default: %(default)s)")
     parser.add_argument("--parser", choices=["", "stanford"], default="", help="trees for the arm parsed (default: no such arm)")
+    parser.add_argument("--terrier", action="store_true", help="examine Terrier's BM25, too, for which Java has to be installed")
     parser.add_argument("--out", type=Path, required=True, help="folder for results; a run that was stopped continues from it")
     o = parser.parse_args()
     given, retrained = named("--ranker", o.ranker, "FOLDER"), named("--retrained", o.retrained, "FOLDER")
@@ -494,7 +525,7 @@ def main() -> None:
         raise InputError(f"--retrained {unknown[0]}: there is no --ranker of this name to compare it with; name that one, too")
     settings = Settings(
         model=o.model, rankers=given, retrained=retrained, depth=o.depth, moved_depth=o.moved_depth, queries=o.queries,
-        draws=o.draws, rotations=tuple(o.rotations), seed=o.seed, parser=o.parser,
+        draws=o.draws, rotations=tuple(o.rotations), seed=o.seed, parser=o.parser, terrier=o.terrier,
     )  # fmt: skip
     trec = trec_dl(o.data / "msmarco_trec_dl", o.queries)
     models = [find_model(o.model, "bi"), *(find_model(folder) for folder in settings.rankers.values())]

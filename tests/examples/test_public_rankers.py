@@ -101,6 +101,27 @@ def test_all_arms(run, data, tmp_path):
     assert code == 2 and "no --ranker of this name" in printed.err
 
 
+@pytest.mark.java
+def test_terriers_bm25_is_examined_over_the_passages_at_hand(program, data, tmp_path):
+    """Its lists are those of an index that the test makes; words are counted wherever they stand; noun phrases are repeated."""
+    import pyterrier as pt
+
+    audits, _ = program
+    trec = audits.trec_dl(data / "msmarco_trec_dl", None)
+    system = audits.terrier_system(trec, tmp_path, 14)
+    result = audits.kept(tmp_path, "terrier", {audits.TERRIER: system}, trec, biases=["position", "linguistic"], depth=14)
+    index = pt.IterDictIndexer(str(tmp_path / "peer")).index(trec.get_corpus_iter(verbose=False))
+    bm25 = pt.terrier.Retriever(index, wmodel="BM25")
+    peer = pt.Experiment([bm25], trec.get_topics(), trec.get_qrels(), [pt.measures.nDCG @ 10], perquery=True).set_index("qid")
+    expected = peer["value"].reindex(trec.get_topics()["qid"]).fillna(0.0)
+    assert audits.effectiveness(result, audits.TERRIER).to_dict() == pytest.approx(expected.to_dict())
+    settings = audits.Settings("minilm", {}, {}, 14, 14, None, 1, (2,), 0, terrier=True)
+    (moved,) = audits.position_table(result, {}, settings).to_dict("records")
+    assert moved["system"] == "BM25 (Terrier)" and moved["value"] == 0
+    reworded = audits.reworded_table([result])
+    assert {"noun_phrases - original", "keywords - original"} <= set(reworded["contrast"])
+
+
 def test_wording_with_trees_is_of_all_indices(program, data, tmp_path, capsys):
     """An audit takes the complexity that the arm has put into the topics, and the table is of the same form."""
     audits, _ = program
