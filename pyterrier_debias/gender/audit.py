@@ -2,7 +2,8 @@
 
 Primary test: over neutral queries, the ranker's ARaB@10 equals that of a random order of the same candidates, which is known in
 closed form (their mean lean). The statistic is the mean signed difference; signs are flipped at random query by query. The lean
-of the candidates themselves is therefore not attributed to the ranker; it is reported separately. :class:`WordListBias` does the
+of the candidates themselves is therefore not attributed to the ranker; it is reported separately. Candidates that a ranker leaves
+out, as with a cut-off, count as ranked below. :class:`WordListBias` does the
 same for any other attribute that words indicate.
 """
 
@@ -297,7 +298,7 @@ class _Examined:
         evaluator: How.
         found: The systems' rankings, evaluated; None where no query is neutral.
         candidates: For those with a ranker, the same values of their candidates in the order in which they came.
-        runs: System to its results for the neutral queries.
+        runs: System to its results for the neutral queries; those of a ranker with the candidates that it left out below.
         texts: The documents' texts.
         neutral: How many judged queries are neutral.
         judged: How many are judged.
@@ -328,6 +329,7 @@ class _Examined:
             return cls(bias, context, None, None, {}, {}, Texts({}), len(qids), len(judged))
         alike = {s.name: context.first_alike(s) for s in context.systems if s.ranker is not None and s.name in runs}
         first = {s.name: neutral(context.candidates(s)) for s in {id(s): s for s in alike.values()}.values()}
+        runs = {name: _whole(run, first[alike[name].name]) if name in alike else run for name, run in runs.items()}
         docnos = pd.concat([frame[["docno"]] for frame in (*runs.values(), *first.values())]).drop_duplicates("docno")
         loaded = Texts(context.dataset).of(docnos.reset_index(drop=True), f"{bias.name} bias")
         # Loaded and counted once, whoever asks: all systems, their candidates, the background, what contributes.
@@ -531,6 +533,32 @@ class _Examined:
             axes.grid(visible=False)
             n = int(self._measured.table["n"].max())
             plots.label_axes(axes, x=f"part of the mean {_ARAB}", y="", title=name, n=n)
+
+
+def _whole(run: pd.DataFrame, candidates: pd.DataFrame) -> pd.DataFrame:
+    """The order of all candidates: those that a ranker left out, as a cut-off does, come below, in their own order.
+
+    A random order is one of all documents that the ranker had. Queries for which it returned fewer than the cut-off stay as they
+    are: what comes below would count.
+
+    Args:
+        run: ``qid``, ``docno``, ``score`` and ``rank``.
+        candidates: The same.
+
+    Returns:
+        The same, with ``score`` as the ranks have it where there are documents more.
+    """
+    if len(run) >= len(candidates):
+        return run
+    returned = run["qid"].value_counts()
+    known = pd.MultiIndex.from_frame(run[["qid", "docno"]])
+    below = candidates[candidates["qid"].isin(returned.index[returned >= _CUTOFF])]
+    below = below[~pd.MultiIndex.from_frame(below[["qid", "docno"]]).isin(known)]
+    if not len(below):
+        return run
+    below = below.assign(rank=below["rank"] + run["rank"].max() + 1)
+    both = pd.concat([frame[["qid", "docno", "score", "rank"]] for frame in (run, below)], ignore_index=True)
+    return both.assign(score=-both["rank"].astype(np.float64))
 
 
 def folded_mean(mean: np.ndarray, sd: np.ndarray) -> np.ndarray:

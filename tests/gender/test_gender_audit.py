@@ -8,7 +8,7 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 
-from pyterrier_debias import Collection, InputError, PlantedCollection, PlantedRanker, System, WordList, audit
+from pyterrier_debias import ARaBEvaluator, Collection, InputError, PlantedCollection, PlantedRanker, System, WordList, audit
 from pyterrier_debias.core.bias import PER_QUERY_COLUMNS
 from pyterrier_debias.core.statistics import randomisation_test
 from pyterrier_debias.core.systems import Context
@@ -62,6 +62,25 @@ def test_the_primary_figure_by_plain_loops(findings, context):
     row = findings[findings["primary"] & (findings["system"] == "biased")].iloc[0]
     assert row["value"] == pytest.approx(np.mean(differences), abs=0.005)
     assert row["n"] == len(differences) == len(neutral)
+
+
+def test_a_cut_off_after_the_ranker_changes_nothing():
+    """A random order is one of the candidates; a list that is shorter than the cut-off of the measure is compared with itself."""
+    texts, ranker = BM25 >> PLANTED.text_loader(), PlantedRanker("gender", strength=1.0)
+    cut = {"whole": ranker, "ten": ranker % 10, "five": ranker % 5}
+    systems = [System(name, texts, stage) for name, stage in cut.items()]
+    found = examined(BIAS, Context(systems, PLANTED, TOPICS, QRELS, depth=20, seed=1))
+    found = pd.DataFrame(vars(row) for row in found.findings).set_index(["system", "measure", "contrast"])
+    for about in (("ARaB@10", "order - random order"), ("ARaB@10", "neutral queries"), ("ARaB@10", "ranker - candidates")):
+        whole, ten = found.loc[("whole", *about)], found.loc[("ten", *about)]
+        assert (whole["value"], whole["low"], whole["high"], whole["p"]) == (ten["value"], ten["low"], ten["high"], ten["p"])
+        if whole["parts"] is not None:
+            pd.testing.assert_frame_equal(whole["parts"], ten["parts"])
+    assert found.loc[("whole", "ARaB@10", "order - random order"), "value"] < -0.3
+    five = found.loc[("five", "ARaB@10", "order - random order")]
+    results = (BM25 % 20 >> PLANTED.text_loader() >> cut["five"])(TOPICS)
+    own = ARaBEvaluator([10]).evaluate(results).per_query.set_index("qid")["added"]
+    assert five["value"] == pytest.approx(own.reindex(five["values"].index).mean())
 
 
 def test_what_is_said_of_each_system(findings):
