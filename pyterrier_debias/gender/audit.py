@@ -506,8 +506,7 @@ class _Examined:
             ),
             Figure(
                 "order",
-                f"ARaB@k less that of a random order of the same documents, mean over {n} neutral queries, with 95 % "
-                f"intervals.",
+                f"ARaB@k less that of a random order of the same documents, mean over {n} neutral queries, with 95 % intervals.",
                 lambda axes: self._measured.plot(axes, measure="added"),
             ),
             Figure(
