@@ -17,7 +17,7 @@ PIP := $(VENV)/bin/python -m pip
 UV := $(VENV)/bin/uv
 EXTRAS := test,docs,ray
 OUT ?= quickstart-results
-# Every bias at full strength, and enough queries to see what these rankers make of it
+# Every bias at full strength (pooling: at 1 its test finds nothing), and enough queries to see what these rankers make of it
 PLANTED := planted/topics=120,passages=2400,position=1,survivorship=1,gender=1,linguistic=1,pooling=0.7
 # More for pytest, for example PYTEST="-m 'not java'"
 PYTEST ?=

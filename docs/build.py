@@ -47,7 +47,7 @@ API = {
 WHOLE = {
     "Rankers": [f"rankers.{name}" for name in ("published", "long_documents", "heads")],
     "Training": [f"training.{name}" for name in ("losses", "samplers", "weights", "method", "report")],
-    "Core": [f"core.{name}" for name in ("frames", "text", "statistics", "evaluation", "stage", "files")],
+    "Core": [f"core.{name}" for name in ("frames", "text", "scripts", "statistics", "evaluation", "stage", "files")],
 }
 
 
@@ -62,7 +62,10 @@ FURTHER = {
         "gender.training.balanced.choose_ratio",
         "gender.measures.evaluator.GenderCounts",
     ],
-    "Pooling": [f"pooling.formulas.losses.{name}" for name in ("debiased_contrastive", "dynamic_pairwise")],
+    "Pooling": [
+        *(f"pooling.formulas.losses.{name}" for name in ("debiased_contrastive", "dynamic_pairwise")),
+        "pooling.data.relabel.relabel",
+    ],
     "Data": [
         "data.base.TextLoader",
         *(f"data.readers.read_{name}" for name in ("corpus", "topics", "qrels", "run")),
@@ -70,7 +73,11 @@ FURTHER = {
         "data.irds.IRDSCollection",
     ],
     "Source, length and order": [f"further.{name}Bias" for name in ("source.Source", "length.Length", "order.Order")],
-    "Rankers": ["core.spread.Spread", "core.pieces.by_query"],
+    "Rankers": [
+        *(f"rankers.{name}" for name in ("base.Ranker", "base.InMemory", "tk_model.TKConfig", "duo_t5.DuoT5Reranker")),
+        "core.spread.Spread",
+        "core.pieces.by_query",
+    ],
     "Audit": ["core.dataset.Dataset"],
 }
 

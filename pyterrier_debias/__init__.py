@@ -1,4 +1,4 @@
-"""Find and remove bias in rankers, with stages for PyTerrier pipelines.
+"""Measure and treat bias in rankers, as stages of PyTerrier pipelines.
 
 The public names below are loaded when they are first used, so that importing the package imports no neural library.
 """
