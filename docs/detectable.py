@@ -66,9 +66,7 @@ def _transfer(ranker: str, published: float) -> Effect:
     return Effect("Position", "Table 5", ranker, "position_transfer_pairs", where, "difference", 150, published)
 
 
-def _cet(
-    item: str, what: str, table: str, n: int, published: float | None, measured_by: str = "", **where: str
-) -> Effect:
+def _cet(item: str, what: str, table: str, n: int, published: float | None, measured_by: str = "", **where: str) -> Effect:
     return Effect("Pooling", item, what, table, {"correction": "CET, paper", **where}, "difference", n, published, measured_by)
 
 

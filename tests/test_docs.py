@@ -29,6 +29,7 @@ def problems():
         ({"a.html": '<a href="mailto:nDCG@10">'}, ["a.html: an address; write nDCG"]),
         ({"a.html": '<SCRIPT async src="https://x"></SCRIPT>'}, ["a.html: a script from the network"]),
         ({"a.html": "MathJax"}, ["a.html: a script from the network"]),
+        ({"a.html": '<img alt="../_images/a.png" src="../_images/a.png">'}, ["a.html: a picture without :alt:"]),
     ],
 )
 def test_pages_are_looked_at(changed, told, problems, tmp_path):
