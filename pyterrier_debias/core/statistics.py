@@ -250,7 +250,7 @@ def _flips(n: int, resamples: int, seed: int, block: int = 1_000) -> Iterator[np
     yield from _random(n, 2, resamples, seed, min(block, max(4, CELLS // n // 4 * 4)), np.int8)
 
 
-def exchange_test(values: np.ndarray, *, resamples: int = 10_000, seed: int = 0, block: int = 1_000) -> TestResult:
+def exchange_test(values: np.ndarray, *, resamples: int = 10_000, seed: int = 0) -> TestResult:
     """Randomisation test of the first of several measurements of each unit against the mean of the others, two-sided.
 
     Under the null hypothesis the measurements of a unit are exchangeable: any of them might have been the first. So which one
@@ -263,7 +263,6 @@ def exchange_test(values: np.ndarray, *, resamples: int = 10_000, seed: int = 0,
         values: Shape [n, m], m >= 2: row i holds the m measurements of unit i.
         resamples: How many choices.
         seed: Seed of the resamples.
-        block: Choices held in memory at once, at most; see :func:`randomisation_test`.
 
     Returns:
         The mean over units of (mean of the others - first), and p.
@@ -278,7 +277,7 @@ def exchange_test(values: np.ndarray, *, resamples: int = 10_000, seed: int = 0,
     d = _had_been_first(values)
     observed, tolerance = abs(d[:, 0].sum()), _tolerance(d)
     units, count = np.arange(n), 0
-    for choices in _choices(n, m, resamples, seed, block):
+    for choices in _choices(n, m, resamples, seed):
         count += int((np.abs(d[units, choices].sum(axis=1)) >= observed - tolerance).sum())
     if _all_choices(n, m, resamples):
         return TestResult(float(d[:, 0].mean()), count / m**n, n, "exchange randomisation (exact)")
@@ -305,12 +304,12 @@ def _all_choices(n: int, m: int, resamples: int) -> bool:
     return n * np.log2(m) < 60 and m**n <= resamples
 
 
-def _choices(n: int, m: int, resamples: int, seed: int, block: int = 1_000) -> Iterator[np.ndarray]:
+def _choices(n: int, m: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
     """Which measurement of each unit is called the first, one row a draw; all where there are few."""
     if _all_choices(n, m, resamples):
         yield np.arange(m**n)[:, None] // m ** np.arange(n) % m
         return
-    yield from _random(n, m, resamples, seed, min(block, max(1, CELLS // n)), np.int64)
+    yield from _random(n, m, resamples, seed, min(1_000, max(1, CELLS // n)), np.int64)
 
 
 def _random(n: int, m: int, resamples: int, seed: int, block: int, drawn: type) -> Iterable[np.ndarray]:

@@ -158,12 +158,11 @@ def _check_halves(path: str | Path, number: int, line: str) -> None:
         raise fault(path, number, what, "write both halves, or leave it out")
 
 
-def read_head(path: str | Path, size: int = 1 << 16) -> str:
-    """The beginning of a file, to recognise its contents; bytes that are not UTF-8 are left out.
+def read_head(path: str | Path) -> str:
+    """The first 64 kB of a file, to recognise its contents; bytes that are not UTF-8 are left out.
 
     Args:
         path: The file, plain or gzipped.
-        size: How many bytes at most.
 
     Returns:
         The text.
@@ -173,7 +172,7 @@ def read_head(path: str | Path, size: int = 1 << 16) -> str:
     """
     with _opened(path) as stream:
         try:
-            return stream.read(size).decode("utf-8", errors="ignore")
+            return stream.read(1 << 16).decode("utf-8", errors="ignore")
         except _DAMAGED as error:
             raise _damaged(path, 1) from error
 

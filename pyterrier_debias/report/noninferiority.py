@@ -106,10 +106,8 @@ def change_interval(
     return two_level_interval(change[:, :, None], lambda means: means[..., 0], resamples=resamples, level=level, seed=seed)
 
 
-def size_interval(
-    before: np.ndarray, after: np.ndarray, *, level: float = 0.95, resamples: int = 2000, seed: int = 0
-) -> Interval:
-    """Interval of the change in size of a bias, \\|mean after\\| - \\|mean before\\|, by the same bootstrap.
+def size_interval(before: np.ndarray, after: np.ndarray, *, resamples: int = 2000, seed: int = 0) -> Interval:
+    """95 % interval of the change in size of a bias, \\|mean after\\| - \\|mean before\\|, by the same bootstrap.
 
     A bias that changes its sign has not grown by the whole difference. The size has a corner at 0: the size of a mean of noise
     is never 0, so that one that was exactly 0 before seems to grow. Look at :func:`change_interval` too.
@@ -117,7 +115,6 @@ def size_interval(
     Args:
         before: Shape [seeds, n]; one row only stands for every seed.
         after: Shape [seeds, n].
-        level: Coverage aimed at.
         resamples: Bootstrap resamples.
         seed: Seed of the resamples.
 
@@ -133,7 +130,7 @@ def size_interval(
         (-0.1, -0.1)
     """
     both = np.stack(np.broadcast_arrays(*_by_seed(before, after)), axis=-1)
-    return two_level_interval(both, lambda m: np.abs(m[..., 1]) - np.abs(m[..., 0]), resamples=resamples, level=level, seed=seed)
+    return two_level_interval(both, lambda m: np.abs(m[..., 1]) - np.abs(m[..., 0]), resamples=resamples, seed=seed)
 
 
 def leaves_out_zero(interval: Interval) -> bool:

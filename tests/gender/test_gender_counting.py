@@ -13,7 +13,7 @@ from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.text import regex_word
 from pyterrier_debias.gender.data.words import WordList
 from pyterrier_debias.gender.formulas import counting
-from pyterrier_debias.gender.formulas.counting import WordCounts, count_words, document_numbers, unfindable, word_counts
+from pyterrier_debias.gender.formulas.counting import WordCounts, count_words, document_numbers, word_counts
 
 #: Words that agree in their first bytes, that are longer than eight and sixteen bytes, that are not ASCII.
 TRICKY = WordList(
@@ -110,13 +110,15 @@ def test_a_function_is_a_tokeniser_and_capitals_play_no_part():
 
 def test_words_that_cannot_be_found_are_named(caplog):
     words = {"m": ["mr.", "he"], "f": ["mrs.", "hair salon"]}
-    assert unfindable(words) == ["mr.", "hair salon", "mrs."]
-    assert unfindable(words, "whitespace") == ["hair salon"]
     with caplog.at_level(logging.WARNING):
         count_words(["he"], words)
         count_words(["he"], words)
     assert len(caplog.records) == 1
     assert "3 of its 4 words are never found" in caplog.text
+    assert "e.g. 'mr.', 'hair salon', 'mrs.'" in caplog.text
+    with caplog.at_level(logging.WARNING):
+        count_words(["he"], words, "whitespace")
+    assert "1 of its 4 words are never found" in caplog.records[-1].getMessage()
     with caplog.at_level(logging.WARNING):
         count_words(["he"], {"m": [f"m{i}." for i in range(4)], "f": [f"f{i}." for i in range(3)]})
     assert caplog.records[-1].getMessage().count(".'") == 5  # of seven, examples

@@ -31,17 +31,23 @@ def vectors(n=40, d=6, seed=0):
 # Formulas
 
 
+def nystroem_features(vectors, landmarks, **options):
+    """k(x, L) k(L, L)^-1/2: between landmarks the inner products are the kernel itself."""
+    kernels = (formulas.kernel_of(x, landmarks, **options) for x in (vectors, landmarks))
+    return next(kernels) @ formulas.inverse_root(next(kernels))
+
+
 def test_features_are_those_of_scikit_learn():
     x = vectors()
     theirs = Nystroem(kernel="rbf", gamma=0.7, n_components=8, random_state=0).fit(x)
-    ours = formulas.nystroem_features(x, theirs.components_, gamma=0.7)
+    ours = nystroem_features(x, theirs.components_, gamma=0.7)
     np.testing.assert_allclose(ours, theirs.transform(x), atol=1e-7)
 
 
 @pytest.mark.parametrize("kernel", formulas.KERNELS)
 def test_with_all_vectors_as_landmarks_the_kernel_is_exact(kernel):
     x = vectors(12)
-    features = formulas.nystroem_features(x, x, kernel=kernel, gamma=2.0)
+    features = nystroem_features(x, x, kernel=kernel, gamma=2.0)
     squared = ((x[:, None] - x[None]) ** 2).sum(axis=2)
     exact = np.exp(-2 * squared) if kernel == "rbf" else 1 - squared / 2
     np.testing.assert_allclose(features @ features.T, exact, atol=1e-8)
@@ -50,7 +56,7 @@ def test_with_all_vectors_as_landmarks_the_kernel_is_exact(kernel):
 @pytest.mark.parametrize("kernel", formulas.KERNELS)
 def test_whitened_features_have_the_identity_as_covariance(kernel):
     x = vectors(60)
-    features = formulas.nystroem_features(x, x[:5], kernel=kernel)
+    features = nystroem_features(x, x[:5], kernel=kernel)
     mean, matrix = formulas.whitening(features, floor=0)
     white = (features - mean) @ matrix
     np.testing.assert_allclose(np.cov(white.T, ddof=0), np.eye(5), atol=1e-8)
@@ -73,8 +79,8 @@ def test_directions_without_variance_are_left_out():
     assert np.linalg.matrix_rank(matrix) == 1
     assert np.array_equal(formulas.inverse_root(np.zeros((2, 2))), np.zeros((2, 2)))
     # Landmarks that repeat others change nothing.
-    twice = formulas.nystroem_features(x, np.vstack([x[:4], x[:4]]))
-    once = formulas.nystroem_features(x, x[:4])
+    twice = nystroem_features(x, np.vstack([x[:4], x[:4]]))
+    once = nystroem_features(x, x[:4])
     np.testing.assert_allclose(twice @ twice.T, once @ once.T, atol=1e-7)
     for wrong in (np.ones((1, 2)), np.full((3, 2), np.nan)):
         with pytest.raises(InputError, match="give two rows or more, of finite numbers"):

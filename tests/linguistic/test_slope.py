@@ -34,7 +34,6 @@ def test_it_is_the_regression_of_statsmodels():
     assert (found.low, found.high) == pytest.approx(tuple(robust.conf_int()[1]), abs=0.3 * robust.bse[1])
     assert found.t == pytest.approx(robust.tvalues[1])
     assert found.share == pytest.approx(robust.rsquared - reduced.rsquared)
-    assert found.partial_share == pytest.approx(1 - robust.ssr / reduced.ssr)
     assert found.p == pytest.approx(robust.pvalues[1], abs=0.05)
     scaled = found.per_sd
     assert (scaled.estimate, scaled.n) == (pytest.approx(robust.params[1] * x.std()), 80)
@@ -364,10 +363,10 @@ def test_rounding_is_no_complexity_and_no_effectiveness():
     assert np.isnan(partial_slope(y, z + 1e-6 * generator.normal(size=30), z, resamples=9).slope)
     nothing = {"slope": 0, "low": 0, "high": 0, "p": 1, "t": 0, "share": 0, "share_low": 0, "share_high": 0, "share_floor": 0}
     explained = partial_slope(2 * z + 1, y, z, resamples=9)
-    assert {name: getattr(explained, name) for name in nothing} == nothing and explained.partial_share == 0
+    assert {name: getattr(explained, name) for name in nothing} == nothing
     same = within_slope(np.full((5, 3), -0.1), generator.normal(size=(5, 3)), resamples=9)
     assert (same.slope, same.low, same.high, same.p, same.t, same.share, same.share_floor) == (0, 0, 0, 1, 0, 0, 0)
-    assert not explained.influence.any() and not same.influence.any() and same.partial_share == 0
+    assert not explained.influence.any() and not same.influence.any()
 
 
 def test_how_many_queries_decide_a_slope():

@@ -153,7 +153,7 @@ def test_statistics_and_p_values_are_those_of_scipy():
     bins = bin_numbers(x, inner_edges(x, "tertile"))
     found = permutation_tests(y, x, bins, resamples=4_999)
     rho, kruskal = stats.spearmanr(x, y), stats.kruskal(*[y[bins == b] for b in range(3)])
-    assert (found.rho, found.kruskal, found.kruskal_p_chi2) == pytest.approx((rho.statistic, kruskal.statistic, kruskal.pvalue))
+    assert (found.rho, found.kruskal) == pytest.approx((rho.statistic, kruskal.statistic))
     assert found.rho_p == pytest.approx(rho.pvalue, abs=0.02)
     assert found.kruskal_p == pytest.approx(kruskal.pvalue, abs=0.03)
     means = [y[bins == b].mean() for b in range(3)]
@@ -207,7 +207,7 @@ def test_many_queries_are_permuted_a_few_at_a_time(monkeypatch):
 def test_nothing_to_test():
     y, x = a_sample(20)
     same = permutation_tests(np.ones(20), x, bin_numbers(x, inner_edges(x, 2)), resamples=99)
-    assert np.isnan(same.rho) and np.isnan(same.rho_p) and same.kruskal_p == same.gap_p == same.kruskal_p_chi2 == 1
+    assert np.isnan(same.rho) and np.isnan(same.rho_p) and same.kruskal_p == same.gap_p == 1
     one = permutation_tests(y, np.ones(20), np.zeros(20, dtype=int), resamples=99)
     assert np.isnan(one.rho) and np.isnan(one.gap) and one.worst == -1
 

@@ -12,7 +12,6 @@ import pandas as pd
 
 from pyterrier_debias.core.bias import ITEM
 from pyterrier_debias.core.frames import check_pairs, with_string_ids
-from pyterrier_debias.core.text import Tokeniser
 from pyterrier_debias.gender.data.documents import counted, in_order, query_slices
 from pyterrier_debias.gender.data.words import WordList, WordListLike
 from pyterrier_debias.gender.formulas import arab
@@ -72,7 +71,6 @@ def word_parts(counts: WordCounts, method: str = "tf", tf_form: str = "log1p_tot
 def order_parts(
     results: pd.DataFrame, texts: Any, cutoff: int = 10, *, wordlist: WordListLike = "debias",
     contrast: str | tuple[str, str] | None = None, method: str = "tf", tf_form: str = "log1p_total",
-    tokeniser: str | Tokeniser = "regex_word",
 ) -> tuple[pd.DataFrame, pd.DataFrame, bool]:  # fmt: skip
     """The contribution of documents and words to the mean difference of ARaB@t between an order and a random order.
 
@@ -87,7 +85,6 @@ def order_parts(
         contrast: The same.
         method: The same.
         tf_form: The same.
-        tokeniser: The same.
 
     Returns:
         Documents (``item``: docno, ``note``: words found) and words (``note``: the group), each with ``qid``, ``queries`` and
@@ -104,7 +101,7 @@ def order_parts(
     run = with_string_ids(results, "contributions")
     check_pairs(run, "contributions")
     run = in_order(run, "contributions")
-    counts, own = counted(run, texts, words, tokeniser, "contributions")
+    counts, own = counted(run, texts, words, "regex_word", "contributions")
     slices = query_slices(run["qid"])
     weight = np.concatenate([order_weights(rows.stop - rows.start, cutoff) for rows in slices.values()]) / len(slices)
     lean = arab.leans(arab.magnitudes(counts, method, tf_form), words, contrast)

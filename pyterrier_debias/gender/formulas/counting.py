@@ -193,24 +193,6 @@ def word_counts(
     return WordCounts(len(texts), wordlist, *(np.array(values, dtype=np.int64) for values in (rows, words, counts)))
 
 
-def unfindable(wordlist: WordListLike, tokeniser: str | Tokeniser = "regex_word") -> list[str]:
-    """Words of a list that a tokeniser never produces, such as ``mr.`` under ``'regex_word'``.
-
-    Args:
-        wordlist: What :meth:`WordList.of` takes.
-        tokeniser: See :func:`get_gender_tokeniser`.
-
-    Returns:
-        The words, in the list's order.
-
-    Example:
-        >>> unfindable({"m": ["mr.", "he"], "f": ["mrs.", "she"]})
-        ['mr.', 'mrs.']
-    """
-    split = get_gender_tokeniser(tokeniser)
-    return [word for word in WordList.of(wordlist).words if split(word) != [word]]
-
-
 _warned: set[tuple[str, str]] = set()
 
 

@@ -10,36 +10,12 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_debias.core.errors import InputError, check_number
-from pyterrier_debias.core.text import Tokeniser, keyed_generator, keyed_hash
+from pyterrier_debias.core.text import Tokeniser, keyed_generator, keyed_hash, mixed
 from pyterrier_debias.gender.data.words import WordListLike
 from pyterrier_debias.gender.formulas.leaning import check_reader, lean_by
 
 if TYPE_CHECKING:
     from pyterrier_debias.training.groups import Group, Groups
-
-
-def mixed(hashes: np.ndarray, key: int) -> np.ndarray:
-    """New numbers from hashed names and a key: for each key another order of the names, as good as drawn at random.
-
-    The finaliser of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014), one to one
-    for each key.
-
-    Args:
-        hashes: Shape [n], uint64: :func:`~pyterrier_debias.core.text.keyed_hash` of the names.
-        key: Another of its hashes.
-
-    Returns:
-        Shape [n], uint64.
-
-    Example:
-        >>> hashes = np.arange(3, dtype=np.uint64)
-        >>> mixed(hashes, 1).argsort().tolist(), mixed(hashes, 2).argsort().tolist()
-        ([1, 2, 0], [2, 1, 0])
-    """
-    x = hashes ^ np.uint64(key)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
 
 
 @dataclass(frozen=True)

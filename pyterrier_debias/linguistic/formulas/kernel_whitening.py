@@ -82,32 +82,6 @@ def inverse_root(matrix: np.ndarray, floor: float = _ROUNDING) -> np.ndarray:
     return (vectors * roots) @ vectors.T
 
 
-def nystroem_features(
-    vectors: np.ndarray, landmarks: np.ndarray, *, kernel: str = "rbf", gamma: float = 1.0
-) -> np.ndarray:
-    r"""Features whose inner products approximate the kernel: :math:`\varphi(x) = k(x, L)\, k(L, L)^{-1/2}`.
-
-    Args:
-        vectors: Of unit length, shape [n, d].
-        landmarks: The m vectors L, of unit length, shape [m, d]. Between landmarks the inner products are the kernel itself.
-        kernel: See :func:`kernel_of`.
-        gamma: See :func:`kernel_of`.
-
-    Returns:
-        Shape [n, m].
-
-    Raises:
-        InputError: For another kernel.
-
-    Example:
-        >>> found = nystroem_features(np.eye(2), np.eye(2), gamma=0.5)
-        >>> (found @ found.T).round(3).tolist()
-        [[1.0, 0.368], [0.368, 1.0]]
-    """
-    options = {"kernel": kernel, "gamma": gamma}
-    return kernel_of(vectors, landmarks, **options) @ inverse_root(kernel_of(landmarks, landmarks, **options))  # type: ignore[arg-type]
-
-
 def whitening(features: np.ndarray, floor: float = 1e-3) -> tuple[np.ndarray, np.ndarray]:
     r"""The mean :math:`\mu` and the symmetric :math:`W = \Sigma^{-1/2}` with which :math:`(\varphi - \mu) W` is white.
 

@@ -167,14 +167,11 @@ class FrequencyList:
 
 
 @functools.cache
-def wordfreq_list(size: int = 2000) -> frozenset[str]:
-    """The most frequent English words of ``wordfreq`` that begin with a letter.
+def wordfreq_list() -> frozenset[str]:
+    """The 2,000 most frequent English words of ``wordfreq`` that begin with a letter.
 
     They are inflected words, not lemmas as in the list of Lu's tools, so fewer lemmas are among them. Its data (2021, CC BY-SA)
     does not change any more.
-
-    Args:
-        size: How many words.
 
     Raises:
         InputError: If the package ``wordfreq`` is missing.
@@ -190,7 +187,7 @@ def wordfreq_list(size: int = 2000) -> frozenset[str]:
     for word in iter_wordlist("en"):
         if word[0].isalpha():
             words.append(word)
-        if len(words) == size:
+        if len(words) == 2000:
             break
     return frozenset(words)
 

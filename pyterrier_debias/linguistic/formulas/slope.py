@@ -61,7 +61,6 @@ class Slope:
         share_low: Lower end of its interval, which is that of the slope carried over; 0 where the slope's holds 0.
         share_high: Upper end.
         share_floor: What chance alone gives: the mean of the share over permutations.
-        partial_share: The same as a share of the variance that the controls leave.
         influence: Shape [n]: a value for each query. Their mean is the slope, and their standard error that of the slope (HC0),
             so that the slopes of two systems over the same queries can be compared by a paired test.
         effective_n: How many queries (or needs) decide the slope: Kish's effective number, (sum w)^2 / sum w^2, where w is the
@@ -81,7 +80,6 @@ class Slope:
     share_low: float
     share_high: float
     share_floor: float
-    partial_share: float
     influence: np.ndarray
     effective_n: float
     level: float = 0.95
@@ -166,11 +164,11 @@ def partial_slope(
     df = n - q.shape[1] - 1
     if df < 2 or sxx <= max(_NOTHING * ((x - x.mean()) ** 2).sum(), _NOTHING**2 * (x @ x)):
         sd = float(x.std()) if n else float("nan")
-        return Slope(*(float("nan"),) * 5, n, sd, *(float("nan"),) * 5, np.full(n, np.nan), float("nan"), level)
+        return Slope(*(float("nan"),) * 5, n, sd, *(float("nan"),) * 4, np.full(n, np.nan), float("nan"), level)
     # Rounding leaves something where the controls explain all.
     if left @ left <= _NOTHING * max(total, y @ y):
         zero = np.zeros(n)
-        return Slope(0.0, 0.0, 0.0, 1.0, 0.0, n, float(x.std()), 0.0, 0.0, 0.0, 0.0, 0.0, zero, effective_n, level)
+        return Slope(0.0, 0.0, 0.0, 1.0, 0.0, n, float(x.std()), 0.0, 0.0, 0.0, 0.0, zero, effective_n, level)
 
     leverage = (q**2).sum(axis=1) + x_left**2 / sxx
     # A query that alone decides a coefficient has no residual; it says nothing about the spread.
@@ -215,7 +213,7 @@ def partial_slope(
     influence = slope + n * x_left * (left - slope * x_left) / sxx
     return Slope(
         slope, low, high, p, t, n, float(x.std()), partial * scale, share_low, share_high,
-        floor / resamples * scale, partial, influence, effective_n, level,
+        floor / resamples * scale, influence, effective_n, level,
     )  # fmt: skip
 
 
@@ -226,7 +224,6 @@ def within_slope(
     level: float = 0.95,
     resamples: int = 9_999,
     seed: int = 0,
-    block: int = 500,
 ) -> Slope:
     """The slope of effectiveness on complexity within needs, each of which was asked in several wordings.
 
@@ -241,8 +238,6 @@ def within_slope(
         level: Coverage of the interval.
         resamples: How many permutations.
         seed: Their seed.
-        block: Permutations held in memory at once, at most; fewer of many queries
-            (:data:`~pyterrier_debias.core.statistics.CELLS`).
 
     Returns:
         The slope; ``sd`` is the standard deviation of the first wording's complexity, ``share`` that of the variance within
@@ -268,11 +263,11 @@ def within_slope(
     x_left, left = x - x.mean(axis=1, keepdims=True), y - y.mean(axis=1, keepdims=True)
     sxx, total = (x_left**2).sum(), (left**2).sum()
     if n < 3 or sxx <= _NOTHING * max((x**2).sum(), 1e-300):
-        return Slope(*(float("nan"),) * 5, n, sd, *(float("nan"),) * 5, np.full(n, np.nan), float("nan"), level)
+        return Slope(*(float("nan"),) * 5, n, sd, *(float("nan"),) * 4, np.full(n, np.nan), float("nan"), level)
     squares = (x_left**2).sum(axis=1)
     effective_n = effective_number(squares)
     if total <= _NOTHING * max((y**2).sum(), 1e-300):
-        return Slope(0.0, 0.0, 0.0, 1.0, 0.0, n, sd, 0.0, float("nan"), float("nan"), 0.0, 0.0, np.zeros(n), effective_n, level)
+        return Slope(0.0, 0.0, 0.0, 1.0, 0.0, n, sd, 0.0, float("nan"), float("nan"), 0.0, np.zeros(n), effective_n, level)
 
     def fitted(own: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Slopes, their standard errors, and shares; one table of needs and wordings a permutation."""
@@ -290,7 +285,7 @@ def within_slope(
     generator = np.random.default_rng(seed)
     nulls: list[np.ndarray] = []
     floor = 0.0
-    block = at_once(block, left.size)
+    block = at_once(500, left.size)
     for start in range(0, resamples, block):
         permuted = generator.permuted(np.repeat(left[None], min(block, resamples - start), axis=0), axis=2)
         null, null_errors, null_shares = fitted(permuted)
@@ -302,7 +297,7 @@ def within_slope(
     influence = slope + n * ((left - slope * x_left) * x_left).sum(axis=1) / sxx
     return Slope(
         slope, slope - half, slope + half, p, t, n, sd, share, float("nan"), float("nan"),
-        floor / resamples, share, influence, effective_n, level,
+        floor / resamples, influence, effective_n, level,
     )  # fmt: skip
 
 

@@ -228,7 +228,6 @@ class Tests:
         rho_p: Two-sided.
         kruskal: Kruskal and Wallis' H over the bins, corrected for ties; NaN for fewer than two bins.
         kruskal_p: Share of permutations with an H at least as large.
-        kruskal_p_chi2: From the chi-squared distribution, as scipy has it; NaN for several collections.
         gap: Mean of the best bin less that of the worst.
         gap_p: Share of permutations with a gap at least as large.
         gap_floor: Mean gap over permutations: a gap is a range and never 0.
@@ -244,7 +243,6 @@ class Tests:
     rho_p: float
     kruskal: float
     kruskal_p: float
-    kruskal_p_chi2: float
     gap: float
     gap_p: float
     gap_floor: float
@@ -261,7 +259,6 @@ def permutation_tests(
     level: float = 0.95,
     resamples: int = 9_999,
     seed: int = 0,
-    block: int = 500,
 ) -> Tests:
     """Rank correlation, Kruskal and Wallis' test and the gap between bins, with effectiveness permuted over queries.
 
@@ -277,7 +274,6 @@ def permutation_tests(
         level: Coverage of the interval.
         resamples: How many permutations.
         seed: Their seed.
-        block: Permutations held in memory at once, at most; fewer of many queries.
 
     Returns:
         The statistics and p values.
@@ -320,7 +316,7 @@ def permutation_tests(
     generator = np.random.default_rng(seed)
     extreme, floor = np.zeros(3), 0.0
     tolerance = 1e-9 * np.maximum(np.abs(observed), 1.0)
-    block = at_once(block, n)
+    block = at_once(500, n)
     for start in range(0, resamples if n else 0, block):
         order = np.repeat(np.arange(n)[None], min(block, resamples - start), axis=0)
         for place in places:
@@ -330,12 +326,9 @@ def permutation_tests(
         floor += float(null[:, 2].sum())
     p = np.where(np.isnan(observed), np.nan, (1 + extreme) / (1 + resamples))
     means = y @ member / np.maximum(counts, 1)
-    chi2 = float("nan")
-    if several and len(places) == 1:
-        chi2 = float(stats.chi2.sf(observed[1], member.shape[1] - 1)) if varied else 1.0
     low, high = _rho_interval(float(observed[0]), n, level)
     return Tests(
-        float(observed[0]), low, high, float(p[0]), float(observed[1]), float(p[1]), chi2, float(observed[2]), float(p[2]),
+        float(observed[0]), low, high, float(p[0]), float(observed[1]), float(p[1]), float(observed[2]), float(p[2]),
         floor / resamples if several else float("nan"), int(np.unique(bins)[np.argmin(means)]) if several else -1, n,
     )  # fmt: skip
 

@@ -79,22 +79,23 @@ def collection_statistics(texts: Sequence[str], tokenise: Tokeniser) -> Statisti
     return Statistics(len(distinct), total / max(len(distinct), 1), dict(frequencies))
 
 
-def lexical_features(
-    query: Sequence[str], words: Sequence[str], statistics: Statistics, *, k1: float = 1.2, b: float = 0.75
-) -> tuple[float, float, float, float]:
+#: BM25's saturation and normalisation by length.
+_K1, _B = 1.2, 0.75
+
+
+def lexical_features(query: Sequence[str], words: Sequence[str], statistics: Statistics) -> tuple[float, float, float, float]:
     r"""What word matching sees of a pair.
 
     Args:
         query: The query's words.
         words: The document's words.
         statistics: Of the collection.
-        k1: BM25's saturation.
-        b: BM25's normalisation by length.
 
     Returns:
         BM25, the sum over distinct query terms of :math:`\mathrm{idf} \cdot tf (k_1 + 1) / (tf + k_1 (1 - b + b\, l / \bar{l}))`
-        (Robertson and Zaragoza 2009); the share of the query terms' idf that the document holds; the share of query terms that it
-        holds; and :math:`\ln(1 + l)`, l words. Of a query without words the first three are 0.
+        (Robertson and Zaragoza 2009) with :math:`k_1 = 1.2` and :math:`b = 0.75`; the share of the query terms' idf that the
+        document holds; the share of query terms that it holds; and :math:`\ln(1 + l)`, l words. Of a query without words the
+        first three are 0.
 
     Example:
         >>> statistics = Statistics(1, 3.0, {"red": 1})
@@ -104,9 +105,9 @@ def lexical_features(
     counts, length = Counter(words), len(words)
     terms = list(dict.fromkeys(query))
     idf = [statistics.idf(term) for term in terms]
-    saturation = k1 * (1 - b + b * length / statistics.mean_length) if statistics.mean_length else k1
+    saturation = _K1 * (1 - _B + _B * length / statistics.mean_length) if statistics.mean_length else _K1
     tf = [counts[term] for term in terms]
-    bm25 = sum(rare * n * (k1 + 1) / (n + saturation) for rare, n in zip(idf, tf) if n)
+    bm25 = sum(rare * n * (_K1 + 1) / (n + saturation) for rare, n in zip(idf, tf) if n)
     held = sum(rare for rare, n in zip(idf, tf) if n)
     covered = sum(n > 0 for n in tf)
     return bm25, held / sum(idf) if terms else 0.0, covered / len(terms) if terms else 0.0, math.log1p(length)

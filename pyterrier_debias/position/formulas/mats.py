@@ -29,7 +29,7 @@ import pandas as pd
 from pyterrier_debias.core.artifacts import Saved
 from pyterrier_debias.core.errors import InputError, check_choice, check_number, one_line
 from pyterrier_debias.core.files import read_whole
-from pyterrier_debias.core.text import keyed_hash
+from pyterrier_debias.core.text import keyed_hash, mixed
 from pyterrier_debias.core.vectors import real_array
 
 #: Words of one passage, and one vector each: shape [n, d].
@@ -1141,11 +1141,8 @@ class _Kept:
 
 
 def _draws(passages: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """A 64-bit hash for each occurrence: the passage's own, mixed with the position (the finaliser of splitmix64)."""
-    mixed = passages + positions.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))
+    """A 64-bit hash for each occurrence: the passage's own, mixed with the position."""
+    return mixed(passages + positions.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15), 0)
 
 
 class _KeptTerms:

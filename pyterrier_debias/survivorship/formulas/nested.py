@@ -292,7 +292,6 @@ def trend(
     resamples: int = 9_999,
     level: float = 0.95,
     seed: int = 0,
-    block: int = 2_000_000,
 ) -> Trend:
     """Does quality depend on the rank at which labellers first met the answer?
 
@@ -307,7 +306,6 @@ def trend(
         resamples: Permutations.
         level: Coverage of the interval.
         seed: Seed of the permutations. They depend on the order of the queries too: sort them by an identifier.
-        block: Numbers held in memory at once.
 
     Returns:
         The trend; NaN with fewer than three answered queries or where one of the two does not vary.
@@ -341,7 +339,7 @@ def trend(
     tables = [place for place in places if n > _LARGE and _levels(x[place]) * _levels(y[place]) < len(place) / _WORTH]
     summed = sum((_of_tables(x[place], y[place], resamples, generator) for place in tables), np.zeros(resamples))
     shuffled = [place for place in places if not any(place is one for one in tables)]
-    rows = max(1, block // n)
+    rows = max(1, 2_000_000 // n)  # 16 MB at once
     sizes = []
     for start in range(0, resamples, rows):
         drawn = np.repeat(y[None], min(rows, resamples - start), axis=0)
