@@ -669,7 +669,14 @@ def restructured(table: pd.DataFrame, caption: str) -> str:
     return "\n".join(lines).replace("@", "\\@") + "\n"
 
 
-def write_results(out: Path, title: str, settings: Any, tables: Mapping[str, pd.DataFrame], notes: Sequence[str]) -> None:
+def write_results(
+    out: Path,
+    title: str,
+    settings: Any,
+    tables: Mapping[str, pd.DataFrame],
+    notes: Sequence[str],
+    captions: Mapping[str, str] | None = None,
+) -> None:
     """Write each table as CSV and for the documentation, and all with settings and versions as JSON and as Markdown; print it.
 
     Args:
@@ -678,6 +685,7 @@ def write_results(out: Path, title: str, settings: Any, tables: Mapping[str, pd.
         settings: What the run was made with.
         tables: By name, which also names the file.
         notes: What to know to read them.
+        captions: What stands over a table in the documentation, by its name; of others the title and the name.
     """
     import torch
 
@@ -700,7 +708,8 @@ def write_results(out: Path, title: str, settings: Any, tables: Mapping[str, pd.
     }
     for name, table in tables.items():
         write_whole(out / f"{name}.csv", table.to_csv(index=False))
-        write_whole(out / f"{name}.inc", restructured(table, f"{title}: {name.replace('_', ' ')}"))
+        caption = (captions or {}).get(name, f"{title}: {name.replace('_', ' ')}")
+        write_whole(out / f"{name}.inc", restructured(table, caption))
     write_whole(out / "results.json", json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     write_whole(out / "results.md", page)
     print(f"\n{page}\nwritten to {out}")

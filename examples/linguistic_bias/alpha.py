@@ -103,7 +103,8 @@ def main() -> None:
         draw_curve(part, out / f"alpha_{dataset}_{use}.png")
     tables = {"alpha": curve, "alpha_changes": results.changes(PLAIN), "sizes": sizes(study.lessons, study.sources)}
     title = f"EqualizeIR over alpha: {', '.join(source.name for source in study.sources)}"
-    write_results(out, title, settings, by_use(tables), NOTES)
+    captions = {"alpha": "EqualizeIR over alpha", "alpha_changes": "Change from plain training, over alpha"}
+    write_results(out, title, settings, by_use(tables), NOTES, captions)
 
 
 if __name__ == "__main__":

@@ -53,6 +53,18 @@ PLAIN, PAPERS = "plain", "Equalize, weaker model"
 #: What is made where nothing else is said.
 ARMS = [name for name in WAYS if name != "reverse weight, of the probability"]
 
+#: What stands over a table in the documentation.
+CAPTIONS = {
+    "validation": "nDCG@10 on validation queries",
+    "spread": "Mean, sd and c_v of nDCG@10",
+    "over_datasets": "Means over collections",
+    "changes": "Change from plain training",
+    "slopes": "Slope of nDCG@10 on complexity",
+    "thirds": "nDCG@10 by third of complexity",
+    "tests": "EqualizeIR less each other ranker",
+    "learners": "Biased learners, and what EqualizeIR makes of each",
+}
+
 NOTES = [
     "mean, sd, cv: of nDCG@10 over queries (sd with ddof 0, cv = sd / mean), with 95 % intervals from a bootstrap over seeds and "
     "queries.",
@@ -154,7 +166,9 @@ def main() -> None:
         results.panels(use, [PLAIN, PAPERS], "nDCG@10 over complexity: each collection", options.out / f"figure_4{end}.png")
         results.panels(use, [PLAIN, *made], "nDCG@10 over complexity: each biased learner", options.out / f"figure_5{end}.png")
     title = f"Equalizing over wording: {', '.join(source.name for source in study.sources)}"
-    write_results(options.out, title, settings, by_use(tables), NOTES)
+    tables = by_use(tables)
+    captions = {name: CAPTIONS[name.removesuffix(f"_{USES[1]}")] for name in tables if name != "sizes"}
+    write_results(options.out, title, settings, tables, NOTES, captions)
 
 
 if __name__ == "__main__":

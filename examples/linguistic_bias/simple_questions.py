@@ -346,6 +346,13 @@ def in_order(column: pd.Series) -> pd.Series:
     return column if pd.api.types.is_numeric_dtype(column) else column.map(order)
 
 
+#: What stands over a table in the documentation.
+CAPTIONS = {
+    "questions": "The questions that rankers learn from",
+    "means": "nDCG@10 by third of the test questions",
+    "gap": "Gain over learning from simple questions, and the gap between complex and simple ones",
+}
+
 NOTES = [
     "trained_on: equally many questions of the simplest third, of all, or of the most complex third; paragraphs: how many they "
     "have. simple, middle, complex, mean: nDCG@10 over test questions of that third, and over all; cv: sd / mean over all.",
@@ -388,7 +395,7 @@ def main() -> None:
     notes = [*NOTES, f"stop rule: {decision(tables['gap'], settings.least_gap)}"]
     # One test and one rate.
     tables = {name: table.drop(columns=["tested_on", "rate"], errors="ignore") for name, table in tables.items()}
-    write_results(options.out, "Learning from simple questions", settings, tables, notes)
+    write_results(options.out, "Learning from simple questions", settings, tables, notes, CAPTIONS)
 
 
 if __name__ == "__main__":

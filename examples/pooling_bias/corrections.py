@@ -88,7 +88,9 @@ def main() -> None:
         "costs": result.costs,
     }
     title = f"Corrections under hidden judgements: {lists.source.name}, negatives of {settings.negatives}"
-    write_results(options.out, title, settings, tables, [*NOTES, *result.notes])
+    read = {"firstp": ", first passages only", "maxp": ", best passages"}.get(settings.long, "")
+    captions = {"summary": f"Corrections on {lists.source.name}, negatives of {settings.negatives}{read}"}
+    write_results(options.out, title, settings, tables, [*NOTES, *result.notes], captions)
 
 
 if __name__ == "__main__":

@@ -139,7 +139,7 @@ def main() -> None:
     )
     table = table[["use", *(column for column in table.columns if column != "use")]]
     title = f"Bi-encoders as rerankers and as retrievers: {lists.source.name}"
-    write_results(options.out, title, settings, {"retrieval": table, "sizes": sizes}, NOTES)
+    write_results(options.out, title, settings, {"retrieval": table, "sizes": sizes}, NOTES, {"retrieval": title})
 
 
 if __name__ == "__main__":

@@ -119,7 +119,8 @@ def main() -> None:
     notes = dict.fromkeys(note for result in results.values() for note in result.notes)
     tested = f"the list of {options.test}" if options.test else "each ranker's own list"
     title = f"Negatives of several retrievers: {lists.source.name}, tested on {tested}"
-    write_results(options.out, title, settings, tables, [*NOTES, *notes])
+    caption = f"Retrievers of negatives, and rankers trained with them, on {lists.source.name}; tested on {tested}"
+    write_results(options.out, title, settings, tables, [*NOTES, *notes], {"retrievers": caption})
 
 
 if __name__ == "__main__":

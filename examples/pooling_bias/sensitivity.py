@@ -96,7 +96,8 @@ def main() -> None:
         "sizes": sizes,
     }
     title = f"Temperature and threshold: {lists.source.name}"
-    write_results(options.out, title, settings, tables, [*NOTES, *result.notes])
+    captions = {"summary": f"CET over tau, and denoising over its threshold, on {lists.source.name}"}
+    write_results(options.out, title, settings, tables, [*NOTES, *result.notes], captions)
 
 
 if __name__ == "__main__":

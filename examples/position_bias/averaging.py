@@ -163,7 +163,8 @@ def main() -> None:
         print(tables[-1].to_string(index=False), flush=True)
     table = pd.concat(tables, ignore_index=True)
     table.insert(0, "collection", table.pop("collection"))
-    write_results(out, "Scores over rotations", settings, {"averaging": table}, NOTES)
+    captions = {"averaging": "Displacement and nDCG@10 with scores over several rotations"}
+    write_results(out, "Scores over rotations", settings, {"averaging": table}, NOTES, captions)
 
 
 if __name__ == "__main__":

@@ -400,6 +400,12 @@ def size_tables(sizes: pd.DataFrame) -> dict[str, pd.DataFrame]:
     return {"table_1": sizes.drop(columns="split"), "splits": splits}
 
 
+#: What stands over these tables in the documentation.
+SIZE_CAPTIONS = {
+    "table_1": "Collections: passages, words a passage, questions of each part",
+    "splits": "How questions were split",
+}
+
 _SENTENCE = re.compile(r"(?<=[.!?])\s+")
 _WORD = re.compile(r"[a-z0-9]+")
 

@@ -19,6 +19,7 @@ from experiment import (
     KEEP,
     KEPT,
     MEASURES,
+    SIZE_CAPTIONS,
     VIEWS,
     Candidates,
     Settings,
@@ -106,6 +107,17 @@ def draw_figure_2(arms: Sequence[Arm], workshop: Workshop) -> None:
         plot_ats(results, std="none", path=workshop.out / f"figure_2_{collection.replace(' ', '_')}.png")
 
 
+#: What stands over a table in the documentation.
+CAPTIONS = {
+    **SIZE_CAPTIONS,
+    "mats_across_passages": "MATS of TK, pairs across passages",
+    "mats_change_across_passages": "Change of MATS by training on rotated passages",
+    "effectiveness": "TK: effectiveness on original and rotated passages, by what it was trained on",
+    "gap_closed": "TK: loss under rotation, and how much of it training on rotated passages takes away",
+    "gap_by_seed": "TK: loss under rotation, by seed",
+    "weights": "Rankers that were kept",
+}
+
 NOTES = [
     "mats_paper divides by max D - 1, mats_mean by how many distances have a pair; std_deltas is the spread of ATS(0) - ATS(i) "
     "over i, std_pairs that of the cosines around ATS(i); low and high: 95 % of Student's t over seeds, for mats_paper or for "
@@ -183,7 +195,7 @@ def main() -> None:
         "gap_by_seed": gap_by_seed(trained, CONDITION, settings.resamples),
     }
     tables |= kept_weights(workshop, [arm for _, arm in arms])
-    write_results(options.out, "Table 2: MATS of TK", settings, tables, NOTES)
+    write_results(options.out, "Table 2: MATS of TK", settings, tables, NOTES, CAPTIONS)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from experiment import (
     MEASURES,
     PAPER,
     RANKERS,
+    SIZE_CAPTIONS,
     VIEWS,
     Candidates,
     Settings,
@@ -76,6 +77,13 @@ def pairwise(rows: pd.DataFrame, resamples: int) -> pd.DataFrame:
                 out.append({**what, **compare(values[..., i], values[..., j], resamples)})
     return corrected(pd.DataFrame(out))
 
+
+#: What stands over a table in the documentation.
+CAPTIONS = {
+    **SIZE_CAPTIONS,
+    "by_start": "Effectiveness on the second collection, by where training began",
+    "pairwise": "Differences between two ways to begin",
+}
 
 NOTES = [
     "low and high: 95 % interval from a bootstrap over seeds and queries; difference: after - before.",
@@ -142,7 +150,7 @@ def main() -> None:
     rows = measured[measured["arm"] != "source"]
     n = settings.resamples
     tables = {**size_tables(sizes), "by_start": by_start(rows, n), "pairwise": pairwise(rows, n)}
-    write_results(options.out, f"Table 5: from {source.name} to {target.name}", settings, tables, NOTES)
+    write_results(options.out, f"Table 5: from {source.name} to {target.name}", settings, tables, NOTES, CAPTIONS)
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ from experiment import (
     MEASURES,
     PAPER,
     RANKERS,
+    SIZE_CAPTIONS,
     VIEWS,
     Candidates,
     Material,
@@ -149,6 +150,14 @@ def start_of(kind: str, encoder: str, material: Material, settings: Settings, ou
     return masked_encoder(encoder, texts, out / "masked", seed=settings.split_seed, **options)
 
 
+#: What stands over a table in the documentation.
+CAPTIONS = {
+    **SIZE_CAPTIONS,
+    "effectiveness": "Effectiveness on original and rotated passages, by what a ranker was trained on",
+    "gap_closed": "Loss under rotation, and how much of it training on rotated passages takes away",
+    "weights": "Rankers that were kept",
+}
+
 NOTES = [
     "difference: rotated - original (of the evaluation, or of the training); low and high: 95 % interval from a bootstrap over "
     "seeds and queries.",
@@ -221,7 +230,7 @@ def main() -> None:
         "bm25": pd.DataFrame(bm25),
     }
     tables |= kept_weights(workshop, arms)
-    write_results(options.out, "Tables 3 and 4: original and rotated passages", settings, tables, NOTES)
+    write_results(options.out, "Tables 3 and 4: original and rotated passages", settings, tables, NOTES, CAPTIONS)
 
 
 if __name__ == "__main__":

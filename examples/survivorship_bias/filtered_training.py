@@ -297,6 +297,12 @@ def tables(rows: pd.DataFrame, settings: Settings) -> dict[str, pd.DataFrame]:
     return {"effectiveness": means, **differences}
 
 
+#: What stands over a table in the documentation.
+CAPTIONS = {
+    "filtered_less_drawn": "Trained on survivors, less trained on as many drawn questions",
+    "filtered_less_all": "Trained on survivors, less trained on all answered questions",
+}
+
 NOTES = [
     "k: training questions answered within the first k documents shown, or later; all: every answered one, or as many of them "
     "as the other sets have.",
@@ -345,7 +351,7 @@ def main() -> None:
     rows = workshop.carry_out(arms, seconds)
     found = tables(rows, settings)
     found["effectiveness"] = pd.concat([without_training(setup, settings, options.out), found["effectiveness"]])
-    write_results(options.out, "Training on survivors", settings, found, NOTES)
+    write_results(options.out, "Training on survivors", settings, found, NOTES, CAPTIONS)
 
 
 if __name__ == "__main__":

@@ -57,6 +57,15 @@ MEASURES = ("RR@10", "nDCG@10")
 #: Groups of questions by the place of their paragraph in a list.
 GROUPS = {"1": (1, 1), "2 to 3": (2, 3), "4 to 10": (4, 10), "never": (11, np.inf)}
 
+#: What stands over a table in the documentation.
+CAPTIONS = {
+    "distortion_by_k": "RR@10 over survivors less that over all questions",
+    "lead_by_k": "How much each system's lead over BM25 changes",
+    "order_changes": "Pairs of systems that change places among survivors",
+    "complexity": "Wording of questions, by the rank of their paragraph in the list",
+    "answerability": "Can it be told from a question whether it is answered?",
+}
+
 NOTES = [
     "Intervals: 95 %, over articles: sums of each article's deviations, Student's quantile (answerability: articles drawn).",
     "distortion: mean over survivors less mean over all questions; lead: the same of each system less BM25.",
@@ -348,7 +357,8 @@ def main() -> None:
         raise InputError("name both files: --questions and --unanswerable")
     questions = Questions.of(settings.questions, settings.queries)
     same_run(options.out, "real_questions", settings, [questions.name])
-    write_results(options.out, "Survivors of real questions", settings, dict(results(questions, settings, options.out)), NOTES)
+    tables = dict(results(questions, settings, options.out))
+    write_results(options.out, "Survivors of real questions", settings, tables, NOTES, CAPTIONS)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The programs for Tables 2 to 5: their parts against closed forms and brute force, and each from end to end in miniature."""
 
+import dataclasses
 import gzip
 import itertools
 import json
@@ -532,6 +533,14 @@ def test_table_for_the_documentation(workshop):
         "     - 0.500",
         "     - 1",
     ]
+
+
+def test_a_table_stands_under_the_caption_that_is_given_for_it(workshop, tmp_path, capsys):
+    one = pd.DataFrame({"a": ["x", "y"], "n": [3, 3]})
+    settings = dataclasses.make_dataclass("Settings", [])()
+    workshop.write_results(tmp_path, "Page", settings, {"by_k": one, "other_one": one}, [], {"by_k": "RR@10 over k"})
+    first = {path.stem: path.read_text().splitlines()[0] for path in tmp_path.glob("*.inc")}
+    assert first == {"by_k": r".. list-table:: RR\@10 over k; n 3", "other_one": ".. list-table:: Page: other one; n 3"}
 
 
 @needs_pisa
