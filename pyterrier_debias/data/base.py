@@ -152,6 +152,17 @@ class TextLoader(RowWise):
 class Collection(pt.datasets.Dataset):
     """A test collection in memory: a PyTerrier dataset.
 
+    ==============  ===========================================================================================
+    ``corpus``      ``docno``, ``text`` and any other fields; a row a document
+    ``topics``      split to ``qid``, ``query``; ``type`` and ``gender`` where known
+    ``qrels``       split to ``qid``, ``docno``, ``label``
+    ``candidates``  ``qid``, ``docno``, ``score``, ``rank``: what labellers were shown, in that order
+    ``runs``        name to ``qid``, ``docno``, ``score``, ``rank``
+    ``answers``     ``qid``, ``docno``, ``answer``; ``start`` and ``end`` in characters, -1 where unknown
+    ==============  ===========================================================================================
+
+    When not to use it: for a collection that does not fit into memory; any object with these methods is a dataset, too.
+
     Example:
         >>> import pandas as pd
         >>> c = Collection(

@@ -55,6 +55,9 @@ class BiEncoder(CorpusEncoder):
     "Sentence-BERT", EMNLP 2019; as BERT_DOT in Hofstätter et al., "Mitigating the Position Bias of Transformer Models in
     Passage Re-Ranking", ECIR 2021.
 
+    Raises:
+        InputError: From scoring: missing texts, duplicate pairs, unknown options, a model that cannot be loaded.
+
     When not to use it: for the last digit of effectiveness on a short list, where a cross-encoder reads query and document
     together; for models with one vector per token (:class:`~pyterrier_debias.MultiVector`).
 

@@ -74,6 +74,9 @@ class SparseEncoder(CorpusEncoder):
     arXiv:2109.10086, 2021 (the maximum); Paria et al., "Minimizing FLOPs to Learn Efficient Sparse Representations", ICLR 2020
     (the regularisation).
 
+    Raises:
+        InputError: From scoring: missing texts, duplicate pairs, unknown options, a model that cannot be loaded.
+
     When not to use it: for words that the vocabulary cuts into many pieces, which match piece by piece; for models without a
     masked-LM head whose vectors mean nothing in words (:class:`~pyterrier_debias.BiEncoder`).
 

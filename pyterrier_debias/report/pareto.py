@@ -49,6 +49,8 @@ def pareto(
         InputError: For audits of different collections or judgements, names that occur twice, a measure or contrast that names
             several figures, or where no system has both figures.
 
+    When not to use it: to choose a system by one figure; points whose intervals overlap are not ordered.
+
     Example:
         ::
 

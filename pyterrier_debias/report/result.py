@@ -55,6 +55,8 @@ class AuditResult(AuditTables):
         queries: The words of the queries of ``per_query``, by qid.
         attributions: What documents, words and positions contribute to figures; see :meth:`worst`.
 
+    When not to use it: as a certificate; an audit looks for each bias with one probe, on the given topics.
+
     Example:
         ::
 

@@ -278,6 +278,9 @@ class AddJudged(Stage):
     index's document number (``docid``) and the output of other models (``doc_vec``, ``toks``) are not known for the added
     rows, so they are dropped, and a text loader behind it finds every document by its ``docno``.
 
+    Raises:
+        InputError: For an option that is unknown or out of range, when the stage is first used.
+
     When not to use it: in a pipeline that is evaluated on the same judgements, to which it hands the answers; where the first
     stage's score is used as evidence, unless rows without one are left out or scored anew.
 

@@ -74,7 +74,7 @@ class Training:
         seed: Seed of the order of examples, of negatives and of dropout.
 
     Raises:
-        InputError: For an unknown option or out of range.
+        InputError: For an option that is unknown or out of range.
 
     Example:
         >>> from pyterrier_debias import Training

@@ -42,6 +42,9 @@ class ColumnWeights:
         column: Its name.
         per: ``'query'``: the value of the positive weighs the whole example. ``'document'``: each document has its own.
 
+    Raises:
+        InputError: For an option that is unknown or out of range.
+
     When not to use it: for weights whose mean is far from 1, which act as another learning rate; divide by their mean first.
 
     Example:

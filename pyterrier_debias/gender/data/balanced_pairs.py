@@ -47,6 +47,12 @@ class BalancedPairs(Stage):
     (``replacement=True``; exact here). One-to-one is the default, because only then are as many different male as female
     documents shown, which is the point of balancing.
 
+    Source: Bigdeli, Arabzadeh, Seyedsalehi, Mitra, Zihayat and Bagheri, "De-biasing Relevance Judgements for Fair Ranking",
+    ECIR 2023.
+
+    Raises:
+        InputError: For an option that is unknown or out of range, when the stage is first used.
+
     Example:
         >>> import pandas as pd
         >>> pairs = pd.DataFrame({"qid": ["1", "2", "3"], "docno": ["d1", "d2", "d3"], "gender": ["female", "male", "male"],

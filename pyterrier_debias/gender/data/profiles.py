@@ -52,6 +52,8 @@ class Lexicon:
     Raises:
         InputError: For no category, a category that is not a list of words, or a bare ``*``.
 
+    When not to use it: where the sense of a word decides; a lexicon counts words.
+
     Example:
         >>> mood = Lexicon({"posemo": ["happ*", "joy"], "affect": ["happ*", "joy", "sad"]}, "mood")
         >>> category_shares(["Happy, happiest of all!", "a sad joy"], mood).tolist()

@@ -150,6 +150,9 @@ class GenderClassifier(Saved):
         batch_size: Queries of a step, for fine-tuning.
         seed: Seed of the order of queries and of dropout, for fine-tuning.
 
+    Raises:
+        InputError: From ``fit``: for an option out of range; where it is used before ``fit``.
+
     Example:
         >>> class Letters:
         ...     def encode_queries(self, texts):
@@ -436,6 +439,9 @@ class QueryGender(RowWise):
     A share of the labels is wrong, and errors differ between the labels, so that a difference between groups can be a difference
     between errors: look at ``cross_validate`` by label. Labels that were predicted should not be published as facts about
     queries; :func:`~pyterrier_debias.gender.data.balanced_pairs.save_pairs` drops them unless asked.
+
+    Raises:
+        InputError: For an option that is unknown or out of range, when the stage is first used.
 
     Example:
         >>> import pandas as pd

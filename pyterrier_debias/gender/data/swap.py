@@ -386,6 +386,9 @@ class SwapGender(RowWise):
     With ``to='m'`` or ``to='f'`` words change to one gender only: no counterfactual, but a way to plant a bias that is known
     ("his or her doctor" becomes "his or his doctor").
 
+    Raises:
+        InputError: For an option that is unknown or out of range, when the stage is first used.
+
     Example:
         >>> import pandas as pd
         >>> docs = pd.DataFrame({"docno": ["d1"], "text": ["Mr Hill and his wife"]})

@@ -91,6 +91,9 @@ class AnnotateGender(RowWise, _OfWords):
 
     Each document is read once, however many rows it has.
 
+    Source: Rekabsaz and Schedl, "Do Neural Ranking Models Intensify Gender Bias?", SIGIR 2020 (magnitudes); Rekabsaz, Kopeinik
+    and Schedl, SIGIR 2021 (neutrality).
+
     When not to use it: to tell of what gender the people in a text are; see
     :class:`~pyterrier_debias.gender.data.words.WordList`.
 

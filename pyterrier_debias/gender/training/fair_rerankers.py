@@ -90,7 +90,7 @@ class BiasAwareReranker(_FairReranker):
             is ``'hinge'``, for its margin.
 
     Raises:
-        InputError: For unknown options or out of range; from scoring: before ``fit``.
+        InputError: For options that are unknown or out of range; from scoring: before ``fit``.
 
     While all pairs are within the margin, as at the start from a fresh head, psi changes the loss and no gradient: what it does,
     it does to pairs that are ranked right by about the margin.
@@ -211,7 +211,7 @@ class AdversarialReranker(_FairReranker):
             where the ranker is trained already, or is to begin with the adversary. Its report is ``first_report``.
 
     Raises:
-        InputError: For unknown options or out of range, or a ranker of another kind; from scoring: before ``fit``.
+        InputError: For options that are unknown or out of range, or a ranker of another kind; from scoring: before ``fit``.
 
     When not to use it: to lower a measure of bias in rankings, without looking at it: what is unlearned is the *presence* of
     gendered words, not a preference for one gender, and what a linear probe finds after training says whether it worked.

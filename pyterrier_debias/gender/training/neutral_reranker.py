@@ -55,6 +55,9 @@ class NeutralReranker(Stage):
     Source: the trade-off is that of Bigdeli, Arabzadeh, Seyedsalehi, Zihayat and Bagheri, "On the Orthogonality of Bias and
     Utility in Ad hoc Retrieval", SIGIR 2021, who apply it to terms of pseudo-relevance feedback, with lambda = .5.
 
+    Raises:
+        InputError: For an option that is unknown or out of range, when the stage is first used.
+
     Example:
         >>> import pandas as pd
         >>> run = pd.DataFrame({"qid": "1", "docno": ["d1", "d2", "d3"], "score": [3.0, 2.9, 0.0],
@@ -107,7 +110,7 @@ class NeutralReranker(Stage):
         """Rank anew; see the class.
 
         Raises:
-            InputError: For unknown options or out of range, missing texts or scores, and infinite scores where they
+            InputError: For options that are unknown or out of range, missing texts or scores, and infinite scores where they
                 have no place on the scale (always with ``normalise``).
         """
         column = self.text_field if self.bias is None else self.bias

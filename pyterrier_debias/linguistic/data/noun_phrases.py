@@ -107,6 +107,9 @@ class RepeatNounPhrases(RowWise):
     Source: Cheng and Amiri, "EqualizeIR: Mitigating Linguistic Biases in Retrieval Models", NAACL 2025, who train a biased
     learner on queries with "repeated" noun phrases and do not say which, how often and where. The defaults are our reading.
 
+    Raises:
+        InputError: For an option that is unknown or out of range, when the stage is first used.
+
     When not to use it: to make queries linguistically *complex* (repetition makes them long, not hard to parse); in a pipeline
     that serves users; after a first stage whose scores are kept, which belong to the query as it was.
 

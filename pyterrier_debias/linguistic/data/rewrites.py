@@ -246,6 +246,11 @@ class RewriteQueries(RowWise):
 
     The rules know no grammar: an indirect question keeps the order of a direct one, and "to" and "from" are not keywords.
 
+    Source: the rules are ours; repeated noun phrases are named by Cheng and Amiri (NAACL 2025).
+
+    Raises:
+        InputError: For an option that is unknown or out of range, when the stage is first used.
+
     Example:
         >>> import pandas as pd
         >>> topics = pd.DataFrame({"qid": ["1"], "query": ["cheap flights to paris"]})

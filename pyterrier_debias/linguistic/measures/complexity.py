@@ -139,6 +139,9 @@ class LinguisticComplexity(Stage):
     *Texts without a word* (empty, or of signs and emoji alone) have no complexity: all is NaN, whatever ``undefined`` is, they
     play no part in the normalisation, and a warning tells their share.
 
+    Raises:
+        InputError: For an option that is unknown or out of range, when the stage is first used.
+
     When not to use it: as a difficulty of queries (it does not know the collection); on one query, without ``fit``; between
     collections that were not normalised together; on languages other than English, except for the indices of words. On short
     queries the set ``'words'`` is little more than their length: put the number of words beside it as a control.

@@ -236,6 +236,12 @@ class Disparity(Stage):
     that fails on the same share of simple and of complex queries has much; and cv rises when the mean falls, whatever the
     wording. What goes with complexity is the slope, and what complexity explains is its share of the variance (``tests``).
 
+    Source: Cheng and Amiri, "EqualizeIR: Mitigating Linguistic Biases in Retrieval Models", NAACL 2025 (mean, standard deviation,
+    c_v); slopes, controls and tests are ours.
+
+    Raises:
+        InputError: For an option that is unknown or out of range, when the stage is first used.
+
     Example:
         >>> import pandas as pd
         >>> found = pd.DataFrame({

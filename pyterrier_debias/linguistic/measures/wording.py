@@ -118,6 +118,11 @@ class WordingSensitivity(Stage):
     (:class:`~pyterrier_debias.linguistic.measures.disparity.Disparity`) cannot promise. What remains open is whether the
     rewritten queries are such as users ask.
 
+    Source: ours.
+
+    Raises:
+        InputError: For an option that is unknown or out of range, when it is first used.
+
     Example:
         >>> import pandas as pd
         >>> import pyterrier as pt

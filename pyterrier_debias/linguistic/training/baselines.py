@@ -79,7 +79,7 @@ def reverse_weights(complexity: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class ReverseComplexity:
-    """Example weights from the complexity of queries ("LC as Rev Weight" of Cheng and Amiri).
+    """Example weights from the complexity of queries ("LC as Rev Weight" of Cheng and Amiri, NAACL 2025).
 
     The weights are those of :func:`reverse_weights` over the training queries; each is a factor of its query's loss. As the paper
     words it, weights rise with ease, so that complex queries count less. A rival that is to help complex queries has to weigh
@@ -219,7 +219,7 @@ class GroupDROReranker(TrainedRanker):
         training: How ``fit`` trains, with any loss; None for the ranker's own ``training``.
 
     Raises:
-        InputError: For unknown options or out of range, or groups that cannot be used; from scoring: before ``fit``.
+        InputError: For options that are unknown or out of range, or groups that cannot be used; from scoring: before ``fit``.
 
     When not to use it: with groups of a handful of queries; where the worst group is worst because its judgements are; where a
     strongly fitted model has no loss left in any group (the source needs strong regularisation there).
@@ -301,7 +301,7 @@ class FocalReranker(TrainedAgainstBiased):
         training: See there.
 
     Raises:
-        InputError: For unknown options, do not go together or are out of range; from scoring: before ``fit``.
+        InputError: For options that are unknown, out of range or do not go together; from scoring: before ``fit``.
 
     When not to use it: with a biased model that is right nearly everywhere, which leaves no weight to learn from.
 

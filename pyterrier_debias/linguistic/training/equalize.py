@@ -226,7 +226,7 @@ class EqualizeReranker(TrainedAgainstBiased):
             ``'bce'``, the product over two classes. With ``augment`` the biased model scores in each step too.
 
     Raises:
-        InputError: For unknown options, do not go together or are out of range; from scoring: before ``fit``.
+        InputError: For options that are unknown, out of range or do not go together; from scoring: before ``fit``.
 
     When not to use it: where hard queries are hard for another reason than their wording (few relevant documents, rare topics):
     the weak learner fails there too, and the robust one is pushed towards noise; to make a good checkpoint better, which a few

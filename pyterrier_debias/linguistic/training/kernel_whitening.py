@@ -60,7 +60,7 @@ class KernelWhiteningReranker(TrainedRanker):
         training: How ``fit`` trains, with any loss; None for the ranker's own ``training``.
 
     Raises:
-        InputError: For unknown options or out of range, or a ranker of another kind; from scoring: before ``fit``.
+        InputError: For options that are unknown or out of range, or a ranker of another kind; from scoring: before ``fit``.
 
     When not to use it: on a handful of training queries, whose covariance says little; to keep a good ranker's head, which is
     replaced; where documents have an encoder of their own (ADORE), or the checkpoint is a published one with a form of its own.

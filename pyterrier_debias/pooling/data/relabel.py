@@ -184,6 +184,9 @@ class RelabelReranker(TrainedRanker):
     Attributes:
         relabelled: What was changed: ``qid``, ``docno``, ``score`` (the judge's number), ``action``; None before :meth:`fit`.
 
+    Raises:
+        InputError: For an option that is unknown or out of range, when the stage is first used.
+
     When not to use it: where the judge is the ranker (see above); where judging every candidate costs more than labelling some
     (use ``depth``); where many of a query's candidates are relevant and ``'drop'`` would leave easy ones only.
 

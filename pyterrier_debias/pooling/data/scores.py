@@ -27,6 +27,9 @@ class AddScores(RowWise):
     columns out      the same, and ``column``; an older column of that name is replaced
     ===============  ==========================================================================
 
+    Raises:
+        InputError: For an option that is unknown or out of range, when the stage is first used.
+
     When not to use it: in the pipeline that is deployed, where nothing reads the column any more and the teacher costs time; with
     the same ranker that is trained behind it as the teacher, which confirms its own mistakes.
 

@@ -218,7 +218,7 @@ class Coupling:
         loss: ``'pairs'``, or ``'listwise'``: see :meth:`loss_of`.
 
     Raises:
-        InputError: For an unknown option or out of range.
+        InputError: For an option that is unknown or out of range.
     """
 
     tau: float = 1.0

@@ -87,13 +87,14 @@ class CETReranker(TrainedRanker):
             networks of a second ranker are named ``selection_ranker``, ...
 
     Raises:
-        InputError: For unknown options, do not go together or are out of range; from scoring: before ``fit``.
+        InputError: For options that are unknown, out of range or do not go together; from scoring: before ``fit``.
 
-    When not to use it: where the pool's evidence is evidence of relevance too, as BM25's was on all three real collections that it
-    was tried on (NFCorpus, TREC DL, Vaswani; ``fit`` warns where the candidates' own scores show it); where judgements are complete, or negatives come from
-    the pool itself (all of them were seen by labellers, so that weights are noise); where nothing is known of the pooling system
-    and ``'lexical'`` does not describe it either. A cross-encoder with a new head lost .03 to .05 ``nDCG@10`` by it on the two
-    planted collections where that was tried: compare with plain training on some queries with full judgements.
+    When not to use it: where the pool's evidence is evidence of relevance too, as BM25's was on all three real collections that
+    it was tried on (NFCorpus, TREC DL, Vaswani; ``fit`` warns where the candidates' own scores show it); where judgements are
+    complete, or negatives come from the pool itself (all of them were seen by labellers, so that weights are noise); where
+    nothing is known of the pooling system and ``'lexical'`` does not describe it either. A cross-encoder with a new head lost
+    .03 to .05 ``nDCG@10`` by it on the two planted collections where that was tried: compare with plain training on some
+    queries with full judgements.
 
     Example:
         >>> CETReranker("distilbert-base-uncased", tau=2.0)

@@ -98,6 +98,9 @@ class RankWindow(CarefulSampler):
         first: The first rank of the window.
         last: Its last rank, included; None for all further ones.
 
+    Raises:
+        InputError: For an option that is unknown or out of range.
+
     When not to use it: where the pooling system is weak, whose negatives teach little; where ranks are those of the strong
     system, at whose top unlabelled positives gather (then cut them off with ``first``).
 
@@ -154,6 +157,9 @@ class DenoisedNegatives(CarefulSampler):
         below: What a hard negative's probability is less than.
         depth: How many ranks are the top.
         rank_column: The column with ranks, from 0. Candidates without a rank count as beyond the depth.
+
+    Raises:
+        InputError: For an option that is unknown or out of range.
 
     When not to use it: with a teacher that was itself trained on the same false negatives, or whose probabilities are not
     calibrated (the threshold then means something else: look at a histogram first).
@@ -233,6 +239,9 @@ class PositiveAwareNegatives(CarefulSampler):
         max_score: The highest score that a negative may have.
         percentage: The share of the positive's score that a negative may have, above 0 and at most 1.
         margin: How far a negative must lie below the positive, at least 0.
+
+    Raises:
+        InputError: For an option that is unknown or out of range.
 
     When not to use it: ``percentage`` with scores whose zero means nothing (logits): use ``margin``; for a positive that the
     teacher scores low, of whose candidates hardly any passes.
@@ -369,6 +378,9 @@ class RankDistribution(CarefulSampler):
     Args:
         chances_by_rank: The chance of each rank, from 0; ranks beyond have none. They need not sum to 1.
         column: The column with ranks, from 0, of the system that the distribution was estimated for.
+
+    Raises:
+        InputError: For chances that are no list of numbers, below 0, or all 0.
 
     When not to use it: with ranks of another system than the one that was estimated; with so few judged queries that the counts
     are noise (look at ``chances_by_rank``).

@@ -69,6 +69,9 @@ class AnswerPositions(Stage):
     lose the answers that were cut, (L - 1)/n of those with L words, mostly long ones. Where that is what you want, match in
     rotated text: ``RotatePassages() >> AnswerPositions()`` with answers as strings.
 
+    Raises:
+        InputError: For an option that is unknown or out of range, when the stage is first used.
+
     When not to use it: on answers that abstract over the passage (summaries, yes and no); the few that match are not like the
     rest, and the omission rate says how few they are.
 

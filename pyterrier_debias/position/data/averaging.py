@@ -71,6 +71,9 @@ class AverageRotations(Stage):
     Source: no paper; rotation is that of Hofstätter, Lipani, Althammer, Zlabinger and Hanbury, "Mitigating the Position Bias of
     Transformer Models in Passage Re-Ranking", ECIR 2021, who train on rotated passages.
 
+    Raises:
+        InputError: For an option that is unknown or out of range, when the stage is first used.
+
     Example:
         >>> import pandas as pd
         >>> found = pd.DataFrame({"qid": "1", "query": "tea", "docno": ["d1", "d2"], "text": ["tea and rain", "rain and tea"]})

@@ -272,6 +272,9 @@ class RotatePassages(RowWise):
     The draw depends on seed, docno (and qid) and ``draw`` only, not on the order of rows or the size of batches. An empty or
     one-word passage is not changed; a warning tells the share of such passages.
 
+    Raises:
+        InputError: For an option that is unknown or out of range, when the stage is first used.
+
     When not to use it: on text whose order carries what is scored (dialogues, code, lists of steps) beyond a check; with
     ``unit='sentence'`` to make answer positions uniform (they do not become so, see ``AnswerPositions``, and passages without
     punctuation do not change at all); as a cure for a ranker that is already trained, which it only probes: to remove the bias,

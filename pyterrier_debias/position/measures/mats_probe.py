@@ -72,6 +72,9 @@ class MATSProbe(Stage):
     A text that stands under several docnos counts once: its words meet themselves in the same context and at the same positions,
     which raises ATS(0) and so MATS.
 
+    Raises:
+        InputError: For an option that is unknown or out of range, when it is first used.
+
     When not to use it: to compare encoders over different texts or words, since ATS depends on both; on a handful of
     passages, where few words meet again at many distances (look at ``pairs``); on models without one vector per word, such as
     T5Reranker's decoder or a bag of words.

@@ -105,6 +105,9 @@ class PositionSensitivity(Stage):
     difference, the original list is exchangeable with its rotations, because "nothing moved" is one of them
     (``RotatePassages(allow_identity=True)``), however few units a passage has. Intervals are bootstrap intervals over queries.
 
+    Raises:
+        InputError: For an option that is unknown or out of range, when it is first used.
+
     When not to use it: where the order of a passage is its content (code, recipes, dialogues). For judgements that were pooled
     from the same ranker that is examined: its luck with the original texts is in the judgements. And the cut leaves broken
     neighbours, so a small loss may be due to broken sentences rather than position: compare ``start`` with ``end``,

@@ -152,6 +152,10 @@ def dataset_report(
 ) -> DatasetReport:
     """Describe a collection as Chapter 3 of the thesis describes MS MARCO QnA.
 
+    Source: Gupta, "Survivorship Bias in IR Datasets", MSc thesis, University of Glasgow, 2021.
+
+    When not to use it: to judge rankers; it describes queries, and a run that stands in for what was shown speaks of that system.
+
     Args:
         dataset: Any dataset; candidates, answers and the column of types are used where it has them.
         split: Split of topics and judgements; None for its default.

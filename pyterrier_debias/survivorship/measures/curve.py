@@ -339,6 +339,12 @@ class SurvivorshipCurve(Stage):
     Queries that are not among the candidates count as unanswered, and those that have an answer but no results of a system count
     0; both are counted in the notes. Results that share no query with the topics are refused.
 
+    Source: Gupta, "Survivorship Bias in IR Datasets", MSc thesis, University of Glasgow, 2021 (Figure 5.1, Appendix A); trend,
+    strata and intervals are ours.
+
+    Raises:
+        InputError: For an option that is unknown or out of range, when it is first used.
+
     Example:
         >>> import pandas as pd
         >>> topics = pd.DataFrame({"qid": ["q1", "q2", "q3", "q4"], "query": list("abcd")})

@@ -199,6 +199,9 @@ class Answerability(Stage):
 
     Source: the future work of Gupta (2021).
 
+    Raises:
+        InputError: For an option that is unknown or out of range, when the stage is first used.
+
     When not to use it: to decide which queries to leave out (that is the bias). And what it learns is whether *one system's ten
     documents* answered such queries, not whether an answer exists.
 
