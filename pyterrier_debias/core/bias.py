@@ -78,6 +78,8 @@ class Finding:
         beside: Values that were measured beside it and have no figure of their own: measure and contrast to values by qid.
         parts: What documents, words or positions contribute to it, see :func:`parts_of`; None where it is not taken apart.
 
+    When not to use it: for a remark without a figure, which is a note of the audit.
+
     Example:
         >>> found = Finding("BM25", "length", "words", "first ten", 12.5, values=pd.Series([12.0, 13.0], index=["q1", "q2"]))
         >>> found.value, len(found.values)
@@ -117,6 +119,13 @@ class Figure:
         name: File name without ending.
         caption: What it shows, with units and n.
         draw: ``draw(axes)`` draws onto matplotlib axes.
+
+    When not to use it: for numbers to be read, which are findings.
+
+    Example:
+        >>> picture = Figure("lengths", "Words of the first ten documents, 40 queries", lambda axes: axes.hist([60, 80]))
+        >>> picture.name
+        'lengths'
     """
 
     name: str

@@ -28,6 +28,13 @@ class InputError(ValueError):
 
     The message is one line that names the place (stage, file and line, column or row) and the remedy; the
     command line prints it as it is and exits with code 2.
+
+    Example:
+        >>> try:
+        ...     raise InputError("topics.tsv, line 3: the query is missing; write qid, a tab and the query")
+        ... except ValueError as error:
+        ...     print(error)
+        topics.tsv, line 3: the query is missing; write qid, a tab and the query
     """
 
 

@@ -136,6 +136,13 @@ class System:
             beside changed ones.
         memory: What is remembered of the ranker's scores while it is audited; None where it is asked each time.
         kept: Where its scores are kept until the audit ends; None where they are not.
+
+    When not to use it: for a pipeline or a run that needs no name of its own and no indexer; an audit takes these as they are.
+
+    Example:
+        ::
+
+            audit([System('BM25', bm25, indexer=indexer), System('mine', bm25 >> texts, ranker)], dataset)
     """
 
     name: str
@@ -464,6 +471,16 @@ class Context:
         draws: How many random variants of each text a bias draws; None leaves it to the bias.
         verbose: Whether to show progress.
         sharing: All systems that may want the same retrieval later; None means ``systems``.
+
+    When not to use it: outside a bias; an audit makes it and gives it to :meth:`~pyterrier_debias.Bias.examine`.
+
+    Example:
+        ::
+
+            class Length(Bias):
+                def examine(self, context):
+                    for system in context.systems:
+                        ...
     """
 
     systems: Sequence[System]

@@ -106,6 +106,9 @@ class MultiVector(TwoTowers):
     Source: Khattab and Zaharia, "ColBERT: Efficient and Effective Passage Search via Contextualized Late Interaction over BERT",
     SIGIR 2020.
 
+    Raises:
+        InputError: From scoring: missing texts, duplicate pairs, unknown options, a model that cannot be loaded.
+
     When not to use it: to retrieve from a whole collection, which needs an index of token vectors; for models with one vector a
     text (:class:`~pyterrier_debias.BiEncoder`).
 

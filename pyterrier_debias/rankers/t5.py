@@ -84,6 +84,9 @@ class T5Reranker(Ranker):
     2020; Zhuang, Qin, Jagerman, Hui, Ma, Lu, Ni, Wang and Bendersky, "RankT5: Fine-Tuning T5 for Text Ranking with Ranking
     Losses", SIGIR 2023 (Section 4: models and losses).
 
+    Raises:
+        InputError: From scoring: missing texts, duplicate pairs, unknown options, a model that cannot be loaded.
+
     When not to use it: in float16, which T5's activations overflow (it is refused); for listwise or pairwise prompts.
 
     Example:
