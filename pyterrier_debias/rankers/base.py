@@ -224,6 +224,52 @@ def loading(model: str | Path, stage: Any) -> Iterator[str]:
         raise InputError(f"{name}: model {str(model)!r} cannot be loaded ({first[:200]}); {remedy}") from error
 
 
+def load_tokenizer(model: str | os.PathLike[str], stage: Any) -> Any:
+    """The tokenizer of a model; called inside :func:`loading`, before the weights are read.
+
+    Args:
+        model: A hub name or folder, ready for ``from_pretrained``.
+        stage: The calling stage, named in the message.
+
+    Returns:
+        The tokenizer.
+
+    Raises:
+        InputError: As :func:`check_tokenizer`.
+    """
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
+    check_tokenizer(tokenizer, model, stage)
+    return tokenizer
+
+
+def check_tokenizer(tokenizer: Any, model: str | os.PathLike[str], stage: Any) -> None:
+    """Refuse a tokenizer without a vocabulary, to which all texts are the same.
+
+    transformers makes one, and says nothing, where weights were saved alone (``model.save_pretrained(folder)``).
+
+    Args:
+        tokenizer: What was loaded; one that is not of transformers is not looked at.
+        model: From where; named in the message.
+        stage: The calling stage, named in the message.
+
+    Raises:
+        InputError: If special tokens are all that it knows, or have no more beside them than a mark such as that for a space.
+    """
+    special = getattr(tokenizer, "all_special_ids", None)
+    if special is None:
+        return
+    special = set(special)
+    pieces = (piece for piece, number in tokenizer.get_vocab().items() if number not in special)
+    if not any(character.isalnum() for piece in pieces for character in piece):
+        raise InputError(
+            f"{frames.stage_name(stage)}: model {str(model)!r} has no tokenizer (the one that was loaded knows no word, so that "
+            f"all texts would be the same to it); save the one that it was trained with beside its weights: "
+            f"tokenizer.save_pretrained(folder)"
+        )
+
+
 def window_of(tokenizer: Any, config: Any, max_length: int | None, stage: Any) -> int:
     """How many tokens a model reads at most.
 
@@ -655,6 +701,7 @@ class Ranker(Fittable, Stage):
         with loading(self.model, self) as where:
             module, tokenizer = self.read(where)
             check_whole(module, self.model, type(self).__name__)
+            check_tokenizer(tokenizer, self.model, self)
         return module, tokenizer
 
     def _give(self) -> tuple[Any, Any]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.files import check_empty
-from pyterrier_debias.rankers.base import InMemory, Ranker, quiet, shared_options
+from pyterrier_debias.rankers.base import InMemory, Ranker, load_tokenizer, quiet, shared_options
 from pyterrier_debias.rankers.engine import CHUNK, Cuts, Sequences, Template, gather, in_chunks, moved, report_cuts, token_ids
 from pyterrier_debias.rankers.long_documents import (
     CONVENTIONS,
@@ -249,14 +249,14 @@ class CrossEncoder(Ranker):
 
     def read(self, model: str) -> tuple[torch.nn.Module, Any]:
         """Load a classifier, or an encoder under a fresh head; see :meth:`Ranker.read`."""
-        from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+        from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
 
         from pyterrier_debias.rankers.heads import EncoderHead, PooledHead, joint_head
 
         config = AutoConfig.from_pretrained(model, trust_remote_code=False)
         options: dict[str, Any] = {"dtype": self.torch_dtype, "trust_remote_code": False}
         kind = (config.architectures or [""])[0]
-        tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
+        tokenizer = load_tokenizer(model, self)
         if kind.endswith("ForSequenceClassification") and not self._together:
             if config.num_labels not in (1, 2):
                 raise InputError(

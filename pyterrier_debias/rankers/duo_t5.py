@@ -12,7 +12,7 @@ import pyterrier as pt
 from pyterrier_debias.core import frames
 from pyterrier_debias.core.errors import check_choice
 from pyterrier_debias.core.stage import Stage
-from pyterrier_debias.rankers.base import loading, pick_device, source_fingerprint
+from pyterrier_debias.rankers.base import check_tokenizer, loading, pick_device, source_fingerprint
 
 if TYPE_CHECKING:
     import torch
@@ -121,6 +121,7 @@ class DuoT5Reranker(Stage):
                 theirs = DuoT5ReRanker(
                     tok_model=where, model=where, batch_size=1, device=pick_device(self.device), verbose=self.verbose
                 )
+                check_tokenizer(theirs.tokenizer, self.model, self)
             if getattr(theirs.model.config, "n_positions", None) is None:
                 theirs.model.config.n_positions = _WINDOW
             self._loaded = source, theirs

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 import numpy as np
 
 from pyterrier_debias.core.errors import InputError, check_number
-from pyterrier_debias.rankers.base import InMemory, loading, shared_options, window_of
+from pyterrier_debias.rankers.base import InMemory, load_tokenizer, loading, shared_options, window_of
 from pyterrier_debias.rankers.dual_encoder import TwoTowers, counts_tokens
 from pyterrier_debias.rankers.terms import Terms, paired
 from pyterrier_debias.training.seeds import drawn_from
@@ -211,7 +211,7 @@ class MultiVector(TwoTowers):
         """
         from safetensors.torch import save_file
         from sentence_transformers import MultiVectorEncoder
-        from transformers import AutoConfig, AutoModel, AutoTokenizer
+        from transformers import AutoConfig, AutoModel
 
         weights, told = _dnn(checkpoint)
         asked = {"query_maxlen": query_length, "doc_maxlen": document_length, "mask_punctuation": mask_punctuation}
@@ -226,7 +226,7 @@ class MultiVector(TwoTowers):
         with tempfile.TemporaryDirectory() as scratch:
             with loading(base, cls.__name__) as where:
                 config = AutoConfig.from_pretrained(where, trust_remote_code=False)
-                tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
+                tokenizer = load_tokenizer(where, cls.__name__)
                 _check_dnn(weights, AutoModel.from_config(config), tokenizer, checkpoint, base)
                 config.architectures = ["HF_ColBERT"]
                 config.save_pretrained(scratch)

@@ -11,7 +11,7 @@ import numpy as np
 
 from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.files import check_empty
-from pyterrier_debias.rankers.base import InMemory, Ranker, quiet, shared_options, window_of
+from pyterrier_debias.rankers.base import InMemory, Ranker, load_tokenizer, quiet, shared_options, window_of
 from pyterrier_debias.rankers.engine import Cuts, Sequences, Template, gather, in_chunks, moved, report_cuts, token_ids
 from pyterrier_debias.training.seeds import drawn_from
 
@@ -242,7 +242,7 @@ class T5Reranker(Ranker):
 
     def read(self, model: str) -> tuple[torch.nn.Module, Any]:
         """Load a T5 (or mT5, UMT5), whole or its encoder; see :class:`~pyterrier_debias.rankers.base.Ranker`."""
-        from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
+        from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
         from pyterrier_debias.rankers.heads import PooledHead
 
@@ -252,7 +252,7 @@ class T5Reranker(Ranker):
                 f"T5Reranker: {model!r} is a {config.model_type} model, not one of {', '.join(_ANSWER_SCALE)}; use CrossEncoder "
                 f"for encoders"
             )
-        tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
+        tokenizer = load_tokenizer(model, self)
         saved = PooledHead.saved_in(model)
         if self.head == "rankt5-encoder":
             return self._read_encoder(model, saved), tokenizer

@@ -11,7 +11,7 @@ import numpy as np
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.files import check_empty, read_whole
 from pyterrier_debias.rankers import engine
-from pyterrier_debias.rankers.base import InMemory, Ranker, loading, quiet
+from pyterrier_debias.rankers.base import InMemory, Ranker, load_tokenizer, loading, quiet
 from pyterrier_debias.rankers.dual_encoder import places
 from pyterrier_debias.rankers.terms import Terms, paired
 from pyterrier_debias.training.seeds import check_seed, drawn_from
@@ -137,7 +137,7 @@ class TK(Ranker):
             InputError: For an unknown convention or kind of position, a field of ``config`` that has its own argument or that the
                 table gives, a seed out of range, or a model that cannot be loaded.
         """
-        from transformers import AutoModel, AutoTokenizer
+        from transformers import AutoModel
 
         from pyterrier_debias.rankers.tying import check_whole
         from pyterrier_debias.rankers.word_tokenizer import without_special_tokens
@@ -147,7 +147,7 @@ class TK(Ranker):
 
         def read() -> tuple[Any, Any]:
             with loading(model, cls.__name__) as where:
-                tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
+                tokenizer = load_tokenizer(where, cls.__name__)
                 encoder = AutoModel.from_pretrained(where, trust_remote_code=False)
                 check_whole(encoder, model, cls.__name__)
             return tokenizer, encoder
@@ -210,7 +210,7 @@ class TK(Ranker):
 
     def read(self, model: str) -> tuple[Any, Any]:
         """Load a TK; see :class:`~pyterrier_debias.rankers.base.Ranker`."""
-        from transformers import AutoTokenizer, PreTrainedConfig
+        from transformers import PreTrainedConfig
 
         from pyterrier_debias.rankers.tk_model import TKConfig, TKModel
 
@@ -219,11 +219,12 @@ class TK(Ranker):
             raise InputError(
                 f"TK: model {model!r} is a {kind}, not a TK; TK.from_embeddings({model!r}) makes a new one over its embeddings"
             )
+        tokenizer = load_tokenizer(model, self)
         found = TKModel.from_pretrained(model, dtype=self.torch_dtype, output_loading_info=True, trust_remote_code=False)
         module, report = cast(tuple[TKModel, dict[str, Any]], found)
         if report["missing_keys"]:
             raise InputError(f"TK: model {model!r} lacks the weights {', '.join(sorted(report['missing_keys'])[:3])}")
-        return module, AutoTokenizer.from_pretrained(model, trust_remote_code=False)
+        return module, tokenizer
 
     def write(self, folder: Path) -> None:
         """Write an ordinary Hugging Face model folder; see :meth:`Ranker.write`."""

@@ -18,7 +18,7 @@ from pyterrier_debias.core.files import read_whole
 from pyterrier_debias.core.frames import stage_name
 from pyterrier_debias.core.scripts import composed, word_places
 from pyterrier_debias.rankers import engine
-from pyterrier_debias.rankers.base import DTYPES, InMemory, Ranker, loading, pick_device, window_of
+from pyterrier_debias.rankers.base import DTYPES, InMemory, Ranker, load_tokenizer, loading, pick_device, window_of
 from pyterrier_debias.rankers.packed import PackedBert
 
 if TYPE_CHECKING:
@@ -297,13 +297,13 @@ class HuggingFaceWords:
 
     def _read(self) -> tuple[Any, Any]:
         import torch
-        from transformers import AutoModel, AutoTokenizer
+        from transformers import AutoModel
 
         from pyterrier_debias.rankers.tying import check_whole
 
         with loading(self.encoder, self.stage) as where:
             where = _first_module(where)
-            tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
+            tokenizer = load_tokenizer(where, self.stage)
             model = AutoModel.from_pretrained(where, dtype=getattr(torch, self.dtype), trust_remote_code=False)
             check_whole(model, self.encoder, stage_name(self.stage))
         return model.to(pick_device(self.device)).eval(), tokenizer

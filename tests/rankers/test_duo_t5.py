@@ -1,4 +1,5 @@
 import pickle
+import shutil
 from itertools import permutations
 
 import numpy as np
@@ -120,3 +121,9 @@ def test_an_audit_finds_that_the_order_of_the_list_does_not_matter(folder):
     context = Context([duo], None, listed[["qid", "query"]].head(1), listed[["qid", "docno"]].assign(label=1))
     primary = next(OrderBias(shuffles=1).look(duo, context))
     assert primary.value == 0 and np.isnan(primary.p) and "no query changed" in primary.text
+
+
+def test_a_folder_without_a_tokenizer_is_refused(folder, tmp_path):
+    alone = shutil.copytree(folder, tmp_path / "alone", ignore=lambda at, names: [n for n in names if n.startswith("tokenizer")])
+    with pytest.raises(InputError, match=r"DuoT5Reranker: model .*alone' has no tokenizer"):
+        DuoT5Reranker(alone)(PAIRS)

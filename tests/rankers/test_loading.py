@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ from transformers.utils import logging as hf_logging
 import pyterrier_debias
 from pyterrier_debias import TK, BiEncoder, CrossEncoder, InputError, MultiVector, SparseEncoder, T5Reranker
 from pyterrier_debias.rankers import base, tying
+from pyterrier_debias.rankers.word_tokenizer import word_tokenizer
 from pyterrier_debias.rankers.word_vectors import HuggingFaceWords
 
 #: How long a thread waits for what cannot happen where models are loaded one at a time.
@@ -238,3 +240,48 @@ def test_a_model_with_code_of_its_own_is_refused(tiny, tmp_path):
     with pytest.raises(InputError, match="cannot be loaded"):
         CrossEncoder(folder).warm_up()
     assert not (tmp_path / "ran").exists()
+
+
+def without_tokenizer(folder, tmp_path):
+    """As ``model.save_pretrained`` leaves a folder."""
+    return shutil.copytree(folder, tmp_path / "alone", ignore=lambda at, names: [n for n in names if n.startswith("tokenizer")])
+
+
+#: Models by their builder or its options, and what reads them.
+READERS = {
+    "CrossEncoder": ({}, lambda at: CrossEncoder(at).warm_up()),
+    "CrossEncoder of RoBERTa": ({"architecture": "roberta"}, lambda at: CrossEncoder(at).warm_up()),
+    "BiEncoder": ("build_sentence_transformer", lambda at: BiEncoder(at).warm_up()),
+    "BiEncoder of a plain encoder": ({"labels": None}, lambda at: BiEncoder(at).warm_up()),
+    "MultiVector": ({"labels": None}, lambda at: MultiVector(at).warm_up()),
+    "SparseEncoder": ({"labels": None, "masked": True}, lambda at: SparseEncoder(at).warm_up()),
+    "T5Reranker": ("build_t5", lambda at: T5Reranker(at).warm_up()),
+    "TK.from_embeddings": ({"labels": None}, lambda at: TK.from_embeddings(at)),
+    "HuggingFaceWords": ({"labels": None}, lambda at: HuggingFaceWords(at).word_vectors(["the red king"])),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_folder_without_a_tokenizer_is_refused(name, tiny, tmp_path):
+    """transformers makes an empty one, to which all texts are the same."""
+    built, read = READERS[name]
+    whole = tiny(built) if isinstance(built, str) else tiny(**built)
+    alone, stage = without_tokenizer(whole, tmp_path), re.match(r"\w+", name)[0]
+    with pytest.raises(InputError, match=rf"^{stage}: model '{alone}' has no tokenizer .* tokenizer\.save_pretrained"):
+        read(alone)
+
+
+def test_tokenizers_are_looked_at_before_weights(tiny, tmp_path):
+    alone = without_tokenizer(tiny(), tmp_path)
+    (alone / "model.safetensors").write_bytes(b"")
+    with pytest.raises(InputError, match="has no tokenizer"):
+        CrossEncoder(alone).warm_up()
+
+
+def test_tokenizers_with_few_words_are_tokenizers():
+    base.check_tokenizer(word_tokenizer(["tea"]), "a/model", "TK")
+    base.check_tokenizer(word_tokenizer(["\u8336"]), "a/model", "TK")
+    base.check_tokenizer(None, "a/model", "TK")
+    for words in ([], ["\u2581", "."]):
+        with pytest.raises(InputError, match=r"^TK: model 'a/model' has no tokenizer"):
+            base.check_tokenizer(word_tokenizer(words), "a/model", "TK")
