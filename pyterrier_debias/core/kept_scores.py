@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.core.errors import one_line
+from pyterrier_debias.core.errors import InputError, one_line
 from pyterrier_debias.core.files import write_whole
 from pyterrier_debias.core.foreign_memory import list_keys, scores_of
 from pyterrier_debias.core.frames import ranked
@@ -33,7 +33,8 @@ class KeptScores:
     """Scores of one ranker by the lists that it was given, in files of a folder.
 
     Lists are scored a few at a time, whole queries always and for no more than about a minute, and after each minute of scoring
-    one file is written, whole or not at all. Lists that are in a file are not scored again: those of the same qids, docnos and
+    one file is written, whole or not at all; where it cannot be, a warning says so, and its scores are written with the next
+    ones. Lists that are in a file are not scored again: those of the same qids, docnos and
     other cells, in the same order. Only scores are kept; a ranker that leaves out rows, adds or changes columns, or is given
     anything but texts and numbers is asked each time.
 
@@ -116,7 +117,11 @@ class KeptScores:
             self._new.update(zip(lists, np.split(scores, ends[:-1])))
             self._seconds += seconds
             if self._seconds > _SECONDS:
-                self.write()
+                try:
+                    self.write()
+                except InputError as error:  # no fault of the ranker, in whose call this happens
+                    logger.warning("checkpoint: %s; the audit goes on, and tries again after more scoring", error)
+                    self._seconds = 0.0
         return found
 
     def write(self) -> None:

@@ -5,7 +5,8 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 
-from pyterrier_debias import audit, open_dataset
+from pyterrier_debias import InputError, audit, open_dataset
+from pyterrier_debias.core import kept_scores
 from pyterrier_debias.core.foreign_memory import ForeignMemory, scores_of
 from pyterrier_debias.core.frames import ranked
 from pyterrier_debias.core.kept_scores import KeptScores
@@ -195,3 +196,25 @@ def test_an_audit_asks_a_foreign_ranker_once_and_tells_of_one_that_is_not_determ
     again, asked = audited(by_text)
     assert given < asked
     pd.testing.assert_frame_equal(found.findings, again.findings)
+
+
+def test_scores_that_cannot_be_written_are_no_fault_of_the_ranker(tmp_path, monkeypatch, caplog):
+    """A disk that is full for a while: what was not written then is written with the next scores."""
+    write, full = kept_scores.write_whole, [True, True, False]
+
+    def writes(target, content):
+        if full.pop(0):
+            raise InputError(f"{target} cannot be written: No space left on device")
+        write(target, content)
+
+    for name, value in (("_ROWS", 100), ("_SECONDS", -1.0), ("write_whole", writes)):  # a file for each query
+        monkeypatch.setattr(kept_scores, name, value)
+    ranker, inp = Foreign(by_text), rows().sort_values("qid", kind="stable", ignore_index=True)
+    found = KeptScores(tmp_path, "mine").ask(ranker, inp)
+    pd.testing.assert_frame_equal(found[["qid", "docno", "text"]], inp[["qid", "docno", "text"]])
+    assert len(caplog.messages) == 2 and full == []
+    for told in caplog.messages:
+        assert told.startswith(f"checkpoint: {tmp_path}") and "No space left on device; the audit goes on" in told
+    again = KeptScores(tmp_path, "mine").ask(ranker, inp)
+    assert ranker.given == 300
+    pd.testing.assert_frame_equal(again, ranked(found))
