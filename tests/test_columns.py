@@ -1,5 +1,7 @@
 """A missing column: which stage, which column, what to put before it."""
 
+import pickle
+
 import pandas as pd
 import pyterrier as pt
 import pytest
@@ -80,3 +82,11 @@ def test_a_constructor_tells_what_is_missing_before_its_object_has_a_text():
     run = pd.DataFrame({"qid": ["q"] * 2, "docno": ["a", "b"], "score": [2.0, 1.0]})
     with pytest.raises(InputError, match="HiddenJudgements: the judgements have no column 'docno'"):
         HiddenJudgements(run[["qid"]], run)
+
+
+def test_the_error_is_the_same_in_another_process():
+    with pytest.raises(MissingColumnError) as found:
+        CrossEncoder("model")(RESULTS)
+    again = pickle.loads(pickle.dumps(found.value))
+    assert isinstance(again, MissingColumnError) and str(again) == str(found.value)
+    assert [mode.missing_columns for mode in again.modes] == [["text"]]

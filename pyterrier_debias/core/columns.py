@@ -35,6 +35,10 @@ class MissingColumnError(pt.validate.InputValidationError, InputError):
         """The message alone."""
         return str(self.args[0])
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For a pickle: the message alone, which is all that ``args`` holds, would not make it again."""
+        return type(self), (self.args[0], self.modes)
+
 
 def remedy(missing: Iterable[str], texts: Sequence[str] = ("text",)) -> str:
     """What to do about missing columns.
