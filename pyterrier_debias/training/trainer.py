@@ -333,9 +333,11 @@ def mark_checkpoint(checkpoint: Path, **content: Any) -> None:
 
 def _remove(checkpoint: Path) -> None:
     """Remove what a run wrote into one of our checkpoints, and the folder where nothing else is in it."""
-    if _about(checkpoint) is None:
+    about = _about(checkpoint)
+    if about is None:
         return
-    mark_checkpoint(checkpoint, whole=False)
+    if about.get("whole"):  # on a full disk nothing can be written, and what was not finished is to go
+        mark_checkpoint(checkpoint, whole=False)
     remove_written(checkpoint / _RANKER)
     # A process killed while it removed the ranker leaves empty folders, without the list of what it wrote.
     for path in sorted((checkpoint / _RANKER).glob("**"), reverse=True):
@@ -780,7 +782,7 @@ class _Trainer(transformers.Trainer):
                 about["seconds"] = self.before + time.monotonic() - self.started
                 mark_checkpoint(target, whole=True, **about, files=checksums(target, [_RECORD]))
         except Exception as error:
-            with suppress(OSError):
+            with suppress(OSError, InputError):
                 _remove(target)
                 target.rmdir()
             older = [path.name for path in _checkpoints(folder)]

@@ -409,11 +409,16 @@ def test_folders_of_a_ranker_that_is_half_removed_are_removed(tiny, tmp_path, mo
     assert not list(tmp_path.iterdir() if tmp_path.exists() else ())
 
 
-@pytest.mark.parametrize("where", ["weights", "optimizer", "ranker", "record"])
+@pytest.mark.parametrize("where", ["weights", "optimizer", "ranker", "record", "all from the optimizer on"])
 def test_a_full_disk_leaves_the_checkpoint_before(tiny, tmp_path, monkeypatch, where):
     """Writing fails at step 4, wherever in the checkpoint; step 2 stays whole and is gone on from."""
     save, record = torch.save, trainer_module.write_whole
     full = OSError(28, "No space left on device")
+
+    def fails_with_the_optimizer(target, content):
+        if (Path(target).parent / "pytorch_model.bin").is_file() and "checkpoint-4" in str(target):
+            raise InputError(f"{target} cannot be written: No space left on device")
+        record(target, content)
 
     def fails(*args, real=None, marks=("",), **options):
         target = str(args[1] if real is save else args[0])
@@ -429,7 +434,9 @@ def test_a_full_disk_leaves_the_checkpoint_before(tiny, tmp_path, monkeypatch, w
         elif where == "record":
             patch.setattr(trainer_module, "write_whole", partial(fails, real=record, marks=(marks[where],)))
         else:
-            patch.setattr(torch, "save", partial(fails, real=save, marks=(marks[where],)))
+            if where not in marks:
+                patch.setattr(trainer_module, "write_whole", fails_with_the_optimizer)
+            patch.setattr(torch, "save", partial(fails, real=save, marks=(marks.get(where, marks["optimizer"]),)))
         with pytest.raises(InputError, match=r"checkpoint-4 cannot be written \(.*No space left.*checkpoint-2 there is complete"):
             fitted(tiny(), max_steps=4, evaluate_every=2, checkpoints=tmp_path)
     assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-2"]
