@@ -5,6 +5,7 @@ Only typer is imported before a command runs, so that ``--help`` is fast.
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -47,6 +48,9 @@ def _root(
 
     'pyterrier-debias audit --help' lists all options; 'check' compares an audit with budgets.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A name with a letter that the terminal's encoding lacks is shown as on stderr, by the letter's number.
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 #: How many lines a verdict may have, so that it stands on one screen with the line beneath it.

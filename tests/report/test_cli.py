@@ -401,3 +401,10 @@ def test_java_that_cannot_be_started_is_told(folder, index, monkeypatch):
     monkeypatch.setattr(pt.terrier.TerrierIndex, "coerce", no_java)
     told = refused("--terrier", index, "--dataset", folder, "--model", "none")
     assert "Java cannot be started (RuntimeError: Unable to find JAVA_HOME more); install one (11 or newer" in told
+
+
+def test_letters_that_the_terminal_lacks_are_shown_by_their_numbers(folder, tmp_path):
+    (tmp_path / "mine.trec").write_text(trec())
+    arguments = ["audit", "--dataset", folder, "--run", f"größe→={tmp_path / 'mine.trec'}", "--model", "none", "--full"]
+    found = CliRunner(charset="latin-1").invoke(app, [*map(str, arguments)], catch_exceptions=False)
+    assert found.exit_code == 0 and "größe\\u2192" in found.stdout
