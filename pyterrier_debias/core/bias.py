@@ -505,10 +505,11 @@ def findings_frame(findings: Iterable[Finding]) -> pd.DataFrame:
         findings: Any number of findings.
 
     Returns:
-        A frame with one row a finding and the columns of ``FINDING_TYPES``.
+        A frame with one row a finding and the columns of ``FINDING_TYPES``. Infinite numbers are NaN here and in the tables of
+        values and parts, as in JSON, so that a saved audit says what it said when it was made.
     """
     frame = pd.DataFrame([{name: getattr(f, name) for name in FINDING_TYPES} for f in findings], columns=list(FINDING_TYPES))
-    frame = frame.astype(FINDING_TYPES)
+    frame = _finite(frame.astype(FINDING_TYPES))
     return frame.assign(text=[_NO_INTERVAL.sub("", text) for text in frame["text"]]).astype({"text": "str"})
 
 
@@ -543,7 +544,7 @@ def per_query_frame(findings: Iterable[Finding]) -> pd.DataFrame:
     frame = frame.iloc[np.repeat(np.arange(len(labels)), lengths)].reset_index(drop=True)
     frame["qid"] = pd.Series(np.concatenate(qids), dtype="str")
     frame["value"] = np.concatenate(values)
-    return frame[PER_QUERY_COLUMNS]
+    return _finite(frame[PER_QUERY_COLUMNS])
 
 
 def attributions_frame(findings: Iterable[Finding]) -> pd.DataFrame:
@@ -557,7 +558,13 @@ def attributions_frame(findings: Iterable[Finding]) -> pd.DataFrame:
     """
     frames = [f.parts.assign(**dict(zip(FIGURE_KEY, f.key))) for f in findings if f.parts is not None]
     frame = pd.concat(frames, ignore_index=True) if frames else parts_frame().assign(**dict.fromkeys(FIGURE_KEY, ""))
-    return frame[ATTRIBUTION_COLUMNS].astype(dict.fromkeys(FIGURE_KEY, "str"))
+    return _finite(frame[ATTRIBUTION_COLUMNS].astype(dict.fromkeys(FIGURE_KEY, "str")))
+
+
+def _finite(frame: pd.DataFrame) -> pd.DataFrame:
+    """A table with NaN in place of infinite numbers."""
+    numbers = frame.select_dtypes("float64")
+    return frame.assign(**{name: numbers[name].where(np.isfinite(numbers[name])) for name in numbers})
 
 
 def p_text(p: float) -> str:

@@ -104,7 +104,7 @@ def check_number(
     """
     lower = f" above {above:g}" if above is not None else f" of at least {least:g}" if least is not None else ""
     kinds = numbers.Integral if whole else numbers.Real
-    number = isinstance(value, kinds) and not isinstance(value, bool) and math.isfinite(value)
+    number = isinstance(value, kinds) and not isinstance(value, bool) and (whole or is_finite(value))
     if (
         not number
         or (above is not None and not value > above)
@@ -115,6 +115,25 @@ def check_number(
         noun = "whole number" if whole else "number"
         kind = f"a {noun}{lower}{upper}" if lower or upper or whole else "a finite number"
         raise InputError(f"{where}: {option}={shortened(repr(value), 80)} must be {kind}" + (f"; {hint}" if hint else ""))
+
+
+def is_finite(value: Any) -> bool:
+    """Whether a number is finite as a float.
+
+    Args:
+        value: A number.
+
+    Returns:
+        Also False for a whole number that is larger than all floats.
+
+    Example:
+        >>> is_finite(2), is_finite(float("nan")), is_finite(10**400)
+        (True, False, False)
+    """
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def one_line(error: BaseException, *, longest: int = _LONGEST) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyterrier_debias.core.errors import InputError, check_choice, check_number
+from pyterrier_debias.core.errors import InputError, check_choice, check_number, is_finite, shortened
 from pyterrier_debias.report.cross_bias import ALL
 from pyterrier_debias.report.inputs import BIASES, FURTHER, find_biases, meant
 from pyterrier_debias.report.request import Request
@@ -110,7 +110,7 @@ def read_gate(path: str | Path) -> Gate:
         content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # no TOML, no UTF-8, or a number with thousands of digits
         raise InputError(f"{path} is not TOML: {error}") from error
     unknown = [key for key in content if key not in ("audit", "budget")]
     if unknown:
@@ -138,8 +138,8 @@ def _budget(table: Mapping[str, Any], where: str) -> Budget:
         if key not in Budget.__dataclass_fields__:
             raise InputError(f"{where}: there is no key {key!r}; there are {', '.join(Budget.__dataclass_fields__)}")
         numeric = key in ("at_most", "at_least")
-        if numeric and (isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value)):
-            raise InputError(f"{where}: {key} is {value!r}; it must be a number")
+        if numeric and (isinstance(value, bool) or not isinstance(value, (int, float)) or not is_finite(value)):
+            raise InputError(f"{where}: {key} is {shortened(repr(value), 80)}; it must be a number")
         if not numeric and not isinstance(value, str):
             raise InputError(f"{where}: {key} is {value!r}; it must be text")
     if "bias" not in table:

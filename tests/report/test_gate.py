@@ -1,13 +1,15 @@
 from dataclasses import replace
 
+import pandas as pd
 import pyterrier as pt
 import pytest
 from typer.testing import CliRunner
 
-from pyterrier_debias import InputError, audit
+from pyterrier_debias import AuditResult, InputError, audit
 from pyterrier_debias.report import inputs
 from pyterrier_debias.report.cli import app
 from pyterrier_debias.report.gate import Budget, check_budgets, read_gate
+from tests.biases import Made
 from tests.report import toy
 from tests.report.toy import BROKEN, CONTRAST, ORDER, PICKY
 
@@ -133,10 +135,23 @@ def test_a_bias_without_a_primary_figure_says_why(result):
         check_budgets(silent, [Budget("order", at_most=1)])
 
 
+def test_an_infinite_figure_is_not_defined_in_a_live_audit_as_in_a_saved_one():
+    def found(context):
+        yield bias.finding("BM25", "odds", "of it", float("inf"), values=pd.Series([float("inf"), 1.0], index=["q0", "q1"]))
+
+    dataset, bias = toy.collection(), Made("odd", found)
+    live = audit([toy.bm25_system(dataset)], dataset, biases=[bias])
+    saved = AuditResult.from_json(live.to_json())
+    (one,), (other,) = (check_budgets(r, [Budget("odd", measure="odds", at_least=-5, bound="value")]) for r in (live, saved))
+    assert one == other and one.crossed and "it is not defined" in one.text
+    pd.testing.assert_frame_equal(live.findings, saved.findings)
+    pd.testing.assert_frame_equal(live.per_query, saved.per_query)
+
+
 def test_a_budget_without_a_limit_is_refused():
     with pytest.raises(InputError, match="Budget: 'gender' has no limit; give at_most or at_least"):
         Budget("gender")
-    for wrong in (float("nan"), float("inf"), "1", True):
+    for wrong in (float("nan"), float("inf"), 10**400, "1", True):
         with pytest.raises(InputError, match=r"Budget: at_least=.* must be a finite number"):
             Budget("gender", at_most=0.5, at_least=wrong)
 
@@ -230,6 +245,8 @@ def test_the_file_may_name_what_to_audit(tmp_path, monkeypatch):
         ("[[budget]]\nbias = 'order'\nat_most = '1'\n", "at_most is '1'; it must be a number"),
         ("[[budget]]\nbias = 'order'\nat_most = true\n", "at_most is True; it must be a number"),
         ("[[budget]]\nbias = 'order'\nat_most = nan\n", "must be a number"),
+        (f"[[budget]]\nbias = 'order'\nat_most = {10**400}\n", "must be a number"),
+        (f"[[budget]]\nbias = 'order'\nat_most = {'9' * 5000}\n", "is not TOML"),
         ("[[budget]]\nbias = 3\nat_most = 1\n", "bias is 3; it must be text"),
         ("[[budget]]\nbias = 'order'\nat_most = 1\nbound = 'mean'\n", "bound='mean' is not known"),
         ("[[budget]]\nbias = 'order'\nat_most = 0\nat_least = 1\n", "no figure can keep it"),
