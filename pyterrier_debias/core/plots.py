@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
     from matplotlib.typing import RcKeyType
 
-#: Okabe and Ito's colours without black, the most distinct first; also distinguishable in greyscale when used in this order.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")
+#: Okabe and Ito's colours, the most distinct first, without yellow, which is too pale for lines on white; also distinguishable in
+#: greyscale when used in this order.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 
 #: Reference lines, such as "no effect".
 GREY = "#595959"

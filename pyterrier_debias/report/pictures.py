@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 DARK = {
     "#ffffff": "#1b212a", "#000000": "#e8ecf1", "#595959": "#a3adba", "#e0e0e0": "#39434f",
     "#0072b2": "#5ab4f0", "#d55e00": "#ff8f4d", "#009e73": "#2fcb9c", "#cc79a7": "#e8a0c8", "#e69f00": "#f2b632",
-    "#56b4e9": "#9ad8ff", "#f0e442": "#f5ee7d",
+    "#56b4e9": "#9ad8ff",
 }  # fmt: skip
 
 
