@@ -6,7 +6,7 @@ import pyterrier as pt
 import pytest
 
 from pyterrier_debias import InputError, PositionSensitivity, RotatePassages
-from pyterrier_debias.core.counterfactuals import Arm, Variants, never_moved, score_arms
+from pyterrier_debias.core.counterfactuals import Arm, Variants, never_moved, score_arms, score_changes
 from pyterrier_debias.core.frames import ranked, variant_docno
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.report.interventions import intervene
@@ -169,6 +169,24 @@ def test_never_moved():
     assert not never_moved(original, variant.iloc[:0])
     assert not never_moved(original, variant.iloc[1:])  # one was cut off
     assert not never_moved(original, variant.assign(score=variant["score"].where(variant.index != 5, 5.01)))
+
+
+@pytest.mark.parametrize("worst", [-np.inf, np.inf])
+def test_an_infinite_score_hides_no_change(worst):
+    """Its list has no range; the others of it move all the same."""
+    original = CANDIDATES.assign(score=np.arange(len(CANDIDATES), dtype=float), arm="original", draw=0)
+    original = original[["qid", "docno", "score", "arm", "draw"]]
+    original.loc[~original["qid"].duplicated(), "score"] = worst
+    assert never_moved(original, original) and score_changes(original, original)["change"].eq(0).all()
+    moved = original.assign(score=original["score"].where(original.index != 5, 5.01))
+    assert not never_moved(original, moved)
+    finite = original[np.isfinite(original["score"])]
+    changes = score_changes(original, moved).merge(score_changes(finite, moved), on=["qid", "docno"])
+    pd.testing.assert_series_equal(changes["change_x"], changes["change_y"], check_names=False)
+    lost = original.assign(score=original["score"].where(original.index != 5, worst))
+    assert score_changes(original, lost)["change"].max() == np.inf == score_changes(lost, original)["change"].max()
+    nothing = original.assign(score=worst)
+    assert never_moved(nothing, nothing) and not never_moved(nothing, original)
 
 
 def test_arms_of_variants_alone_need_no_original():

@@ -278,7 +278,7 @@ def score_changes(before: pd.DataFrame, after: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         Frame ``qid, docno, change``, one row per document of both: the absolute change as a share of the range of the list's
-        scores before. Changes within the rounding of a single number are 0.
+        finite scores before; infinite where one of the two scores is. Changes within the rounding of a single number are 0.
 
     Example:
         >>> before = pd.DataFrame({"qid": "q1", "docno": ["d1", "d2", "d3"], "score": [3.0, 2.0, 1.0]})
@@ -286,11 +286,15 @@ def score_changes(before: pd.DataFrame, after: pd.DataFrame) -> pd.DataFrame:
         [0.25, 0.25]
     """
     both = before.merge(after[["qid", "docno", "score"]], on=["qid", "docno"], suffixes=("", "_after"))
-    spread = before.groupby("qid")["score"].agg(np.ptp).reindex(both["qid"]).to_numpy()
+    # Some rankers give -inf to what they do not score; the range of such a list would be infinite, and every change of it 0.
+    finite = before["score"].where(np.isfinite(before["score"].to_numpy(dtype=float))).groupby(before["qid"])
+    spread = (finite.max() - finite.min()).fillna(0.0).reindex(both["qid"]).to_numpy(dtype=float)
     old, new = both["score"].to_numpy(dtype=float), both["score_after"].to_numpy(dtype=float)
-    change = np.abs(new - old)
+    with np.errstate(invalid="ignore"):  # inf - inf
+        change = np.abs(new - old)
     rounding = _ROUNDING * np.maximum(np.abs(old), np.abs(new))
-    return both[["qid", "docno"]].assign(change=np.where(change <= rounding, 0.0, change / np.maximum(spread, 1e-12)))
+    alike = (old == new) | (np.isfinite(change) & (change <= rounding))
+    return both[["qid", "docno"]].assign(change=np.where(alike, 0.0, change / np.maximum(spread, 1e-12)))
 
 
 def never_moved(original: pd.DataFrame, variants: pd.DataFrame) -> bool:
