@@ -233,6 +233,25 @@ def refuse_batches(measure: Any) -> None:
         frame = frame.f_back
 
 
+def evaluated_qids(qrels: pd.DataFrame, measure: Any) -> dict[str, Any]:
+    """The queries that ir_measures asks a measure for.
+
+    Args:
+        qrels: Judgements with ``query_id``, as ir_measures hands them to ``runtime_impl``.
+        measure: The measure; named in messages.
+
+    Returns:
+        Each query's name as text, by which frames are joined, to the name that the judgements have. Values must be given under
+        the latter: ir_measures adds a 0 for every query of the judgements that has none.
+
+    Example:
+        >>> evaluated_qids(pd.DataFrame({"query_id": [7, 7, 8]}), "example")
+        {'7': 7, '8': 8}
+    """
+    own = qrels["query_id"].drop_duplicates()
+    return dict(zip(with_string_ids(own.to_frame(), measure)["query_id"], own))
+
+
 def judged_qids(topics: pd.DataFrame, qrels: pd.DataFrame) -> list[str]:
     """Queries of the topics that have at least one judgement, in the topics' order.
 

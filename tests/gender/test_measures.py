@@ -14,6 +14,7 @@ from scipy import stats
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.data.base import Collection
 from pyterrier_debias.gender.data import documents
+from pyterrier_debias.gender.measures.exposure import ExpectedExposure
 from pyterrier_debias.gender.measures.over_rankings import (
     ARaB,
     FaiRR,
@@ -520,6 +521,13 @@ def test_integers_may_name_documents():
     run = frame(ONE, texts=False).assign(docno=lambda f: f["docno"].str[1:])
     numbered = {int(docno[1:]): text for docno, text in TEXTS.items()}
     assert per_query(ARaB(texts=numbered) @ 2, run=run) == per_query(ARaB() @ 2)
+
+
+def test_integers_may_name_queries():
+    """Judgements, topics and run have them; a value under another name would be averaged with a 0 for each query."""
+    run, qrels = (frame.assign(qid=frame["qid"].astype(int)) for frame in (frame(ONE), QRELS))
+    for measure in (ARaB() @ 2, NFaiRR() @ 2, ExpectedExposure() @ 2):
+        assert pt.Evaluate(run, qrels, [measure]) == pt.Evaluate(frame(ONE), QRELS, [measure])
 
 
 REFUSED = [

@@ -125,6 +125,8 @@ def test_integer_identifiers():
     qrels = pd.DataFrame({"qid": ["1", "2"], "docno": ["b", "a"], "label": 1})
     complexity = pd.DataFrame({"qid": [1, 2], "complexity": [0.0, 1.0]})
     assert pt.Evaluate(run, qrels, [OverQueries(RR, "gap", complexity, name="gap(RR)")]) == {"gap(RR)": 0.5}
+    numbered = [frame.astype({"qid": int}) for frame in (run, qrels)]
+    assert pt.Evaluate(*numbered, [OverQueries(RR, "gap", complexity, name="gap(RR)")]) == {"gap(RR)": 0.5}
 
 
 def test_bad_input():

@@ -178,6 +178,12 @@ def test_the_highest_of_repeated_judgements_counts(rows):
     pd.testing.assert_frame_equal(leave_one_out(runs, again), leave_one_out(runs, QRELS))
 
 
+def test_integers_may_name_queries():
+    numbered = [frame.assign(qid=frame["qid"].str[1:].astype(int)) for frame in (RUN, QRELS)]
+    measure, same = ExpectedNDCG(numbered[1]) @ 4, ExpectedNDCG(QRELS) @ 4
+    assert pt.Evaluate(*numbered, [measure]) == pt.Evaluate(RUN, QRELS, [same]) and pt.Evaluate(RUN, QRELS, [same])[str(same)] > 0
+
+
 @pytest.mark.parametrize("label", [math.nan, None, math.inf])
 def test_expected_ndcg_refuses_a_label_that_is_no_number(label):
     labels = judged({"q1": {"d1": 0.5, "d2": label}})

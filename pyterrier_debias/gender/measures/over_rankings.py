@@ -21,7 +21,7 @@ from ir_measures import Metric
 from ir_measures.measures import MeanAgg, Measure, ParamInfo
 
 from pyterrier_debias.core.errors import InputError, check_choice
-from pyterrier_debias.core.evaluation import refuse_batches
+from pyterrier_debias.core.evaluation import evaluated_qids, refuse_batches
 from pyterrier_debias.core.frames import ranked, with_string_ids
 from pyterrier_debias.core.text import Tokeniser, as_name, content_mark
 from pyterrier_debias.gender.data.documents import Texts, counted, query_slices, wanted_qids
@@ -197,7 +197,8 @@ class _OfTexts(Measure, metaclass=_Cut):
         Yields:
             A value for each judged query.
         """
-        qids = sorted(set(qrels["query_id"].astype(str)))
+        named = evaluated_qids(qrels, self)
+        qids = sorted(named)
         run = with_string_ids(run.rename(columns={"query_id": "qid", "doc_id": "docno"}), self)
         pt.validate.columns(run, includes=["qid", "docno", "score"], context=self)  # type: ignore[arg-type]  # printed only
         asked = self._counting(set(qids))
@@ -228,7 +229,7 @@ class _OfTexts(Measure, metaclass=_Cut):
         if undefined == "influence" and len(known) == 1 < len(qids):
             logger.warning("%r: only one query has a value; the p value of a comparison with a baseline is meaningless", self)
         for qid in qids:
-            yield Metric(qid, self, float(known.get(qid, fill)))
+            yield Metric(named[qid], self, float(known.get(qid, fill)))
 
     def aggregator(self) -> MeanAgg:
         """What ``pt.Evaluate`` and ir_measures take the mean with: over the queries that have a value.

@@ -11,7 +11,7 @@ from ir_measures import Metric
 from ir_measures.measures import Measure, ParamInfo
 
 from pyterrier_debias.core.errors import InputError, check_choice
-from pyterrier_debias.core.evaluation import parse_measures, per_query, refuse_batches
+from pyterrier_debias.core.evaluation import evaluated_qids, parse_measures, per_query, refuse_batches
 from pyterrier_debias.core.frames import numbers, reads_frames, with_string_ids
 from pyterrier_debias.core.text import content_mark
 from pyterrier_debias.linguistic.formulas.slope import partial_slope
@@ -104,14 +104,15 @@ class OverQueries(Measure):
             The influence value of each judged query; without results its measure counts 0.
         """
         refuse_batches(self)
+        named = evaluated_qids(qrels, self)
         qrels = with_string_ids(qrels.rename(columns={"query_id": "qid", "doc_id": "docno", "relevance": "label"}), self)
         run = with_string_ids(run.rename(columns={"query_id": "qid", "doc_id": "docno"}), self)
-        qids = sorted(qrels["qid"].unique())
+        qids = sorted(named)
         of, statistic = self.params["of"], self.params["statistic"]
         values = per_query(run, qrels, [of], qids)[str(of)].to_numpy()
         complexity = self._complexity(qids) if statistic in _BY_COMPLEXITY else None
         for qid, value in zip(qids, influence_values(values, statistic, complexity)):
-            yield Metric(qid, self, float(value))
+            yield Metric(named[qid], self, float(value))
 
     def _complexity(self, qids: list[str]) -> np.ndarray:
         given = with_string_ids(self.params["complexity"], self)

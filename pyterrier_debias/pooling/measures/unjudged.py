@@ -19,7 +19,7 @@ from ir_measures import Metric
 from ir_measures.measures import Measure, ParamInfo
 
 from pyterrier_debias.core.errors import InputError, check_number
-from pyterrier_debias.core.evaluation import parse_measures, per_query
+from pyterrier_debias.core.evaluation import evaluated_qids, parse_measures, per_query
 from pyterrier_debias.core.frames import (
     check_overlap,
     highest_grades,
@@ -159,20 +159,21 @@ class ExpectedNDCG(Measure):
                 f"out documents without a label, or infer theirs with infer_judgements()"
             )
         # Of several labels of one document the last is kept: the highest.
-        asked = judgements[judgements["qid"].isin(set(qrels["query_id"]))].sort_values("label")
+        named = evaluated_qids(qrels, self)
+        asked = judgements[judgements["qid"].isin(set(named))].sort_values("label")
         gains: dict[str, dict[str, float]] = {}
         for qid, docno, label in zip(*(asked[name].tolist() for name in ("qid", "docno", "label"))):
             gains.setdefault(qid, {})[docno] = label
         cutoff = self.params.get("cutoff")
         run = ranked(run.rename(columns={"query_id": "qid", "doc_id": "docno"}), repr(self))
         unknown = 0
-        for qid, rows in run[run["qid"].isin(set(qrels["query_id"]))].groupby("qid", sort=False):
+        for qid, rows in run[run["qid"].isin(set(named))].groupby("qid", sort=False):
             if qid not in gains:
                 raise InputError(f"{self!r}: query {qid!r} is evaluated, but its judgements lack it; infer them for it too")
             docnos = rows["docno"].tolist()[:cutoff]
             unknown += sum(docno not in gains[qid] for docno in docnos)
             value = ndcg([gains[qid].get(docno, 0.0) for docno in docnos], list(gains[qid].values()), cutoff)
-            yield Metric(qid, self, value)
+            yield Metric(named[qid], self, value)
         if unknown and cutoff:
             logger.warning(
                 "%r: %d documents above the cut-off have no label, not even an inferred one, and count as not relevant; give "
