@@ -23,6 +23,7 @@ from pyterrier_debias.core.evaluation import judged_qids, per_query
 from pyterrier_debias.core.frames import query_forms, with_string_ids
 from pyterrier_debias.core.retrieval import unanswered_notes
 from pyterrier_debias.core.systems import Context, System, named_where_it_raises
+from pyterrier_debias.core.text import as_name
 from pyterrier_debias.linguistic.formulas.slope import Slope, design, partial_slope
 from pyterrier_debias.linguistic.measures.disparity import (
     EVERYONE,
@@ -85,7 +86,8 @@ def prepared_topics(topics: pd.DataFrame, qrels: pd.DataFrame) -> tuple[pd.DataF
     """Judged topics with their complexity and controls.
 
     Args:
-        topics: ``qid``, ``query``; ``type`` is a control and ``complexity`` is used where they are there.
+        topics: ``qid``, ``query``; ``type`` is a control (names, or codes for them) and ``complexity`` is used where they are
+            there.
         qrels: Judgements.
 
     Returns:
@@ -99,8 +101,10 @@ def prepared_topics(topics: pd.DataFrame, qrels: pd.DataFrame) -> tuple[pd.DataF
     if "query" in topics.columns:
         topics = topics.assign(**{LENGTH: query_length(topics["query"])})
     controls = [RELEVANT] if topics[RELEVANT].nunique() > 1 else []
-    if "type" in topics.columns and topics["type"].nunique() > 1:
-        controls.append("type")
+    if "type" in topics.columns:
+        topics = topics.assign(type=topics["type"].map(as_name, na_action="ignore"))  # codes stand for names, not for amounts
+        if topics["type"].nunique() > 1:
+            controls.append("type")
     return topics, controls, how
 
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pyterrier as pt
 import pytest
 
@@ -186,6 +187,15 @@ def test_complexity_is_computed_where_topics_have_none(context):
     assert topics["complexity"].notna().all() and "LinguisticComplexity" in how and controls == ["relevant", "type"]
     alone = examined(BIAS, replace(context, systems=SYSTEMS[:1], topics=TOPICS.drop(columns="complexity")))
     assert [f.n for f in alone.findings if f.primary] == [40] and len(alone.figures) == 2
+
+
+def test_codes_of_types_are_levels_as_names_are():
+    """They are no amounts, and a query without one is a query all the same."""
+    codes = np.unique(TOPICS["type"], return_inverse=True)[1]
+    for types in (TOPICS["type"], TOPICS["type"].where(TOPICS.index > 3)):
+        named, controls, _ = prepared_topics(TOPICS.assign(type=types), QRELS)
+        coded, same, _ = prepared_topics(TOPICS.assign(type=pd.Series(codes).where(types.notna().to_numpy())), QRELS)
+        np.testing.assert_array_equal(design(coded, same), design(named, controls))
 
 
 def test_topics_of_one_complexity(context):
