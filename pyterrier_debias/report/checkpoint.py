@@ -47,7 +47,7 @@ ABOUT = "checkpoint.json"
 #: Where that file names the package: another program may write files of that name.
 _MARK = "written_by"
 #: Raised where what a checkpoint says of an audit changes.
-_FORM = 5
+_FORM = 6
 #: What biases ask a collection for, beside texts and what the audit has: its name in a message, to a method and arguments.
 _ASKED = {
     "topics": ("get_topics",),
@@ -315,7 +315,8 @@ def _of_system(system: System, context: Context) -> dict[str, Any]:
         found = found[found["rank"] < context.depth]
         texts = _with_texts(found, context.dataset)
         about["texts"] = frame_digest(texts[[c for c in texts.columns if pd.api.types.is_string_dtype(texts[c])]])
-        qids = judged_qids(context.topics, context.qrels)[:_QUERIES]
+        # The order of the topics makes no other audit.
+        qids = sorted(judged_qids(context.topics, context.qrels))[:_QUERIES]
         found = found[found["qid"].isin(qids) & (found["rank"] < _CANDIDATES)].reset_index(drop=True)
         scored: pd.DataFrame = found if system.ranker is None else system.ranker(found)
         about["scores"] = [float(s) for s in scored.sort_values(["qid", "docno"])["score"]]

@@ -112,6 +112,16 @@ def test_biases_may_be_added_and_correction_changed(dataset, tmp_path):
     assert set(audit(toy.systems(dataset), dataset, **options).findings["bias"]) == {"order", "picky"}
 
 
+def test_topics_in_another_order_go_on(dataset, tmp_path):
+    turned, qrels, runs = dataset.get_topics().iloc[::-1], dataset.get_qrels(), dataset.get_runs()
+    again = Collection(dataset.name, corpus=dataset.corpus, topics={"test": turned}, qrels={"test": qrels}, runs=runs)
+    counted, ranker = Counted(ORDER), pt.apply.doc_score(lambda row: float(row["qid"][1:]) + len(row["text"]))
+    for given in (dataset, again):
+        systems = {"mine": pt.Transformer.from_df(given.get_runs()["bm25"]) >> given.text_loader() >> ranker}
+        audit(systems, given, biases=[counted], checkpoint=tmp_path / "kept")
+    assert counted.runs == 1
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -373,7 +383,7 @@ def test_a_folder_of_an_earlier_form_is_refused(dataset, tmp_path):
     content = json.loads(file.read_text())
     del content["form"], content["blake2b"]
     file.write_text(json.dumps(content))
-    with pytest.raises(InputError, match="form is None there and 5 here"):
+    with pytest.raises(InputError, match="form is None there and 6 here"):
         claim(tmp_path / "kept", toy.systems(dataset), dataset)
 
 
