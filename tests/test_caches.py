@@ -190,6 +190,10 @@ def test_marks_are_names_of_documents_and_texts():
     assert all(mark.startswith(f"{docno}%t") for mark, docno in zip(first[VARIANT], first["docno"]))
     again = marked(first, "text")
     assert not set(again[VARIANT]) & set(first[VARIANT])  # two changes, of which the first may be of another column
+    for missing in (None, float("nan")):  # of candidates with and without it that were joined
+        some = marked(first.assign(**{VARIANT: first[VARIANT].astype(object).where(first.index > 0, missing)}), "text")
+        assert some[VARIANT][0] == marked(first.drop(columns=VARIANT), "text")[VARIANT][0]
+        assert some[VARIANT][1:].tolist() == again[VARIANT][1:].tolist()
     assert VARIANT not in RotatePassages()(CORPUS).columns  # documents on their way into an index
 
 

@@ -51,7 +51,8 @@ def marked(frame: pd.DataFrame, column: str) -> pd.DataFrame:
     guard_caches()
     if not {"qid", "docno", column} <= set(frame.columns):
         return frame
-    before = frame[VARIANT].tolist() if VARIANT in frame.columns else [""] * len(frame)
+    marks = frame[VARIANT].tolist() if VARIANT in frame.columns else [""] * len(frame)
+    before = [mark if isinstance(mark, str) else "" for mark in marks]  # missing where frames with and without it were joined
     names = [*map(variant_name, frame["docno"].tolist(), frame[column].tolist(), before)]
     return frame.assign(**{VARIANT: pd.Series(names, index=frame.index, dtype=str)})
 
