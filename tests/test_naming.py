@@ -57,6 +57,10 @@ def test_equal_names_get_what_tells_them_apart():
     assert distinct_names([Retriever(), Retriever(folder="/home/me/indexes/news")])[1] == "BM25 (index=news)"
     short, long = (Retriever() >> LOADER >> CrossEncoder("m", max_length=length) for length in (128, 512))
     assert distinct_names([short, long]) == [f"BM25 >> CrossEncoder(m) (max_length={length})" for length in (128, 512)]
+    tokenised = pt.rewrite.reset() >> Retriever(**{"bm25.b": 0.4})  # a stage that names leave out does not hide the option
+    two = [Retriever(**{"bm25.b": b}) for b in (0.4, 0.75)]
+    assert distinct_names([*two, tokenised]) == ["BM25 (b=0.4)", "BM25 (b=0.75)", "BM25 (b=0.4, ResetQuery)"]
+    assert distinct_names([Retriever() % 10, Retriever() % 20]) == ["BM25 (k=10)", "BM25 (k=20)"]
     assert distinct_names([RANKER, RANKER]) == [f"CrossEncoder(ms-marco-MiniLM-L6-v2) ({n})" for n in (1, 2)]
 
 

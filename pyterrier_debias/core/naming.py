@@ -68,7 +68,7 @@ def stage_name_of(stage: Any) -> str:
 
 
 def distinct_names(pipelines: Sequence[Any]) -> list[str]:
-    """Names of several pipelines; equal names are extended by the options that differ.
+    """Names of several pipelines; equal names are extended by the options, or else the stages, that differ.
 
     Args:
         pipelines: Transformers.
@@ -89,7 +89,8 @@ def distinct_names(pipelines: Sequence[Any]) -> list[str]:
         keys = dict.fromkeys(key for one in settings for key in one)
         differ = [key for key in keys if len({one.get(key) for one in settings}) > 1]
         for number, own in zip(alike, settings):
-            parts = [f"{re.split('[/.]', key)[-1]}={shortened(own[key], 40)}" for key in differ if key in own][:3]
+            told = [(re.split("[/.]", key)[-1], shortened(own[key], 40)) for key in differ if key in own][:3]
+            parts = [f"{option}={value}" if value else option for option, value in told]
             found[number] = f"{name} ({', '.join(parts)})" if parts else name
     return [
         name if found.count(name) == 1 else f"{name} ({found[: number + 1].count(name)})" for number, name in enumerate(found)
@@ -135,17 +136,24 @@ def _model_name(inner: Any) -> str:
 
 
 def _settings(pipeline: Any) -> dict[str, str]:
-    """Options of all stages as short texts, by the stage's place and the option's name."""
+    """Options of all stages as short texts, by the stage's kind, its place among those of its kind, and the option's name.
+
+    Stages that names tell come first. One without options has an empty text in their place, as it may be what differs.
+    """
     settings: dict[str, str] = {}
-    for place, stage in enumerate(unspread(pipeline)):
+    seen: list[str] = []
+    for stage in sorted(unspread(pipeline), key=_is_silent):
         if isinstance(stage, Stage):
             own: Mapping[str, Any] = stage.options()
         else:  # what PyTerrier's stages hold; of Terrier's retrievers the controls, and the index by its folder
-            held = {name: value for name, value in vars(stage).items() if not name.startswith("_")}
+            held = {name: value for name, value in vars(stage).items() if not name.startswith("_") and name != "verbose"}
             controls, index = held.pop("controls", {}), held.pop("indexref", None)
             own = {**held, **(controls if isinstance(controls, Mapping) else {})}
             own = {name: value for name, value in own.items() if isinstance(value, (str, int, float, bool))}
             if index is not None and hasattr(index, "toString"):
                 own["index"] = index.toString().removesuffix("/data.properties").rpartition("/")[2]
-        settings.update({f"{place}/{name}": brief(value).strip("'") for name, value in own.items()})
+        kind = "tokenise" if is_tokeniser(stage) else type(stage).__name__
+        place = f"{seen.count(kind)}/{kind}"
+        seen.append(kind)
+        settings.update({f"{place}/{name}": brief(value).strip("'") for name, value in own.items()} or {place: ""})
     return settings
