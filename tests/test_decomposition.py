@@ -115,6 +115,31 @@ def test_a_stage_that_loads_and_scores_is_no_text_stage(pipeline):
     assert BIAS.needs(System.of("mine", pipeline, indexer=lambda documents: pipeline), DATASET) is None
 
 
+def test_a_retriever_that_gives_texts_and_features_is_told_to_give_no_texts():
+    """A text loader cannot be put before it."""
+
+    class Features(Stage):
+        def transform(self, inp):
+            return Stored()(inp).assign(features=None)
+
+    assert "leave 'text' out of its metadata, and put a text loader behind it" in parts(Features() >> SUM)[1]
+
+
+def test_a_text_loader_that_adds_no_text_is_named():
+    class TitleTextLoader(Stage):
+        fields = ("docno", "title")
+
+        def transform(self, inp):
+            pt.validate.columns(inp, includes=["docno"], context=self)
+            return inp.assign(title="any")
+
+    system = System.of("mine", RUN >> TitleTextLoader() >> EARLY)
+    assert "its text loader (TitleTextLoader) adds no column 'text' (it has docno, title)" in BIAS.needs(system, DATASET)
+    renamed = RUN >> TitleTextLoader() >> pt.apply.rename({"title": "text"}) >> EARLY
+    unknown = pt.apply.generic(lambda topics: RUN(topics)) >> LOADER >> EARLY  # nothing tells what this loader adds
+    assert parts(renamed) == (3, "") and parts(unknown)[1] == "" == parts(RUN >> TitleTextLoader())[1]
+
+
 def test_a_sum_is_told_how_to_keep_the_scores_of_its_retriever():
     """By a pipeline that ranks alike, and is probed."""
     summed = (RUN >> LOADER >> EARLY) * 0.6 + RUN * 0.4

@@ -45,20 +45,22 @@ def take_apart(stages: Sequence[pt.Transformer]) -> Parts:
     Returns:
         The parts. Without any text stage all of it makes candidates.
     """
-    whole = Parts(list(stages), [])
     columns: list[str] = _TOPICS
+    loader = None
     for position, stage in enumerate(stages):
         outputs = _outputs(stage, columns)
         if outputs is None or "text" in outputs:
             if _scores_inside(stage, columns):
-                return Parts(list(stages), [], _inside(stage))
+                return Parts(list(stages), [], _inside(stage, columns))
         if outputs is None:
-            return whole
+            break
         columns = outputs
         if "text" in outputs:
             behind = behind_text(stages[position + 1 :], columns)
             return Parts([*stages[: position + 1], *behind.candidates], behind.ranker, behind.reason)
-    return whole
+        if _name(stage).endswith("TextLoader"):
+            loader = stage
+    return Parts(list(stages), [], "" if loader is None or loader is stages[-1] else _without_text(loader))
 
 
 def behind_text(stages: Sequence[pt.Transformer], columns: Sequence[str]) -> Parts:
@@ -106,7 +108,21 @@ def out_of_reach(ranker: Sequence[pt.Transformer], columns: Sequence[str]) -> st
     return ""
 
 
-def _inside(stage: pt.Transformer) -> str:
+def _without_text(loader: pt.Transformer) -> str:
+    fields = getattr(loader, "fields", None)
+    has = f" (it has {', '.join(map(str, fields))})" if isinstance(fields, (list, tuple)) else ""
+    return (
+        f"its text loader ({_name(loader)}) adds no column 'text'{has}; load the texts from where they are stored, such as "
+        f"dataset.text_loader(), or rename the column that holds them: text loader >> pt.apply.rename({{'body': 'text'}})"
+    )
+
+
+def _inside(stage: pt.Transformer, columns: Sequence[str]) -> str:
+    if "docno" not in columns and not parts_of(stage):
+        return (
+            f"its first stage ({_name(stage)}) gives texts and scores features in one, so that no changed passages can be put "
+            f"between; leave 'text' out of its metadata, and put a text loader behind it: retriever >> text loader >> ranker"
+        )
     if _name(stage) == "Sum":
         remedy = (
             ": retriever >> text loader >> (ranker * 0.6 + pt.Transformer.identity() * 0.4), where identity() keeps the "
