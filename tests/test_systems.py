@@ -217,6 +217,26 @@ def test_a_run_of_other_topics_is_told_by_its_qids():
         shared.results(shared.systems[0])
 
 
+@pytest.mark.parametrize("operator", ["__or__", "__and__"])
+def test_operators_that_leave_scores_out_are_named(operator):
+    """PyTerrier's | sorts documents by docno, which is no order to cut at a depth or to compare a ranker with."""
+    both = getattr(retriever(), operator)(pt.Transformer.from_df(RUN))
+    for pipeline, kind in ((both >> TOY.text_loader() >> Length(), "candidates"), (both, "results")):
+        mine = System.of("mine", pipeline)
+        with pytest.raises(InputError, match=rf"run 'mine': its {kind} have no column 'score'.*use a \+ b in place of"):
+            context(mine).candidates(mine)
+    scored = System.of("mine", both >> pt.apply.doc_score(lambda row: 0.0) >> TOY.text_loader() >> Length())
+    assert len(context(scored).results(scored)) == len(RUN) and scored.ranker is not None
+
+
+def test_a_topics_own_text_is_no_documents():
+    given = TOPICS.assign(text=TOPICS["query"])
+    bare, loaded = System.of("bare", retriever()), System.of("loaded", retriever() >> TOY.text_loader() >> Length())
+    shared = Context([bare, loaded], TOY, given, QRELS)
+    assert "text" not in shared.candidates(bare).columns
+    assert shared.candidates(loaded)["text"].tolist() == ["one", "two words", "now three words"]
+
+
 def test_what_is_no_indexer_is_refused():
     with pytest.raises(InputError, match="System 'mine': indexer is a str; give a function from documents to a retriever"):
         System("mine", retriever(), indexer="terrier")

@@ -128,8 +128,8 @@ class System:
         indexer: Makes the same kind of retriever over changed documents, for probes of a retriever; None where that is not
             possible.
         note: What a report must say about it, in one sentence; may be empty.
-        out_of_reach: Why changed texts cannot reach its ranker, in one sentence, so that probes that change texts leave it out;
-            empty where they can.
+        out_of_reach: Why changed texts cannot reach its ranker or its index, in one sentence, so that probes that change texts
+            leave it out; empty where they can, or where the reason is that there is no indexer.
         untreated: The name of the same system without a treatment, if it is audited beside this one: reports then tell what the
             treatment cost.
         indexed: Whether the candidates are what the indexer makes of the dataset's documents, which are then not indexed again
@@ -313,15 +313,18 @@ def with_indexer(system: System, dataset: Any) -> System:
 
     Args:
         system: Any system.
-        dataset: Its collection; one over an index, such as :class:`~pyterrier_debias.TerrierCollection`, has ``indexer_of``.
+        dataset: Its collection; one over an index, such as :class:`~pyterrier_debias.TerrierCollection`, has ``indexer_of``, and
+            ``reindexing_reason`` for why it has none.
 
     Returns:
-        The system; the same where it has an indexer or a ranker, or the collection knows none.
+        The system; the same where it has an indexer or a ranker, or the collection knows nothing of it.
     """
     if system.indexer is not None or system.ranker is not None:
         return system
     indexer = provided(dataset, "indexer_of", system.candidates)
-    return system if indexer is None else replace(system, indexer=indexer)
+    if indexer is not None:
+        return replace(system, indexer=indexer)
+    return replace(system, out_of_reach=system.out_of_reach or provided(dataset, "reindexing_reason", system.candidates) or "")
 
 
 def check_run(run: pd.DataFrame, name: str) -> pd.DataFrame:
@@ -457,6 +460,29 @@ def _sharing_texts(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(**shared) if shared else frame
 
 
+def _checked(found: pd.DataFrame, system: System) -> pd.DataFrame:
+    """What a system's retriever found, as :func:`check_run` reads it; PyTerrier's ``|`` and ``&`` give no scores.
+
+    The former sorts documents by docno, which is no order to cut at a depth, or to compare a ranker with.
+    """
+    if "docno" in found.columns and "score" not in found.columns:
+        kind = "results" if system.ranker is None else "candidates"
+        raise InputError(
+            f"run {system.name!r}: its {kind} have no column 'score', by which they are ordered and cut at a depth; | and & of "
+            f"PyTerrier leave scores out: use a + b in place of a | b, or give scores behind, such as (a | b) >> bm25 or "
+            f"(a | b) >> pt.apply.doc_score(lambda row: 0.0)"
+        )
+    return check_run(found, system.name)
+
+
+def _without_topics_text(frame: pd.DataFrame, topics: pd.DataFrame) -> pd.DataFrame:
+    """Candidates without a column ``text`` that the retriever carried along from the topics: it is no document's text."""
+    if "text" not in frame.columns or "text" not in topics.columns:
+        return frame
+    own = frame["qid"].map(topics.drop_duplicates("qid").set_index("qid")["text"])
+    return frame.drop(columns="text") if (frame["text"] == own).all() else frame
+
+
 @dataclass(eq=False)
 class Context:
     """What the biases of one audit share: retrieval and scoring run once, whoever asks first, also where they raise.
@@ -572,7 +598,7 @@ class Context:
         if shallow is None or depth is None:
             frame, depth = asked(system.candidates, self.topics), None
         else:
-            frame = check_run(asked(shallow, self.topics), system.name)
+            frame = _checked(asked(shallow, self.topics), system)
             # Where the last two have one score, it is not the retriever who decides which of equal ones is cut off.
             tied = tied_at(frame, depth)
             if tied:
@@ -580,7 +606,7 @@ class Context:
                 order = {qid: number for number, qid in enumerate(frame["qid"].drop_duplicates())}
                 frame = pd.concat([frame[~frame["qid"].isin(tied)], with_string_ids(more, about)], ignore_index=True)
                 frame = frame.sort_values("qid", key=lambda qids: qids.map(order), kind="stable", ignore_index=True)
-        frame = _sharing_texts(ranked(check_run(frame, system.name), about))
+        frame = _without_topics_text(_sharing_texts(ranked(_checked(frame, system), about)), self.topics)
         check_overlap(frame, self.qrels, about)
         return _Retrieved(system.candidates, depth, frame, len(self.topics), unanswered_queries(self.topics, frame, told))
 

@@ -540,12 +540,32 @@ class TerrierCollection:
             The indexer; None for what is not over this index alone, and for an index with fields or in memory.
         """
         made = over_another_index(pipeline, self.index)
-        try:
-            if made is None or IndexSettings.of(self.index).fields:
-                return None
-        except InputError:
+        if made is None or self.reindexing_reason(pipeline):
             return None
         return TerrierIndexer(self.index, made, tokeniser=self.tokeniser)
+
+    def reindexing_reason(self, pipeline: pt.Transformer) -> str:
+        """Why retrievers over this index are not rebuilt over changed documents.
+
+        Args:
+            pipeline: A retriever, or several stages of Terrier's.
+
+        Returns:
+            One sentence; empty where they are, and for what is not over this index alone.
+        """
+        searched = {_folder_of(stage.indexref) for stage in flatten(pipeline) if _is_retriever(stage)}
+        if searched != {_folder_of(self.index.index_ref())}:
+            return ""
+        try:
+            fields = IndexSettings.of(self.index).fields
+        except InputError as error:
+            return f"its index cannot be made anew over changed passages: {error}"
+        if not fields:
+            return ""
+        return (
+            f"its index has fields ({', '.join(fields)}), which changed passages do not have, so that it is not made anew over "
+            f"them; audit a retriever over an index of the same texts without fields"
+        )
 
     def _stored(self) -> list[str]:
         return [str(name) for name in self.index.meta_index().getKeys()]

@@ -271,6 +271,16 @@ def test_length_is_that_of_the_text_that_a_system_reads(world):
         assert [found.loc[name, "value"] for name in ("full", "short")] == alone
 
 
+def test_length_is_not_that_of_a_topics_own_text(world):
+    """A run carries along what the topics have beside the query."""
+    run, topics = System("run", pt.Transformer.from_df(world.get_runs()["bm25"])), world.get_topics()
+    plain, own = (
+        primary_tests(examined(LengthBias(), context(world, run, topics=asked)).table).iloc[0]["value"]
+        for asked in (topics, topics.assign(text=topics["query"]))
+    )
+    assert plain == own != 0
+
+
 def test_a_sentence_has_one_unit_and_one_direction(world, results):
     """The interval and the smallest effect are told as the figure is."""
     for row in pd.concat([primary_tests(results[name].findings) for name in NAMES]).to_dict("records"):

@@ -21,8 +21,9 @@ from pyterrier_debias import (
     open_dataset,
 )
 from pyterrier_debias.core.naming import distinct_names, system_name
-from pyterrier_debias.core.systems import BrokenSystemError, named_where_it_raises
+from pyterrier_debias.core.systems import BrokenSystemError, named_where_it_raises, with_indexer
 from pyterrier_debias.data.terrier import IndexSettings, IndexTexts
+from pyterrier_debias.position.audit import PositionBias
 
 pytestmark = pytest.mark.java
 
@@ -283,6 +284,21 @@ def test_systems_over_terrier_are_named_by_their_models(planted_index):
     }
     assert list(map(system_name, expected.values())) == list(expected)
     assert distinct_names([planted_index.bm25(b=0.4), planted_index.bm25(b=0.3)]) == ["BM25 (b=0.4)", "BM25 (b=0.3)"]
+    words = pt.rewrite.tokenise() >> planted_index.bm25()
+    assert distinct_names([planted_index.bm25(), planted_index.bm25(b=0.4), words]) == [
+        "BM25 (b=0.75)", "BM25 (b=0.4)", "BM25 (b=0.75, tokenise)",
+    ]  # fmt: skip
+    assert distinct_names([planted_index.bm25(), words]) == ["BM25", "BM25 (tokenise)"]
+
+
+def test_an_index_with_fields_is_the_reason_that_it_is_not_made_anew(planted, planted_index, make_index):
+    documents = [dict(document, title="any") for document in planted.get_corpus_iter()]
+    fields = TerrierCollection(make_index(documents, text_attrs=["title", "text"], fields=True), planted)
+    over = with_indexer(System.of("mine", pt.rewrite.tokenise() >> fields.index.bm25()), fields)
+    told = PositionBias().needs(over, fields)
+    assert told.startswith("its index has fields (title, text), which changed passages do not have")
+    other = with_indexer(System.of("mine", planted_index.bm25()), fields)
+    assert other.indexer is None and "fields" not in PositionBias().needs(other, fields)
 
 
 def test_an_error_of_terrier_is_one_readable_line(planted, planted_index):
@@ -302,5 +318,6 @@ def test_an_index_in_memory_is_a_collection_that_is_not_made_anew(planted, tmp_p
     assert len(list(collection.get_corpus_iter())) == 200
     assert collection.longest_text is None
     assert collection.indexer_of(collection.index.bm25()) is None
+    assert "cannot be made anew" in with_indexer(System.of("mine", collection.index.bm25()), collection).out_of_reach
     with pytest.raises(InputError, match="an index in memory does not record how it was made"):
         TerrierIndexer(collection.index, lambda index: index.bm25())(planted.get_corpus_iter())
