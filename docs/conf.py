@@ -16,6 +16,8 @@ html_title = f"pyterrier_debias {__version__}"
 html_static_path = ["static"]
 html_css_files = ["wide.css"]
 html_math_renderer = "mathml"
+html_static_path = ["_static"]
+html_css_files = ["wide.css"]
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 # Signatures name types of libraries that the pages do not link to.
