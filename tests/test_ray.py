@@ -135,6 +135,24 @@ class Telling(pt.Transformer):
         return pd.DataFrame(rows, columns=["process", "limit", "text"])
 
 
+class OfTwo(Exception):  # noqa: N818 - others call theirs as they like
+    """An error that a pickle does not make again: it holds the message alone."""
+
+    def __init__(self, one, two):
+        super().__init__(f"{one} {two}")
+        self.one = one
+
+
+class Raising(pt.Transformer):
+    """Another package's ranker that raises what a function makes."""
+
+    def __init__(self, make):
+        self.make = make
+
+    def transform(self, inp):
+        raise self.make()
+
+
 @pytest.mark.parametrize(
     "ranker",
     [
@@ -151,6 +169,22 @@ def test_a_column_that_some_pieces_leave_as_it_is(ranker):
         found.append((rows[places], whole, answer))
     together, alone = spread._together(inp, found), ranker(inp)
     assert together[["qid", "docno", "text", "score"]].equals(alone.sort_index()[["qid", "docno", "text", "score"]])
+
+
+def test_an_error_that_no_pickle_makes_again_is_told_in_words():
+    """Ray would take it for the end of the worker."""
+    errors = pytest.importorskip("ray.exceptions", reason="the extra 'ray' is not installed")
+    worker = spread._Worker()
+    for make, kind, told in (
+        (lambda: OfTwo("it is", "wrong"), RuntimeError, r"^OfTwo: it is wrong$"),
+        (lambda: OfTwo(threading.Lock(), "wrong"), RuntimeError, r"^OfTwo: .* wrong$"),
+        (lambda: InputError("it is wrong"), InputError, r"^it is wrong$"),
+    ):
+        worker._rankers["mine"] = Raising(make)
+        with pytest.raises(kind, match=told) as found:
+            worker.ask("mine", [], texts(), None)
+        sent = errors.RayTaskError("ask", "", found.value).to_bytes()
+        assert str(errors.RayError.from_bytes(sent).cause) == str(found.value)
 
 
 def test_without_ray_the_extra_is_named(monkeypatch):
@@ -278,6 +312,10 @@ def test_what_goes_wrong_in_a_worker_is_told_as_it_is(cluster):
         Spread(PlantedRanker(), 2)(texts().assign(text=None))
     with pytest.raises(ZeroDivisionError):
         Spread(pt.apply.doc_score(lambda row: 1 / 0), 2)(texts())
+    with pytest.raises(InputError, match=r"CrossEncoder needs 'text'.*put a text loader before it"):
+        Spread(pt.apply.generic(lambda inp: inp.drop(columns="text")) >> CrossEncoder("model"), 2)(texts())
+    with pytest.raises(RuntimeError, match=r"^OfTwo: it is wrong$"):
+        Spread(Raising(lambda: OfTwo("it is", "wrong")), 2)(texts())
     lock = threading.Lock()
     with pytest.raises(InputError, match=r"cannot be sent to other processes \(TypeError"):
         Spread(pt.apply.doc_score(lambda row: 1.0 if lock.locked() else 0.0), 2)(texts())

@@ -118,7 +118,8 @@ class Spread(Stage):
         Raises:
             InputError: For an invalid option, pairs that occur twice, a missing package, fewer GPUs than workers need, a ranker
                 that cannot be pickled, and whatever the ranker finds wrong.
-            RuntimeError: If three workers ended with the same rows.
+            RuntimeError: If three workers ended with the same rows; and in place of an error of the ranker's that cannot be
+                pickled, with its kind and message.
         """
         self._check_options()
         modes = pt.inspect.transformer_inputs(self.ranker, strict=False) or [[]]
@@ -363,6 +364,14 @@ class _Worker:
 
     def ask(self, version: str, sent: Sequence[Any], frame: pd.DataFrame, memory: dict[str, int] | None) -> Any:
         """What a ranker makes of a piece; see :func:`_news`. ``memory``: how it remembers; None: it does not."""
+        try:
+            return self._answer(version, sent, frame, memory)
+        except Exception as error:
+            if _can_be_sent(error):
+                raise
+            raise RuntimeError(one_line(error)) from error
+
+    def _answer(self, version: str, sent: Sequence[Any], frame: pd.DataFrame, memory: dict[str, int] | None) -> Any:
         if version not in self._rankers:
             ray = importlib.import_module("ray")
             self._rankers[version] = importlib.import_module("ray.cloudpickle").loads(ray.get(sent[0]))
@@ -380,6 +389,16 @@ class _Worker:
         """Let go of a ranker."""
         self._rankers.pop(version, None)
         self._memories.pop(version, ExitStack()).close()
+
+
+def _can_be_sent(error: Exception) -> bool:
+    """Whether an error survives a pickle; one that does not looks to Ray like the end of the worker."""
+    pickle = importlib.import_module("ray.cloudpickle")
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return False
+    return True
 
 
 class _Pool:
