@@ -117,6 +117,14 @@ BIASES = ("ARaB_tf@10", "ARaB_bool@10", "abs_ARaB_tf@10", "NFaiRR@10", "gap@10")
 #: The biases that say which gender is preferred, so that a planted one can be seen in them.
 PLANTED = BIASES[:2]
 
+#: What stands over a table in the documentation; of a further query set behind its name.
+CAPTIONS = {
+    "means": "Effectiveness and bias of each training",
+    "differences": "Differences from the untreated ranker",
+    "gap_closed": "How much of the planted bias each treatment takes away",
+    "table_1": "Effectiveness over the ratio of balanced pairs",
+}
+
 NOTES = [
     "low, high: 95 %, bootstrap over seeds and queries. difference: from the original training; p: Wilcoxon's signed-rank test "
     "over queries, each query's mean over seeds; p_corrected: Holm, over the table.",
@@ -832,7 +840,9 @@ def main() -> None:
         # Trained on the planted pairs, what else is called original is the biased ranker.
         renamed = {"arm": {ORIGINAL: "planted"}}
         tables = {name: table.replace(renamed) if "arm" in table else table for name, table in tables.items()}
-    write_results(options.out, f"Balanced pairs and alternatives: {material.name}", settings, tables, notes)
+    captions = {f"{one.name}_{name}": f"{one.name}: {caption}" for one in material.sets for name, caption in CAPTIONS.items()}
+    title = f"Balanced pairs and alternatives: {material.name}"
+    write_results(options.out, title, settings, tables, notes, captions | CAPTIONS)
 
 
 if __name__ == "__main__":
