@@ -360,7 +360,9 @@ def test_ray_data(cluster):
     ray = cluster
     data = pytest.importorskip("ray.data")
     context = data.DataContext.get_current()
-    context.enable_progress_bars, context.default_hash_shuffle_parallelism = False, 2
+    context.enable_progress_bars = False
+    # The default one starts processes of its own, each time again.
+    context.shuffle_strategy = data.context.ShuffleStrategy.SORT_SHUFFLE_PULL_BASED
     frame, ranker = many(6), PlantedRanker()
     Spread(ranker, 2)(frame)
     results = data.from_pandas([frame.iloc[:21], frame.iloc[21:]])

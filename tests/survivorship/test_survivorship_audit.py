@@ -170,7 +170,7 @@ def test_the_number_of_answers_explains_no_trend():
         context = Context([System("random", run)], collection, collection.get_topics(), collection.get_qrels())
         (primary,) = (finding for finding in BIAS.examine(context) if finding.primary)
         alarms["given the number of answers"] += primary.p <= 0.05
-        computed = BIAS.compute(context)
+        computed = BIAS._computed(context)
         alarms["without strata"] += trend(computed.gains["random"], computed.ranks, resamples=199).p <= 0.05
     assert alarms["without strata"] >= 38
     assert binomial_interval(alarms["given the number of answers"], 40, level=0.99).low < 0.05
