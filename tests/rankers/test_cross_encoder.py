@@ -618,6 +618,9 @@ def test_a_folder_that_cannot_be_used_is_one_clear_line(tiny, tmp_path):
     with pytest.raises(InputError, match=r"holds no config\.json"):
         CrossEncoder(tmp_path)(frame(2))
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(InputError, match="has no tokenizer"):
+        CrossEncoder(tmp_path)(frame(2))
+    CrossEncoder(tiny()).tokenizer.save_pretrained(tmp_path)
     with pytest.raises(InputError, match="cannot be loaded"):
         CrossEncoder(tmp_path)(frame(2))
     with pytest.raises(InputError, match="has 3 labels"):
