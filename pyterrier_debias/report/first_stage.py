@@ -20,7 +20,7 @@ from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.indexing import handed_over
 from pyterrier_debias.core.spread import Spread
-from pyterrier_debias.core.systems import System
+from pyterrier_debias.core.systems import System, with_indexer
 from pyterrier_debias.data.planted import PlantedCollection
 from pyterrier_debias.position.data.averaging import AverageRotations
 from pyterrier_debias.report.models import DEFAULT_MODEL, Model, find_model
@@ -155,7 +155,7 @@ def terrier_stage(collection: Any, model: str, *, depth: int = 100) -> System:
     """
     retriever = collection.retriever(model, num_results=max(1000, depth))
     note = f"{model} is Terrier's, over the index of the collection; queries are tokenised before it reads them."
-    return System(model, retriever, None, collection.indexer_of(retriever), note)
+    return with_indexer(System(model, retriever, note=note), collection)
 
 
 def default_systems(

@@ -25,6 +25,7 @@ from pyterrier_debias.core.frames import (
     with_listed_answers,
     with_string_ids,
 )
+from pyterrier_debias.core.text import as_name
 
 logger = logging.getLogger(__name__)
 
@@ -405,9 +406,9 @@ def types_of(column: pd.Series) -> pd.Series:
 
     Example:
         >>> types_of(pd.Series([1.0, None])).tolist()
-        ['1.0', '']
+        ['1', '']
     """
-    return column.map(str, na_action="ignore").fillna("").astype("str")
+    return column.map(as_name, na_action="ignore").fillna("").astype("str")
 
 
 def answered_qids(answers: pd.DataFrame, stage: Any = "answers") -> set[str]:
