@@ -421,7 +421,9 @@ def test_words_of_other_kinds_are_words():
     errors.check_choice("AddScores", "activation", None, (None, "sigmoid"))
 
 
-@pytest.mark.parametrize("value", ["1", None, True, float("nan"), float("inf"), pytest.param(10**400, id="huge"), 0.0, -1, VALUES, [1.0]])
+@pytest.mark.parametrize(
+    "value", ["1", None, True, float("nan"), float("inf"), pytest.param(10**400, id="huge"), 0.0, -1, VALUES, [1.0]]
+)
 def test_what_is_no_number_in_range_is_refused_in_words(value):
     with pytest.raises(InputError, match=r"CETReranker: tau=.* must be a number above 0$"):
         errors.check_number("CETReranker", "tau", value, above=0)

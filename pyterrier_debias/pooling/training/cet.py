@@ -93,7 +93,7 @@ class CETReranker(TrainedRanker):
     it was tried on (NFCorpus, TREC DL, Vaswani; ``fit`` warns where the candidates' own scores show it); where judgements are
     complete, or negatives come from the pool itself (all of them were seen by labellers, so that weights are noise); where
     nothing is known of the pooling system and ``'lexical'`` does not describe it either. A cross-encoder with a new head lost
-    .03 to .05 ``nDCG@10`` by it on the two planted collections where that was tried: compare with plain training on some
+    .04 to .05 ``nDCG@10`` by it on the three planted collections where that was tried: compare with plain training on some
     queries with full judgements.
 
     Example:
