@@ -81,6 +81,21 @@ TERRIER = "BM25 (Terrier)"
 #: The biases of the arm ``published``, in the order of the page; and what a reader calls them.
 BIASES = {"gender": "gender", "linguistic": "wording", "pooling": "pooling", "length": "length"}
 CUTOFF = 10
+#: What stands over a table in the documentation.
+CAPTIONS = {
+    "gender": "ARaB@10 of each ranker's order",
+    "wording": "Slope of nDCG@10 on complexity by lexical indices",
+    "wording_parsed": "Slope of nDCG@10 on complexity, with syntactic indices",
+    "pooling": "Judged documents of the first ten, against BM25's",
+    "length": "Length percentile of the first ten",
+    "position": "Ranks that a rotated passage moves down",
+    "reworded": "Change of nDCG@10 where queries are reworded",
+    "unjudged": "nDCG@10 by what is done with unjudged documents",
+    "years": "Figures by year",
+    "carriers": "How many queries make half of a figure, and which",
+    "pairs": "Gender and length over the same 5,000 pairs",
+    "agreement": "How far the rankers of the 5,000 pairs agree",
+}
 NOTES = [
     "value: the primary figure of the bias; low, high: its 95 % interval.",
     "p_corrected: by Holm's method in two steps over the tests of an audit; over the eight tests of the 5,000 pairs.",
@@ -533,7 +548,7 @@ def main() -> None:
     tables = tables_of(audits(trec, rankers, settings, o.out), trec, settings)
     topics, runs = pair_runs(o.data / "survivorship_msmarco_v2", settings)
     tables |= {"pairs": pair_table(topics, runs, settings), "agreement": agreement_table(runs, settings)}
-    write_results(o.out, "Public rankers", settings, tables, NOTES)
+    write_results(o.out, "Public rankers", settings, tables, NOTES, CAPTIONS)
     draw(tables, o.out / "picture.png")
 
 

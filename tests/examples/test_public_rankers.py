@@ -186,11 +186,11 @@ def test_the_mean_over_rotations_can_be_made_when_passages_are_indexed(tmp_path)
 
 
 def test_the_page_shows_what_the_program_wrote(program):
-    _, workshop = program
+    audits, workshop = program
     record = json.loads(RECORD.read_text(encoding="utf-8"))
     included = dict(re.findall(r"\.\. include:: (public_rankers_(\w+)\.inc)", PAGE.read_text(encoding="utf-8")))
     assert {name for name in record["tables"]} == set(included.values())
     for file, name in included.items():
-        told = workshop.restructured(pd.DataFrame(record["tables"][name]), f"{record['title']}: {name.replace('_', ' ')}")
+        told = workshop.restructured(pd.DataFrame(record["tables"][name]), audits.CAPTIONS[name])
         assert (pages.FOLDER / file).read_text(encoding="utf-8") == told, name
     assert record["command"] in PAGE.read_text(encoding="utf-8")
