@@ -242,10 +242,8 @@ class CrossEncoder(Ranker):
         if not self._together:
             return super().method(training)
         from pyterrier_debias.rankers.heads import HeadRanking
-        from pyterrier_debias.training.losses import get_loss
 
-        loss = get_loss(training.loss, dict(training.loss_options))
-        return HeadRanking(self, loss, in_batch=training.in_batch_negatives)
+        return HeadRanking.of(self, training)
 
     def read(self, model: str) -> tuple[torch.nn.Module, Any]:
         """Load a classifier, or an encoder under a fresh head; see :meth:`Ranker.read`."""

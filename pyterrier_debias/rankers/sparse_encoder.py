@@ -370,10 +370,8 @@ class SparseEncoder(CorpusEncoder):
     def method(self, training: Training) -> Method:
         """The ranker with its loss and the regularisation; see :class:`~pyterrier_debias.training.fitting.Fittable`."""
         from pyterrier_debias.rankers.sparse_method import SparseRanking
-        from pyterrier_debias.training.losses import get_loss
 
-        loss = get_loss(training.loss, dict(training.loss_options))
-        return SparseRanking(self, loss, in_batch=training.in_batch_negatives)
+        return SparseRanking.of(self, training)
 
     def packed_features(self, module: Any) -> Callable[..., dict[str, torch.Tensor]] | None:
         """BERT-shaped masked language models run without padding, and predict a few texts at a time."""

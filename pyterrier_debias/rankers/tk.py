@@ -296,10 +296,8 @@ class TK(Ranker):
         The papers' rates are ``Training(loss="hinge", learning_rate={"terms": 1e-4, "kernels": 1e-3})``.
         """
         from pyterrier_debias.rankers.tk_model import TKRanking
-        from pyterrier_debias.training.losses import get_loss
 
-        loss = get_loss(training.loss, dict(training.loss_options))
-        return TKRanking(self, loss, in_batch=training.in_batch_negatives)
+        return TKRanking.of(self, training)
 
     def tokenise(self, queries: Sequence[str], docs: Sequence[str]) -> dict[str, torch.Tensor]:
         """Turn n pairs into tensors (scorer protocol): ``input_ids`` and ``attention_mask``, and the same of ``query_...``."""

@@ -23,7 +23,6 @@ from pyterrier_debias.core.frames import reads_frames
 from pyterrier_debias.core.telling import gathered
 from pyterrier_debias.training.examples import Examples
 from pyterrier_debias.training.groups import Groups, make_groups
-from pyterrier_debias.training.losses import get_loss
 from pyterrier_debias.training.options import Training, plain, saveable
 from pyterrier_debias.training.report import ABOUT, HOLDS, TrainingReport, read_about
 from pyterrier_debias.training.weights import check_column
@@ -93,8 +92,7 @@ class Fittable(Saved, pt.Estimator):
         """
         from pyterrier_debias.training.method import Ranking
 
-        loss = get_loss(training.loss, dict(training.loss_options))
-        return Ranking(self, loss, in_batch=training.in_batch_negatives)
+        return Ranking.of(self, training)
 
     @reads_frames
     @gathered()

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
 
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.training.examples import Example
+from pyterrier_debias.training.losses import get_loss
 
 if TYPE_CHECKING:
     from pyterrier_debias.training.losses import Loss
@@ -183,6 +184,12 @@ class Ranking(Method):
         self.loss = loss
         self.in_batch = in_batch
 
+    @classmethod
+    def of(cls, ranker: Any, training: Training) -> Self:
+        """A ranker with the loss and the negatives that the options of its training name."""
+        loss = get_loss(training.loss, dict(training.loss_options))
+        return cls(ranker, loss, in_batch=training.in_batch_negatives)
+
     def networks(self) -> dict[str, torch.nn.Module]:
         """The ranker alone."""
         return {"ranker": self.network}
@@ -218,12 +225,44 @@ class Ranking(Method):
 
     def forward(self, **batch: torch.Tensor) -> dict[str, torch.Tensor]:
         """The loss, the scores, and ``accuracy``: in which share of pairs the positive scores higher."""
-        scores, mask = self.scores(batch), batch["mask"]
-        loss = self.loss(scores, labels=batch["grades"], mask=mask, weights=batch["weights"])
-        pairs = mask[:, :1] & mask[:, 1:] & (batch["grades"][:, 1:] < batch["grades"][:, :1])
-        right = (scores[:, :1] > scores[:, 1:]) & pairs
-        accuracy = right.sum() / pairs.sum().clamp(min=1)
-        return {"loss": loss, "scores": scores, "accuracy": accuracy.detach()}
+        scores = self.scores(batch)
+        return {"loss": self.loss(scores, **loss_inputs(batch)), "scores": scores, "accuracy": pair_accuracy(scores, batch)}
+
+
+def loss_inputs(batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """What every loss reads beside scores: ``labels``, ``mask`` and ``weights`` of a batch."""
+    return {"labels": batch["grades"], "mask": batch["mask"], "weights": batch["weights"]}
+
+
+def pair_accuracy(scores: torch.Tensor, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """In which share of a batch's pairs, those of documents with a lower label, the positive scores higher; no gradient."""
+    mask, grades = batch["mask"], batch["grades"]
+    pairs = mask[:, :1] & mask[:, 1:] & (grades[:, 1:] < grades[:, :1])
+    return (((scores[:, :1] > scores[:, 1:]) & pairs).sum() / pairs.sum().clamp(min=1)).detach()
+
+
+class Around(Method):
+    """A method around a ranker's own: its networks, learning rates and batches.
+
+    Args:
+        ranking: What the ranker's own ``method`` gives.
+    """
+
+    def __init__(self, ranking: Ranking):
+        super().__init__()
+        self.ranking = ranking
+
+    def networks(self) -> dict[str, torch.nn.Module]:
+        """The ranker's networks."""
+        return self.ranking.networks()
+
+    def rates(self, asked: float | Mapping[str, float]) -> float | Mapping[str, float]:
+        """Those of the ranker's method."""
+        return self.ranking.rates(asked)
+
+    def collate(self, examples: Sequence[Example]) -> dict[str, torch.Tensor]:
+        """The ranker's batch."""
+        return self.ranking.collate(examples)
 
 
 def ranking_of(ranker: Any, training: Training, stage: str) -> Ranking:

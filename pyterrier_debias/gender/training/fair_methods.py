@@ -12,11 +12,11 @@ from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.text import keyed_hash
 from pyterrier_debias.gender.formulas.losses import reversed_gradient
 from pyterrier_debias.training.examples import Example
-from pyterrier_debias.training.method import Method, Ranking
+from pyterrier_debias.training.method import Around, Ranking, loss_inputs, pair_accuracy
 from pyterrier_debias.training.seeds import drawn_from
 
 
-class Annotated(Method):
+class Annotated(Around):
     """One ranker, and one number that is known of each candidate beforehand.
 
     Args:
@@ -26,18 +26,9 @@ class Annotated(Method):
     """
 
     def __init__(self, ranking: Ranking, values: np.ndarray, about: Mapping[str, Any]):
-        super().__init__()
-        self.ranking = ranking
+        super().__init__(ranking)
         self.values = np.asarray(values, dtype=np.float32)
         self.about = dict(about)
-
-    def networks(self) -> dict[str, torch.nn.Module]:
-        """The ranker's networks."""
-        return self.ranking.networks()
-
-    def rates(self, asked: float | Mapping[str, float]) -> float | Mapping[str, float]:
-        """Those of the ranker's method."""
-        return self.ranking.rates(asked)
 
     def record(self) -> dict[str, Any]:
         """The options, and a hash of the numbers."""
@@ -45,21 +36,11 @@ class Annotated(Method):
 
     def collate(self, examples: Sequence[Example]) -> dict[str, torch.Tensor]:
         """The ranker's batch, and ``known`` of shape [B, n]; 0 where there is no document."""
-        batch = self.ranking.collate(examples)
+        batch = super().collate(examples)
         found = np.zeros(tuple(batch["mask"].shape), dtype=np.float32)
         for row, example in enumerate(examples):
             found[row, : len(example.rows)] = self.values[example.rows]
         return {**batch, "known": torch.from_numpy(found)}
-
-    def given(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """What every loss reads beside scores."""
-        return {"labels": batch["grades"], "mask": batch["mask"], "weights": batch["weights"]}
-
-    def accuracy(self, scores: torch.Tensor, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """In which share of pairs the positive scores higher."""
-        mask, grades = batch["mask"], batch["grades"]
-        pairs = mask[:, :1] & mask[:, 1:] & (grades[:, 1:] < grades[:, :1])
-        return (((scores[:, :1] > scores[:, 1:]) & pairs).sum() / pairs.sum().clamp(min=1)).detach()
 
 
 class BiasAware(Annotated):
@@ -83,13 +64,13 @@ class BiasAware(Annotated):
             ``loss``, ``scores``; for the log ``plain_loss`` (without biases), ``accuracy``, and ``bias_of_negatives``, a mean.
         """
         scores = self.ranking.scores({name: value for name, value in batch.items() if name != "known"})
-        given, psi = self.given(batch), batch["known"]
+        given, psi = loss_inputs(batch), batch["known"]
         loss = self.loss(scores, psi, **given)
         with torch.no_grad():
             plain = self.loss(scores.detach(), torch.zeros_like(psi), **given)
             negatives = batch["mask"][:, 1:]
             bias = (psi[:, 1:] * negatives).sum() / negatives.sum().clamp(min=1)
-        parts = {"plain_loss": plain, "accuracy": self.accuracy(scores, batch), "bias_of_negatives": bias}
+        parts = {"plain_loss": plain, "accuracy": pair_accuracy(scores, batch), "bias_of_negatives": bias}
         return {"loss": loss, "scores": scores, **parts}
 
 
@@ -153,7 +134,7 @@ class Adversarial(Annotated):
             scores = self.ranking.scores({name: value for name, value in batch.items() if name not in ("known", "attribute")})
         finally:
             hook.remove()
-        plain = self.ranking.loss(scores, **self.given(batch))
+        plain = self.ranking.loss(scores, **loss_inputs(batch))
         read = found[0] if found[0].ndim == 2 else found[0][:, 0]
         truth = batch["attribute"].to(read.dtype)
         logits = self.adversary(reversed_gradient(read, self.reversal))[:, 0]
@@ -165,7 +146,7 @@ class Adversarial(Annotated):
             "scores": scores,
             "plain_loss": plain.detach(),
             "adversary_loss": loss.detach(),
-            "accuracy": self.accuracy(scores, batch),
+            "accuracy": pair_accuracy(scores, batch),
             "adversary_accuracy": right,
             "attribute": truth.mean(),
         }

@@ -10,7 +10,7 @@ import torch
 
 from pyterrier_debias.core.text import keyed_hash
 from pyterrier_debias.training.examples import Example
-from pyterrier_debias.training.method import Method, Ranking
+from pyterrier_debias.training.method import Around, Ranking, loss_inputs
 
 #: How the places of a group's examples are called in a batch.
 _GROUP = "group "
@@ -32,7 +32,7 @@ def places_of(groups: np.ndarray) -> dict[str, torch.Tensor]:
     return {f"{_GROUP}{code}": torch.from_numpy(np.flatnonzero(groups == code)) for code in np.unique(groups).tolist()}
 
 
-class GroupDRO(Method):
+class GroupDRO(Around):
     """One ranker, its loss weighed by shares of groups that grow where the loss is high.
 
     Args:
@@ -45,21 +45,12 @@ class GroupDRO(Method):
     shares: torch.Tensor
 
     def __init__(self, ranking: Ranking, group_of: Mapping[str, int], names: Sequence[str], *, step: float):
-        super().__init__()
-        self.ranking = ranking
+        super().__init__(ranking)
         self.group_of = dict(group_of)
         self.names = list(names)
         self.step = step
         # In the state, so that a resumed run continues with them.
         self.register_buffer("shares", torch.full((len(names),), 1 / len(names)))
-
-    def networks(self) -> dict[str, torch.nn.Module]:
-        """The ranker's networks."""
-        return self.ranking.networks()
-
-    def rates(self, asked: float | Mapping[str, float]) -> float | Mapping[str, float]:
-        """Those of the ranker's method."""
-        return self.ranking.rates(asked)
 
     def record(self) -> dict[str, Any]:
         """A hash of the groups, and the step."""
@@ -69,7 +60,7 @@ class GroupDRO(Method):
     def collate(self, examples: Sequence[Example]) -> dict[str, torch.Tensor]:
         """The ranker's batch, and of each group that is there its examples' places, ``group 0`` and so on."""
         groups = np.array([self.group_of[example.qid] for example in examples])
-        return {**self.ranking.collate(examples), **places_of(groups)}
+        return {**super().collate(examples), **places_of(groups)}
 
     def forward(self, **batch: torch.Tensor) -> dict[str, torch.Tensor]:
         """The groups' losses, weighed.
@@ -79,7 +70,7 @@ class GroupDRO(Method):
             ``share of ...``.
         """
         scores = self.ranking.scores(batch)
-        given = {"labels": batch["grades"], "mask": batch["mask"], "weights": batch["weights"]}
+        given = loss_inputs(batch)
         losses = {}
         for name, rows in batch.items():
             if name.startswith(_GROUP):

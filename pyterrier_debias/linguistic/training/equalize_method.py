@@ -12,7 +12,7 @@ import torch
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.training.examples import Example, Examples, run_length
 from pyterrier_debias.training.groups import Groups
-from pyterrier_debias.training.method import Method, Ranking
+from pyterrier_debias.training.method import Around, Ranking, loss_inputs, pair_accuracy
 from pyterrier_debias.training.options import Training
 
 logger = logging.getLogger(__name__)
@@ -65,11 +65,11 @@ class LiveScores:
             return self.ranking.scores({"mask": batch["mask"], **own})
 
 
-class AgainstBiased(Method):
+class AgainstBiased(Around):
     """One ranker, trained with a loss that also reads the scores of a frozen biased model.
 
     Args:
-        robust: What the ranker's own ``method`` gives.
+        ranking: What the robust ranker's own ``method`` gives.
         biased: The biased model's scores.
         loss: ``loss(scores, biased, labels=..., mask=..., weights=..., loss=...)``, where ``loss`` is the ranker's own, e.g.
             :func:`~pyterrier_debias.linguistic.formulas.product_of_experts.product_of_experts` with its options.
@@ -78,25 +78,16 @@ class AgainstBiased(Method):
 
     def __init__(
         self,
-        robust: Ranking,
+        ranking: Ranking,
         biased: CachedScores | LiveScores,
         loss: Callable[..., torch.Tensor],
         *,
         about: Mapping[str, Any],
     ):
-        super().__init__()
-        self.robust = robust
+        super().__init__(ranking)
         self.biased = biased
         self.loss = loss
         self.about = dict(about)
-
-    def networks(self) -> dict[str, torch.nn.Module]:
-        """The robust ranker's networks."""
-        return self.robust.networks()
-
-    def rates(self, asked: float | Mapping[str, float]) -> float | Mapping[str, float]:
-        """Those of the robust ranker's method."""
-        return self.robust.rates(asked)
 
     def record(self) -> dict[str, Any]:
         """The options of the loss, and the biased model."""
@@ -104,7 +95,7 @@ class AgainstBiased(Method):
 
     def collate(self, examples: Sequence[Example]) -> dict[str, torch.Tensor]:
         """The robust ranker's batch, and what the biased model adds."""
-        return {**self.robust.collate(examples), **self.biased.collate(examples)}
+        return {**super().collate(examples), **self.biased.collate(examples)}
 
     def forward(self, **batch: torch.Tensor) -> dict[str, torch.Tensor]:
         """The loss of both, and the robust ranker's scores.
@@ -113,19 +104,13 @@ class AgainstBiased(Method):
             ``loss``, ``scores``; for the log ``plain_loss`` (that of the robust ranker alone), and ``accuracy`` and
             ``biased_accuracy``: in which share of pairs the robust and the biased model put the positive higher.
         """
-        scores, biased = self.robust.scores(batch), self.biased.scores(batch)
-        given = {"labels": batch["grades"], "mask": batch["mask"], "weights": batch["weights"]}
-        loss = self.loss(scores, biased, loss=self.robust.loss, **given)
+        scores, biased = self.ranking.scores(batch), self.biased.scores(batch)
+        given = loss_inputs(batch)
+        loss = self.loss(scores, biased, loss=self.ranking.loss, **given)
         with torch.no_grad():
-            plain = self.robust.loss(scores.detach(), **given)
-            parts = {"accuracy": _accuracy(scores, batch), "biased_accuracy": _accuracy(biased, batch)}
+            plain = self.ranking.loss(scores.detach(), **given)
+            parts = {"accuracy": pair_accuracy(scores, batch), "biased_accuracy": pair_accuracy(biased, batch)}
         return {"loss": loss, "scores": scores, "plain_loss": plain, **parts}
-
-
-def _accuracy(scores: torch.Tensor, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    mask, grades = batch["mask"], batch["grades"]
-    pairs = mask[:, :1] & mask[:, 1:] & (grades[:, 1:] < grades[:, :1])
-    return ((scores[:, :1] > scores[:, 1:]) & pairs).sum() / pairs.sum().clamp(min=1)
 
 
 def drawn_rows(groups: Groups, training: Training) -> np.ndarray:

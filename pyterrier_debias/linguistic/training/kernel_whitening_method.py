@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,8 +9,7 @@ import torch
 
 from pyterrier_debias.core.text import keyed_hash
 from pyterrier_debias.linguistic.formulas.kernel_whitening import as_layers, unit_length
-from pyterrier_debias.training.examples import Example
-from pyterrier_debias.training.method import Method, Ranking
+from pyterrier_debias.training.method import Around, Ranking
 
 #: Pairs of the sample that are encoded at a time.
 _AT_A_TIME = 32
@@ -92,7 +90,7 @@ def seen(ranker: Any, pairs: Pairs, reads: torch.nn.Module, gives: torch.nn.Modu
     return torch.cat(first).cpu(), torch.cat(last).cpu()
 
 
-class KernelWhitened(Method):
+class KernelWhitened(Around):
     """One ranker whose features are made white, anew every so many batches, over a fixed sample of training pairs.
 
     The whitening is held in layers without gradients: between two times the network is trained through it, and what it is at the
@@ -126,8 +124,7 @@ class KernelWhitened(Method):
         seed: int,
         start: torch.Tensor | None = None,
     ):
-        super().__init__()
-        self.ranking = ranking
+        super().__init__(ranking)
         self.layers = layers
         self.pairs = pairs
         self.kernel, self.gamma, self.floor = kernel, gamma, floor
@@ -139,23 +136,11 @@ class KernelWhitened(Method):
         if start is not None:
             self.whiten(start)
 
-    def networks(self) -> dict[str, torch.nn.Module]:
-        """The ranker's networks."""
-        return self.ranking.networks()
-
-    def rates(self, asked: float | Mapping[str, float]) -> float | Mapping[str, float]:
-        """Those of the ranker's method."""
-        return self.ranking.rates(asked)
-
     def record(self) -> dict[str, Any]:
         """The options, and a hash of the sample."""
         options = {"kernel": self.kernel, "gamma": self.gamma, "floor": self.floor, "refresh": self.refresh, "seed": self.seed}
         sample = f"{keyed_hash(0, *self.pairs.queries, *self.pairs.docs):016x}"
         return {**super().record(), "whitening": {**options, "landmarks": self.layers.first.out_features, "sample": sample}}
-
-    def collate(self, examples: Sequence[Example]) -> dict[str, torch.Tensor]:
-        """The ranker's batch."""
-        return self.ranking.collate(examples)
 
     def whiten(self, wanted: torch.Tensor | None = None) -> None:
         """Compute the whitening from the sample, with the network as it is; the head goes on with what it gave.
