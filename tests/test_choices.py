@@ -75,7 +75,7 @@ from pyterrier_debias.rankers import dual_encoder, engine, tk_model
 from pyterrier_debias.rankers.duo_t5 import DuoT5Reranker
 from pyterrier_debias.rankers.heads import PassageHead, PooledHead, joint_head
 from pyterrier_debias.rankers.word_vectors import HuggingFaceWords
-from pyterrier_debias.report import attributions, gate, inputs, options, pictures
+from pyterrier_debias.report import attributions, gate, inputs, perform, pictures
 from pyterrier_debias.report.request import Request
 from pyterrier_debias.survivorship.data import ranks
 from pyterrier_debias.survivorship.data.annotations import rank_annotations
@@ -291,7 +291,7 @@ CASES = {
     "report.attributions.worst_items(kind)": lambda word: attributions.worst_items(pd.DataFrame({"kind": []}), word),
     "report.gate.Budget(bound)": lambda word: gate.Budget("position", bound=word, at_most=0),
     "report.inputs.find_biases(biases)": inputs.find_biases,
-    "report.request.Request(device)": lambda word: options.perform(Request(device=word), print),
+    "report.request.Request(device)": lambda word: perform.perform(Request(device=word), print),
     "report.pictures.picture(kind)": lambda word: pictures.picture(bias.Figure("a", "b", lambda axes: None), word),
     "report.run.audit(biases)": lambda word: audit({}, "planted", biases=word),
     "report.run.audit(correction)": lambda word: audit({}, "planted", correction=word),

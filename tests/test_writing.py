@@ -266,7 +266,7 @@ FOLDERS = {
         "position/formulas/mats", lambda made, folder, overwrite: made.sums.save(folder, overwrite=overwrite)
     ),
     "AuditResult.save": Writer("report/result", lambda made, folder, overwrite: made.result.save(folder, overwrite=overwrite)),
-    "audit --out": Writer("report/options", command),
+    "audit --out": Writer("report/perform", command),
 }
 
 RANKERS = ("CrossEncoder", "CrossEncoder(mean)", "BiEncoder", "MultiVector", "SparseEncoder", "T5Reranker", "TK")

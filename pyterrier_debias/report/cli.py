@@ -151,7 +151,7 @@ def audit(
 
 
 def _perform(request: Request, fit: Callable[[list[str]], None] = lambda systems: None) -> AuditResult:
-    from pyterrier_debias.report.options import UnwrittenError, perform
+    from pyterrier_debias.report.perform import UnwrittenError, perform
 
     try:
         return perform(request, lambda line: typer.echo(line, err=True), fit)

@@ -10,7 +10,7 @@ import pytest
 from pyterrier_debias.gender.audit import GenderBias
 from pyterrier_debias.gender.formulas.counting import count_words
 from pyterrier_debias.report.first_stage import pisa_installed
-from pyterrier_debias.report.options import with_classifier
+from pyterrier_debias.report.perform import with_classifier
 from tests import tiny_models
 from tests.conftest import ROOT, importable
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from pyterrier_debias.core.files import MANIFEST
 from pyterrier_debias.gender.audit import GenderBias
 from pyterrier_debias.gender.data.query_gender import GenderClassifier
-from pyterrier_debias.report import inputs, options
+from pyterrier_debias.report import inputs, perform
 from pyterrier_debias.report.cli import app
 from tests import tiny_models
 from tests.biases import Made
@@ -165,7 +165,7 @@ def test_a_saved_classifier_tells_neutral_queries(folder, tmp_path, monkeypatch)
     fitted = GenderClassifier(str(encoder), strength=1e6).fit(queries, ["neutral", "male"] * 3)
     fitted.save(tmp_path / "classifier")
     monkeypatch.setattr(inputs, "BIASES", {"gender": ("pyterrier_debias.gender.audit", "GenderBias")})
-    monkeypatch.setattr(options, "GenderBias", Asked)
+    monkeypatch.setattr(perform, "GenderBias", Asked)
     said = ["--dataset", folder, "--model", "none", "--gender-classifier"]
     code, _, err = call(*said, tmp_path / "classifier", "--out", tmp_path / "out")
     assert code == 0, err

@@ -269,13 +269,13 @@ def test_bad_files_are_refused_in_one_line(tmp_path, text, message):
 @pytest.fixture
 def unscored(monkeypatch):
     """No audit may run."""
-    from pyterrier_debias.report import options
+    from pyterrier_debias.report import perform
 
     def audit(*arguments, **more):
         raise AssertionError("the audit ran")
 
-    monkeypatch.setattr(options, "audit", audit)
-    monkeypatch.setattr(options, "_load_models", audit)
+    monkeypatch.setattr(perform, "audit", audit)
+    monkeypatch.setattr(perform, "_load_models", audit)
 
 
 @pytest.mark.parametrize(
