@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pyterrier as pt
 
+from pyterrier_debias.core.naming import is_text_loader
 from pyterrier_debias.core.stage import flatten, parts_of
 from pyterrier_debias.core.terrier import is_reset
 
@@ -58,7 +59,7 @@ def take_apart(stages: Sequence[pt.Transformer]) -> Parts:
         if "text" in outputs:
             behind = behind_text(stages[position + 1 :], columns)
             return Parts([*stages[: position + 1], *behind.candidates], behind.ranker, behind.reason)
-        if _name(stage).endswith("TextLoader"):
+        if is_text_loader(stage):
             loader = stage
     return Parts(list(stages), [], "" if loader is None or loader is stages[-1] else _without_text(loader))
 

@@ -110,9 +110,20 @@ def is_tokeniser(stage: Any) -> bool:
     return getattr(function, "__qualname__", "").startswith("tokenise.") and function.__module__ == "pyterrier.terrier.rewrite"
 
 
+def is_text_loader(stage: Any) -> bool:
+    """Whether a stage is called a text loader; what it makes of a frame is not looked at.
+
+    Args:
+        stage: A transformer.
+
+    Returns:
+        Whether its class, or PyTerrier's schematic of it, has that name.
+    """
+    return type(stage).__name__.endswith("TextLoader") or _label(stage) == "TextLoader"
+
+
 def _is_silent(stage: Any) -> bool:
-    loads_text = _label(stage) == "TextLoader" or type(stage).__name__.endswith("TextLoader")  # as far as its name tells
-    return type(stage).__name__ in _SILENT or loads_text or is_tokeniser(stage)
+    return type(stage).__name__ in _SILENT or is_text_loader(stage) or is_tokeniser(stage)
 
 
 def _label(stage: Any) -> str:

@@ -21,7 +21,7 @@ from pyterrier_debias.core.bias import Examined, Figure, Finding, JointBias, Par
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.evaluation import judged_qids
-from pyterrier_debias.core.frames import reads_frames, with_string_ids
+from pyterrier_debias.core.frames import pair_numbers, reads_frames, with_string_ids
 from pyterrier_debias.core.statistics import Interval, bootstrap_interval, inverted_interval, randomisation_test
 from pyterrier_debias.core.systems import Context, System
 from pyterrier_debias.core.text import regex_word
@@ -550,9 +550,8 @@ def _whole(run: pd.DataFrame, candidates: pd.DataFrame) -> pd.DataFrame:
     if len(run) >= len(candidates):
         return run
     returned = run["qid"].value_counts()
-    known = pd.MultiIndex.from_frame(run[["qid", "docno"]])
-    below = candidates[candidates["qid"].isin(returned.index[returned >= _CUTOFF])]
-    below = below[~pd.MultiIndex.from_frame(below[["qid", "docno"]]).isin(known)]
+    known, given = pair_numbers(run, candidates)
+    below = candidates[~np.isin(given, known) & candidates["qid"].isin(returned.index[returned >= _CUTOFF])]
     if not len(below):
         return run
     below = below.assign(rank=below["rank"] + run["rank"].max() + 1)

@@ -18,7 +18,15 @@ from pyterrier_debias.core.bias import p_text
 from pyterrier_debias.core.counterfactuals import Arm, never_moved, ranks_among_others, score_arms
 from pyterrier_debias.core.decomposition import out_of_reach
 from pyterrier_debias.core.errors import InputError, check_number
-from pyterrier_debias.core.frames import check_pairs, check_text, reads_frames, reworded, with_grades, with_string_ids
+from pyterrier_debias.core.frames import (
+    check_pairs,
+    check_text,
+    pair_numbers,
+    reads_frames,
+    reworded,
+    with_grades,
+    with_string_ids,
+)
 from pyterrier_debias.core.stage import flatten
 from pyterrier_debias.core.statistics import correct, inverted_interval, randomisation_test
 from pyterrier_debias.core.telling import gathered
@@ -195,7 +203,8 @@ def _wanted(candidates: pd.DataFrame, items: pd.DataFrame | None) -> np.ndarray:
     pt.validate.columns(items, includes=["qid", "docno"], context="intervene")  # type: ignore[arg-type]  # printed only
     if "label" in items.columns:
         items = items[with_grades(items, "intervene")["label"] >= 1]
-    return pd.MultiIndex.from_frame(candidates[["qid", "docno"]]).isin(pd.MultiIndex.from_frame(items[["qid", "docno"]]))
+    given, wanted = pair_numbers(candidates, items)
+    return np.isin(given, wanted)
 
 
 def _check_whole(scored: pd.DataFrame, candidates: pd.DataFrame, when: str) -> None:

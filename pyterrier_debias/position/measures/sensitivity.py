@@ -22,6 +22,7 @@ from pyterrier_debias.core.frames import (
     check_text,
     first_candidates,
     in_parts,
+    pair_numbers,
     ranked,
     reads_frames,
     top_of_lists,
@@ -672,6 +673,7 @@ def _context_change(candidates: pd.DataFrame, arms: pd.DataFrame, draws: int) ->
 
 def _top(arms: pd.DataFrame, depth: int, relevant: pd.DataFrame | None) -> pd.DataFrame:
     """What figures of measures with a cut-off need of lists; see :meth:`PositionSensitivity.figures`."""
-    pairs = pd.MultiIndex.from_frame(arms[["qid", "docno"]])
-    also = None if relevant is None else pairs.isin(pd.MultiIndex.from_frame(relevant[["qid", "docno"]]))
-    return top_of_lists(arms, depth, also)
+    if relevant is None:
+        return top_of_lists(arms, depth)
+    own, kept = pair_numbers(arms, relevant)
+    return top_of_lists(arms, depth, np.isin(own, kept))
