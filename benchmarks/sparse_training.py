@@ -158,9 +158,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for number, bias in enumerate(BIASES):
             compared(Path(folder) / str(number), bias, options)
+        # A process of its own for each, with the libraries that both need.
+        processes = multiprocessing.get_context("forkserver")
+        processes.set_forkserver_preload(["sentence_transformers", "pyterrier_debias"])
         for way in WAYS:
-            # A process of its own each.
-            with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+            with ProcessPoolExecutor(1, mp_context=processes) as pool:
                 raised = pool.submit(peak, way, Path(folder) / "0", options.examples, options.words).result()
             print(f"{way:22} {raised:6.0f} MB, nearly all terms with a weight", flush=True)
 
