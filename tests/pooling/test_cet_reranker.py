@@ -6,7 +6,6 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 from pyterrier_debias import TK, BiEncoder, ColumnWeights, CrossEncoder, InputError
 from pyterrier_debias.pooling.data.evidence import PoolEvidence
@@ -16,7 +15,6 @@ from pyterrier_debias.training.groups import make_groups
 from tests.pooling.cet_toy import candidates, length_scorer, pooled, qrels, training
 from tests.training.networks import difference, weights
 from tests.training.toy import no_dropout
-from tests.two_processes import run_two
 
 
 @pytest.fixture(autouse=True)
@@ -273,33 +271,3 @@ def test_evidence_is_looked_at_before_a_model_is_loaded(caplog):
     with caplog.at_level(logging.WARNING), pytest.raises(InputError):
         CETReranker("/no/such-folder").fit(*more)
     assert "CETReranker: the pool's evidence follows relevance" in caplog.text and "over 16 held-out queries" in caplog.text
-
-
-TWO = """
-import os, sys, torch
-torch.set_num_threads(1)
-from pyterrier_debias.pooling.training.cet import CETReranker
-from tests.pooling.cet_toy import candidates, length_scorer, pooled, qrels, training
-from pyterrier_debias import CrossEncoder
-from tests.training.toy import no_dropout
-from tests.two_processes import run_two
-
-for selection in ("first_stage", CrossEncoder(sys.argv[2])):
-    options = training(batch_size=4, max_steps=3)
-    stage = CETReranker(CrossEncoder(sys.argv[1]), selection=selection, weight_pass="eval", tau=0.5, training=options)
-    stage.fit(pooled(), qrels(), candidates("v"), qrels("v"))
-    name = sys.argv[3] + ("-features" if selection == "first_stage" else "-ranker")
-    scores = stage.selection_scores(pooled())["selection_score"].tolist() + stage(pooled())["score"].tolist()
-    torch.save(scores, name + os.environ["RANK"])
-    stage.save(name)
-"""
-
-
-def test_two_processes_stay_in_step(tiny, tmp_path):
-    """Over gloo; the second pass and the counters included."""
-    run_two(TWO, tiny(), tiny(seed=1), str(tmp_path / "two"), folder=tmp_path)
-    for kind in ("features", "ranker"):
-        first, second = (torch.load(tmp_path / f"two-{kind}{rank}", weights_only=True) for rank in range(2))
-        assert first == second
-        loaded = CETReranker.load(tmp_path / f"two-{kind}")
-        np.testing.assert_allclose(loaded.selection_scores(pooled())["selection_score"], first[:48], atol=1e-6)

@@ -1,6 +1,5 @@
 """The regularisation that makes vectors sparse, in the ranker's own training and inside others."""
 
-
 import numpy as np
 import pytest
 import torch
@@ -12,7 +11,6 @@ from pyterrier_debias.training.examples import Examples
 from pyterrier_debias.training.groups import make_groups
 from pyterrier_debias.training.losses import pairwise_hinge
 from tests.training.toy import candidates, no_dropout, qrels, training
-from tests.two_processes import run_two
 
 
 def test_flops_are_the_librarys():
@@ -169,25 +167,3 @@ def test_a_frozen_sparse_encoder_is_not_regularised(tiny):
     [query], [document] = history(stage, "query_penalty"), history(stage, "document_penalty")
     assert 0 < query < 2 * 0.1 * np.square(start.encode_queries(candidates()["query"]).toarray().mean(axis=0)).sum()
     assert 0 < document < 2 * 0.1 * np.square(start.encode_docs(candidates()["text"]).toarray().mean(axis=0)).sum()
-
-
-TWO = """
-import os, sys, torch
-torch.set_num_threads(1)
-from pyterrier_debias import SparseEncoder
-from tests.training.toy import candidates, no_dropout, qrels, training
-
-options = training(batch_size=4, max_steps=3)
-ranker = SparseEncoder(sys.argv[1], query_flops=0.1, document_flops=0.1, flops_warmup=0, training=options)
-no_dropout(ranker).fit(candidates(), qrels())
-torch.save(ranker.module.state_dict(), sys.argv[2] + "-" + os.environ["RANK"])
-"""
-
-
-def test_two_processes_add_the_same_gradient_of_their_penalties(tiny, tmp_path):
-    """Over gloo: the penalty is computed outside of what the processes share."""
-    run_two(TWO, tiny("build_sparse"), str(tmp_path / "two"), folder=tmp_path)
-    first, second = (torch.load(tmp_path / f"two-{rank}", weights_only=True) for rank in range(2))
-    assert all(torch.equal(first[name], second[name]) for name in first)
-    start = SparseEncoder(tiny("build_sparse")).module.state_dict()
-    assert not all(torch.equal(start[name], first[name]) for name in first)

@@ -5,9 +5,6 @@ import os
 import random
 import re
 import shutil
-import signal
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -23,15 +20,10 @@ from pyterrier_debias.training import trainer as trainer_module
 from pyterrier_debias.training.losses import ranknet
 from pyterrier_debias.training.method import Ranking
 from pyterrier_debias.training.trainer import remove_checkpoints
-from tests.training.networks import difference, resumable, weights
-from tests.training.toy import TWO, candidates, no_dropout, qrels, training
+from tests.training.networks import difference, weights
+from tests.training.toy import candidates, no_dropout, qrels, scores_of, training
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def scores_of(ranker):
-    """Scores of the toy collection; weights would show how Adam blows up rounding where a gradient is 0 by nature."""
-    return ranker.score(candidates()["query"].tolist(), candidates()["text"].tolist())
 
 
 def fitted(folder, *validation, **options):
@@ -94,52 +86,6 @@ def test_progress_is_pyterriers_bar(tiny, monkeypatch):
     assert ("training", 2, False) in shown
     assert shown[-1] == "closed"
     assert ["loss"] in shown
-
-
-STOPPED = """
-import os, signal, sys, torch
-torch.set_num_threads(1)
-from pyterrier_debias import CrossEncoder, RotatePassages
-from pyterrier_debias.training import trainer
-from tests.training.networks import resumable
-from tests.training.toy import candidates, qrels
-
-save = trainer._Trainer._save_checkpoint
-def killed(self, model, trial):
-    if self.state.global_step == 6:
-        # In the middle of writing: the folder is there, and is not whole.
-        self._save(os.path.join(self.args.output_dir, "checkpoint-6"))
-        os.kill(os.getpid(), signal.SIGKILL)
-    save(self, model, trial)
-trainer._Trainer._save_checkpoint = killed
-resumable(sys.argv[1], sys.argv[2])
-"""
-
-
-def test_a_run_that_was_killed_goes_on_as_if_nothing_had_happened(tiny, tmp_path):
-    model, folder = tiny(), tmp_path / "run"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", STOPPED, model, str(folder)], env=environment, capture_output=True, text=True)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    assert sorted(path.name for path in folder.glob("checkpoint-*"))[-2:] == ["checkpoint-4", "checkpoint-6"]
-    resumed = resumable(model, folder, resume=True)
-    straight = resumable(model, tmp_path / "other")
-    assert resumed.training_report.steps == straight.training_report.steps == 8
-    last = [torch.load(at / "checkpoint-8" / "pytorch_model.bin", weights_only=True) for at in (folder, tmp_path / "other")]
-    assert difference(*last) == 0
-    assert difference(weights(resumed), weights(straight)) == 0
-    assert resumed.training_report.best_step == straight.training_report.best_step
-    assert resumed.training_report.validation == straight.training_report.validation
-    measured = [
-        [(entry["step"], entry["eval_ndcg_10"]) for entry in run.training_report.history if "eval_ndcg_10" in entry]
-        for run in (resumed, straight)
-    ]
-    assert measured[0] == measured[1]
-    # A finished run is resumed to its result, and took as long as all of its parts.
-    again = resumable(model, folder, resume=True)
-    assert difference(weights(again), weights(straight)) == 0
-    until = json.loads((folder / "checkpoint-8" / "pyterrier_debias.json").read_text())["seconds"]
-    assert 0 < until < min(again.training_report.seconds, resumed.training_report.seconds)
 
 
 def test_checkpoints_hold_the_ranker_in_its_public_form(tiny, tmp_path):
@@ -786,24 +732,3 @@ def test_weights_that_cannot_be_trained_are_named(tiny):
     with pytest.raises(InputError, match="learning_rate names other, but the networks are ranker"):
         fitted(tiny(), learning_rate={"other": 1e-3})
     assert fitted(tiny(), learning_rate={"ranker": 1e-3}, max_steps=1).training_report.steps == 1
-
-
-def test_two_processes_stay_in_step_and_equal_one_with_the_whole_batch(tiny, tmp_path):
-    """Started by torchrun, over gloo. BiEncoders call their encoder twice a step, and have weights that no score depends on."""
-    model, script = tiny("build_sentence_transformer"), tmp_path / "two.py"
-    script.write_text(TWO)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
-    done = subprocess.run([*command, model, str(tmp_path / "two")], env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
-    best = [torch.load(tmp_path / f"two-best-{rank}", weights_only=True) for rank in range(2)]
-    assert difference(*best) == 0
-    first, second = (torch.load(tmp_path / f"two-{rank}", weights_only=True) for rank in range(2))
-    assert difference(first, second) == 0
-    options = training(batch_size=8, max_steps=4)
-    alone = no_dropout(BiEncoder(model, training=options)).fit(candidates(), qrels(), candidates("v"), qrels("v"))
-    saved = BiEncoder.load(tmp_path / "two-saved")
-    assert difference(weights(saved), first) == 0
-    assert saved.training_report.validation == alone.training_report.validation
-    np.testing.assert_allclose(scores_of(saved), scores_of(alone), rtol=1e-3)
-    assert np.abs(scores_of(saved) / scores_of(BiEncoder(model)) - 1).max() > 0.01

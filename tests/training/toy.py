@@ -40,6 +40,11 @@ def no_dropout(ranker):
     return ranker
 
 
+def scores_of(ranker):
+    """Scores of the toy collection; weights would show how Adam blows up rounding where a gradient is 0 by nature."""
+    return ranker.score(candidates()["query"].tolist(), candidates()["text"].tolist())
+
+
 #: A program that trains in each of two processes, with a folder and without. Its arguments: a model, and where weights go.
 TWO = """
 import os, sys, torch
