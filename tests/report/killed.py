@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -37,12 +38,23 @@ def examine(checkpoint: Path | str | None, index: str | None) -> AuditResult:
     return audit({"mortal": retriever % 5 >> Mortal()}, dataset, checkpoint=checkpoint, **options)
 
 
-def check_that_it_goes_on(kept: Path, index: str | None = None) -> None:
-    """Killed in the middle, and called again with the same folder, it finds what an audit finds that nothing interrupts."""
-    command = "import sys; from tests.report import killed; killed.die(*sys.argv[1:])"
-    call = [sys.executable, "-c", command, str(kept), *([] if index is None else [index])]
-    done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, timeout=300)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+def in_a_new_process(source: str, *arguments: str) -> tuple[int, str]:
+    """Run code in a process that shares nothing with this one: its exit code, and its stderr."""
+    done = subprocess.run([sys.executable, "-c", source, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    return done.returncode, done.stderr
+
+
+def check_that_it_goes_on(run: Callable[..., tuple[int | None, str]], kept: Path, index: str | None = None) -> None:
+    """Killed in the middle, and called again with the same folder, it finds what an audit finds that nothing interrupts.
+
+    Args:
+        run: Runs code with arguments in a process of its own: its exit code, and its stderr.
+        kept: The folder.
+        index: As for :func:`examine`.
+    """
+    source = "import sys; from tests.report import killed; killed.die(*sys.argv[1:])"
+    code, told = run(source, str(kept), *([] if index is None else [index]))
+    assert code == -signal.SIGKILL, told
     before = {path.name: path.stat().st_mtime_ns for path in entries(kept)}
     assert any("gender" in name for name in before) and not any("position" in name for name in before)
     gone_on, whole = (examine(folder, index) for folder in (kept, None))

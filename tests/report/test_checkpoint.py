@@ -19,7 +19,6 @@ from pyterrier_debias.report.checkpoint import Checkpoint, DrawnFigure, Kept, _d
 from pyterrier_debias.report.first_stage import PisaIndexer
 from tests.biases import Made
 from tests.report import toy
-from tests.report.killed import check_that_it_goes_on
 from tests.report.toy import ORDER, PICKY
 
 
@@ -64,10 +63,6 @@ def test_a_finished_audit_is_read_again_and_is_the_same(dataset, tmp_path):
     again.settings = first.settings = whole.settings
     assert first.to_html() == again.to_html() == whole.to_html()
     assert again.save(tmp_path / "saved").joinpath("order-change.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_an_audit_that_was_killed_goes_on(tmp_path):
-    check_that_it_goes_on(tmp_path / "kept")
 
 
 def test_a_system_that_can_be_examined_now_is(dataset, tmp_path):

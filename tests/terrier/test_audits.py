@@ -5,7 +5,7 @@ import pyterrier as pt
 import pytest
 
 from pyterrier_debias import Collection, System, audit
-from tests.report.killed import check_that_it_goes_on
+from tests.report.killed import check_that_it_goes_on, in_a_new_process
 
 pytestmark = pytest.mark.java
 
@@ -76,4 +76,4 @@ def test_all_biases_with_indexing_anew(planted, systems):
 
 
 def test_an_audit_that_was_killed_goes_on(planted_index, tmp_path):
-    check_that_it_goes_on(tmp_path / "kept", str(planted_index.path))
+    check_that_it_goes_on(in_a_new_process, tmp_path / "kept", str(planted_index.path))

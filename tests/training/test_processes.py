@@ -1,7 +1,8 @@
-"""Trainings in processes of their own: in one that is killed, and in two at once."""
+"""Trainings and an audit in processes of their own: in one that is killed, and in two at once."""
 
 import json
 import signal
+from functools import partial
 
 import numpy as np
 import torch
@@ -9,6 +10,7 @@ import torch
 from pyterrier_debias import BiEncoder, CETReranker, SparseEncoder
 from tests.pooling.cet_toy import pooled
 from tests.processes import run, run_two
+from tests.report.killed import check_that_it_goes_on
 from tests.training.networks import difference, resumable, weights
 from tests.training.toy import TWO, candidates, no_dropout, qrels, scores_of, training
 
@@ -55,6 +57,10 @@ def test_a_run_that_was_killed_goes_on_as_if_nothing_had_happened(tiny, tmp_path
     assert difference(weights(again), weights(straight)) == 0
     until = json.loads((folder / "checkpoint-8" / "pyterrier_debias.json").read_text())["seconds"]
     assert 0 < until < min(again.training_report.seconds, resumed.training_report.seconds)
+
+
+def test_an_audit_that_was_killed_goes_on(tmp_path):
+    check_that_it_goes_on(partial(run, folder=tmp_path), tmp_path / "kept")
 
 
 def test_two_processes_stay_in_step_and_equal_one_with_the_whole_batch(tiny, tmp_path):
