@@ -53,7 +53,7 @@ from pyterrier_debias.pooling.measures.max_rep import MaxRep
 from pyterrier_debias.rankers.duo_t5 import DuoT5Reranker
 from tests import tiny_models
 from tests.contract import Case
-from tests.position.toy import Overlap
+from tests.position.toy import Overlap, blind
 from tests.survivorship import toy as survivorship
 
 CORPUS = pd.DataFrame(
@@ -186,11 +186,6 @@ def values() -> pd.DataFrame:
     """A measure of each query, and the complexity of its wording."""
     frame = pd.DataFrame({"qid": [f"q{i}" for i in range(4)], "value": [0.1, 0.7, 0.4, 0.9], "complexity": [1.0, 3.0, 2.0, 0.0]})
     return frame.assign(name="one", measure="nDCG@10")
-
-
-def blind(documents: list[str]) -> list[tuple[list[str], np.ndarray]]:
-    """Words with vectors that know nothing but the word's length."""
-    return [(words, np.array([[len(w), 1.0] for w in words]).reshape(-1, 2)) for words in map(str.split, documents)]
 
 
 CASES = [

@@ -90,3 +90,8 @@ def collection(seed: int = 0, **sizes: int) -> Collection:
         candidates=candidates[["qid", "docno", "score", "rank"]],
         answers=answers,
     )
+
+
+def blind(documents: list[str]) -> list[tuple[list[str], np.ndarray]]:
+    """Words with vectors that know nothing but the word's length."""
+    return [(words, np.array([[len(w), 1.0] for w in words]).reshape(-1, 2)) for words in map(str.split, documents)]
