@@ -4,6 +4,7 @@ import json
 import math
 import re
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pandas as pd
@@ -225,14 +226,18 @@ def test_what_was_not_examined_says_why(result, why):
 
 def test_nothing_is_ever_said_to_have_no_effect():
     ends = [(-0.5, 0.5), (-0.05, 0.05), (-0.001, 0.001), (0.0, 0.0), (NAN, NAN)]
+    cases = list(product(ends, (NAN, 0.001, 0.04, 0.6), (NAN, 0.01, 1.0)))
+    systems = [f"system {number}" for number in range(len(cases))]
     for bias in [*BIASES, "brevity"]:
-        for low, high in ends:
-            for p in (NAN, 0.001, 0.04, 0.6):
-                for corrected in (NAN, 0.01, 1.0):
-                    value = 0.0 if math.isnan(low) else (low + high) / 2
-                    sentence = answer(found(bias, value, low, high, p, corrected)).sentence
-                    assert not re.search("no effect|no bias|nan|not significant", sentence), sentence
-                    assert len(sentence) < 260 and sentence.endswith(".")
+        findings = [
+            found(bias, 0.0 if math.isnan(low) else (low + high) / 2, low, high, p, corrected, system)
+            for system, ((low, high), p, corrected) in zip(systems, cases)
+        ]
+        (verdict,) = verdicts(made(findings, systems=systems, biases=[bias]))
+        assert [one.system for one in verdict.answers] == systems
+        for sentence in (one.sentence for one in verdict.answers):
+            assert not re.search("no effect|no bias|nan|not significant", sentence), sentence
+            assert len(sentence) < 260 and sentence.endswith(".")
 
 
 def test_a_bias_of_ones_own_gets_a_question_and_no_margin():
