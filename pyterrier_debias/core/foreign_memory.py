@@ -14,7 +14,7 @@ import pyterrier as pt
 from pyterrier_debias.core.frames import pair_numbers, ranked, variant_docno
 from pyterrier_debias.core.memory import ScoreMemory
 from pyterrier_debias.core.stage import flatten
-from pyterrier_debias.core.text import text_key
+from pyterrier_debias.core.text import text_keys
 
 #: How many rows are scored again to see whether a ranker's scores can be remembered.
 _PROVED_BY = 10
@@ -38,7 +38,7 @@ class ForeignMemory:
     were no memory.
 
     Args:
-        limit: How many scores are kept at most.
+        limit: How many scores are kept at most; None as for :class:`~pyterrier_debias.core.memory.ScoreMemory`.
 
     Attributes:
         varying: How many rows got two scores when they were asked twice in the same way: the ranker is not deterministic. 0 where
@@ -59,7 +59,7 @@ class ForeignMemory:
     When not to use it: for rankers of this package, which remember by themselves (``remembering``).
     """
 
-    def __init__(self, limit: int = 1_000_000):
+    def __init__(self, limit: int | None = None):
         self.varying = self.repeated = 0
         self._scores = ScoreMemory(limit)
         #: What scores are kept by: ``'row'``, ``'list'`` or ``'nothing'``; None until that is known.
@@ -87,7 +87,7 @@ class ForeignMemory:
         whole, keys, units = keyed
         rows, at, distinct = _distinct(keys)
 
-        def compute(new: list[int]) -> np.ndarray:
+        def compute(new: np.ndarray) -> np.ndarray:
             asked = np.flatnonzero(np.isin(units, units[at[new]]))
             part = whole.iloc[asked].reset_index(drop=True)
             scores = scores_of(part, ranker(part))
@@ -128,8 +128,9 @@ class ForeignMemory:
         if not len(whole) or not lists[0]:
             return None
         sizes = np.diff(ends, prepend=0)
-        keys = np.array([f"{name}{place}".encode() for name, size in zip(lists, sizes) for place in range(size)], dtype=object)
-        return whole, keys, np.repeat(np.arange(len(lists)), sizes)
+        owner = np.repeat(np.arange(len(lists)), sizes)
+        places = np.arange(len(whole)) - np.repeat(ends - sizes, sizes)
+        return whole, text_keys(lists)[owner] + text_keys(map(str, range(sizes.max())))[places], owner
 
     def _proved(self, ranker: pt.Transformer, inp: pd.DataFrame, scores: np.ndarray) -> str:
         """What scores can be kept by; notes whether two calls differ."""
@@ -169,7 +170,7 @@ def row_keys(inp: pd.DataFrame) -> np.ndarray | None:
         inp: A result frame.
 
     Returns:
-        n hashes of 16 bytes; None where a cell is neither text nor number, or there is no row.
+        n hashes, uint64, shape [n, 2]; None where a cell is neither text nor number, or there is no row.
     """
     columns = [column for column in inp.columns if column not in _NAMES]
     if not columns or not len(inp):
@@ -184,11 +185,8 @@ def row_keys(inp: pd.DataFrame) -> np.ndarray | None:
         values, numeric = distinct.tolist(), pd.api.types.is_numeric_dtype(inp[column])
         if not numeric and not all(isinstance(value, str) for value in values):
             return None
-        hashed = b"".join([text_key(f"{column}\1{value!r}" if numeric else f"{column}\0{value}") for value in values])
-        keys += np.frombuffer(hashed, dtype=np.uint64).reshape(-1, 2)[codes]
-    found = np.empty(len(inp), dtype=object)
-    found[:] = keys.view("V16").ravel().tolist()
-    return found
+        keys += text_keys([f"{column}\1{value!r}" if numeric else f"{column}\0{value}" for value in values])[codes]
+    return keys
 
 
 def scores_of(inp: pd.DataFrame, found: pd.DataFrame) -> np.ndarray | None:
@@ -247,17 +245,18 @@ def list_keys(inp: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray, list[str]]:
     docnos, lists = inp["docno"].astype(str).tolist(), []
     for start, end in zip(np.append(0, ends[:-1]), ends):
         names = "\0".join([columns, str(inp["qid"].iat[start]), *docnos[start:end]])
-        own = b"".join(keys[start:end]) + names.encode("utf-8", "surrogatepass")
+        own = keys[start:end].tobytes() + names.encode("utf-8", "surrogatepass")
         lists.append(blake2b(own, digest_size=16).hexdigest())
     return inp, ends, lists
 
 
-def _distinct(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[bytes]]:
+def _distinct(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Many rows may be one: the number of each row's key, where each key is first, and the keys."""
-    rows, first = pd.factorize(keys)
-    at = np.empty(len(first), dtype=np.int64)
+    halves = [pd.factorize(half)[0].astype(np.int64) for half in keys.T]
+    rows, names = pd.factorize(halves[0] * len(keys) + halves[1])
+    at = np.empty(len(names), dtype=np.int64)
     at[rows[::-1]] = np.arange(len(keys))[::-1]
-    return rows, at, first.tolist()
+    return rows, at, keys[at]
 
 
 def _alone(ranker: pt.Transformer, rows: pd.DataFrame, most: int | None = None) -> np.ndarray | None:

@@ -536,7 +536,7 @@ class Ranker(Fittable, Stage):
         truncated texts counts those that are computed.
 
         Args:
-            limit: How many are kept at most; those beyond that are computed each time. None: a million scores (some 250 MB).
+            limit: How many are kept at most; those beyond that are computed each time. None: four million scores (100 MB).
                 Inside another context, its memory and its limit are used.
 
         Yields:

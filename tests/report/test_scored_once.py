@@ -4,12 +4,15 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pyterrier_debias import InputError, audit, open_dataset
 from pyterrier_debias.core import kept_scores
 from pyterrier_debias.core.foreign_memory import ForeignMemory, scores_of
 from pyterrier_debias.core.frames import ranked
 from pyterrier_debias.core.kept_scores import KeptScores
+from pyterrier_debias.core.memory import ScoreMemory, ScoreTable
 from pyterrier_debias.data.planted_rankers import PlantedRanker
 
 PLANTED = PlantedRanker("position", noise=0.3)
@@ -218,3 +221,35 @@ def test_scores_that_cannot_be_written_are_no_fault_of_the_ranker(tmp_path, monk
     again = KeptScores(tmp_path, "mine").ask(ranker, inp)
     assert ranker.given == 300
     pd.testing.assert_frame_equal(again, ranked(found))
+
+
+@given(st.lists(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 3)), unique=True, max_size=30), max_size=12))
+def test_a_table_of_scores_holds_what_a_dictionary_does(asked):
+    table, known = ScoreTable(), {}
+    for pairs in asked:
+        keys = np.array([(1 + (first << 40), second) for first, second in pairs], dtype=np.uint64).reshape(-1, 2)
+        there, scores = table.find(keys)
+        told = [known.get(pair) for pair in pairs]
+        # Keys that share a first half may be forgotten, and are never taken for each other.
+        alone = [pair in known and sum(pair[0] == other for other, _ in known) == 1 for pair in pairs]
+        assert all(here or not wanted for here, wanted in zip(there, alone))
+        assert [score for score, here in zip(scores, there) if here] == [one for one, here in zip(told, there) if here]
+        assert np.isnan(scores[~there]).all()
+        new = [i for i, pair in enumerate(pairs) if pair not in known]
+        table.add(keys[new], np.arange(len(new)) + len(known) + 0.5)
+        known |= {pairs[i]: place + len(known) + 0.5 for place, i in enumerate(new)}
+        assert len(table) == len(known)
+
+
+def test_pairs_in_either_order_and_scores_of_nan_are_kept_apart():
+    memory, asked = ScoreMemory(limit=3), []
+
+    def scores(pairs):
+        asked.append(pairs)
+        return [float("nan") if pair[0] == "a" else float(len(asked)) for pair in pairs]
+
+    assert memory.scores("v1", [("a", "b"), ("b", "a")], scores).tolist()[1] == 1.0
+    assert np.isnan(memory.scores("v1", [("a", "b")], scores)).all() and len(asked) == 1
+    assert memory.scores("v1", [("b", "a"), ("c", "b"), ("d", "b")], scores).tolist() == [1.0, 2.0, 2.0]
+    assert memory.scores("v1", [("c", "b"), ("d", "b")], scores).tolist() == [2.0, 3.0]  # more than three are not kept
+    assert memory.scores("v2", [("b", "a")], scores).tolist() == [4.0]
