@@ -598,6 +598,32 @@ def in_parts(frame: pd.DataFrame, queries: int | None = None) -> Iterator[pd.Dat
         yield frame.iloc[start:end].reset_index(drop=True)
 
 
+def parts_together(first: pd.DataFrame, *others: pd.DataFrame) -> Iterator[list[pd.DataFrame]]:
+    """Frames cut into the same parts of whole queries, of about 100,000 rows in all, in the order of queries in the first frame.
+
+    Args:
+        first: A frame with ``qid``, at least one row.
+        others: More of them; rows of queries that the first does not have are left out.
+
+    Yields:
+        The parts of one set of queries, index reset.
+
+    Example:
+        >>> judged, run = pd.DataFrame({"qid": ["1"]}), pd.DataFrame({"qid": ["0", "1", "1"], "docno": list("abc")})
+        >>> [[len(part) for part in parts] for parts in parts_together(judged, run)]
+        [[1, 2]]
+    """
+    names, cut = pd.Index(first["qid"].unique()), []
+    count = max(1, min(len(names), sum(map(len, (first, *others))) // ROWS))
+    for frame in (first, *others):
+        place = names.get_indexer(frame["qid"])
+        part = np.where(place < 0, count, place * count // len(names))
+        rows = np.argsort(part, kind="stable")
+        cut.append((frame, rows, np.searchsorted(part[rows], np.arange(count + 1))))
+    for number in range(count):
+        yield [frame.iloc[rows[ends[number] : ends[number + 1]]].reset_index(drop=True) for frame, rows, ends in cut]
+
+
 def pair_numbers(*frames: pd.DataFrame) -> list[np.ndarray]:
     """Numbers for the pairs of query and document in frames: equal pairs have one number, in whichever frame they are.
 

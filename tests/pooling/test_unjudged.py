@@ -15,6 +15,7 @@ from ir_measures import AP, RR, Judged, P, nDCG
 from scipy import stats
 
 from pyterrier_debias import InputError, open_dataset
+from pyterrier_debias.core import frames
 from pyterrier_debias.core.evaluation import per_query
 from pyterrier_debias.pooling.measures.unjudged import (
     ExpectedNDCG,
@@ -259,6 +260,16 @@ def test_inferred_judgements_are_order_free(deep_learning):
     shuffled = {name: run.sample(frac=1, random_state=1) for name, run in reversed(list(runs.items()))}
     again = infer_judgements(shuffled, qrels.sample(frac=1, random_state=3)).sort_values(key, ignore_index=True)
     pd.testing.assert_frame_equal(found, again)
+
+
+def test_inferred_judgements_do_not_depend_on_how_many_queries_are_pooled_at_a_time(deep_learning, monkeypatch):
+    runs, qrels, key = deep_learning.get_runs(), deep_learning.get_qrels(), ["qid", "docno"]
+    whole = infer_judgements(runs, qrels, depth=30).sort_values(key, ignore_index=True)
+    monkeypatch.setattr(frames, "ROWS", 2_000)
+    parts = len(list(frames.parts_together(qrels, *runs.values())))
+    assert parts > 5
+    found = infer_judgements(runs, qrels, depth=30).sort_values(key, ignore_index=True)
+    pd.testing.assert_frame_equal(found, whole)
 
 
 def test_inferred_judgements_cover_the_runs_and_keep_what_is_judged(deep_learning):

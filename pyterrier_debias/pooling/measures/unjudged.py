@@ -25,6 +25,7 @@ from pyterrier_debias.core.frames import (
     highest_grades,
     numbers,
     pair_numbers,
+    parts_together,
     ranked,
     reads_frames,
     with_string_ids,
@@ -458,14 +459,23 @@ def _checked_qrels(qrels: pd.DataFrame, stage: str, columns: Sequence[str]) -> p
 
 
 def _pooled(runs: Mapping[str, pd.DataFrame], qrels: pd.DataFrame, depth: int) -> pd.DataFrame:
-    """The first documents of all runs, each pair once: its columns, its ``label`` (NaN if unjudged), the fusion as score."""
+    """The first documents of all runs, each pair once: its columns, its ``label`` (NaN if unjudged), the fusion as score.
+
+    So many queries at a time that memory does not grow with the number of runs.
+    """
     check_number("infer_judgements", "depth", depth, least=1, whole=True)
-    tops = []
-    for name, run in runs.items():
-        run = ranked(check_run(run, name), f"run {name!r}")
+    checked = {name: check_run(run, name) for name, run in runs.items()}
+    for name, run in checked.items():
         check_overlap(run, qrels, f"run {name!r}")
-        tops.append(run[(run["rank"] < depth) & run["qid"].isin(set(qrels["qid"]))])
-    rows = pd.concat(tops, ignore_index=True)
+    names, frames = [f"run {name!r}" for name in checked], list(checked.values())
+    parts = [_pooled_part(dict(zip(names, runs)), own, depth) for own, *runs in parts_together(qrels, *frames)]
+    return parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
+
+
+def _pooled_part(runs: Mapping[str, pd.DataFrame], qrels: pd.DataFrame, depth: int) -> pd.DataFrame:
+    """The same for runs over judged queries, by what to call them."""
+    lists = [ranked(run, name) for name, run in runs.items()]
+    rows = pd.concat([run[run["rank"] < depth] for run in lists], ignore_index=True)
     own, pairs = pd.factorize(pair_numbers(rows)[0])
     first = np.empty(len(pairs), dtype=np.int64)
     first[own[::-1]] = np.arange(len(own))[::-1]
