@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import torch
 
     from pyterrier_debias.training.method import Method
+    from pyterrier_debias.training.validation import Validation
 
 logger = logging.getLogger(__name__)
 
@@ -259,6 +260,53 @@ def fit_ranker(
     """
     stage = ranker if stage is None else stage
     name = type(stage).__name__
+    training, groups, validation = check_fit(ranker, training, train_on, validate_on, stage=stage)
+    skipped = {what: n for what, n in groups.counts.items() if n and what in ("without a positive", "without a negative")}
+    if skipped:
+        logger.warning(
+            "%s: trains on %d of %d queries; %s",
+            name,
+            len(groups),
+            groups.counts["queries"],
+            ", ".join(f"{n} are {what}" for what, n in skipped.items()),
+        )
+    from pyterrier_debias.training.trainer import take_device, train
+
+    take_device(ranker)
+    method = make_method(training, groups)
+    _tell_what_is_not_read(ranker, groups, name)
+    with _all_or_nothing(method):
+        report = train(ranker, method, groups, training, validation)
+    ranker.mark_trained()
+    return report
+
+
+def check_fit(
+    ranker: Any,
+    training: Training | None,
+    train_on: tuple[pd.DataFrame, pd.DataFrame],
+    validate_on: tuple[pd.DataFrame | None, pd.DataFrame | None] = (None, None),
+    *,
+    stage: Any,
+) -> tuple[Training, Groups, Validation | None]:
+    """Refuse what cannot be trained on, as far as that is known before a model is loaded.
+
+    :func:`fit_ranker` begins with it; a stage calls it before work that a later error would waste.
+
+    Args:
+        ranker: The ranker.
+        training: The options; None for their defaults.
+        train_on: Candidates and judgements.
+        validate_on: Those of validation topics, or None and None.
+        stage: The name used in messages.
+
+    Returns:
+        The options, the training queries, and what validates; None without validation topics.
+
+    Raises:
+        InputError: See :meth:`Fittable.fit`.
+    """
+    name = type(stage).__name__
     (res_tr, qrels_tr), (res_va, qrels_va) = train_on, validate_on
     ranker.check_options()
     if training is not None and not isinstance(training, Training):
@@ -279,15 +327,6 @@ def fit_ranker(
         need_negatives=training.negatives_per_positive > 0,
         stage=stage,
     )
-    skipped = {what: n for what, n in groups.counts.items() if n and what in ("without a positive", "without a negative")}
-    if skipped:
-        logger.warning(
-            "%s: trains on %d of %d queries; %s",
-            name,
-            len(groups),
-            groups.counts["queries"],
-            ", ".join(f"{n} are {what}" for what, n in skipped.items()),
-        )
     validation = None
     if res_va is not None:
         from pyterrier_debias.training.validation import Validation
@@ -301,19 +340,13 @@ def fit_ranker(
             f"{name}: dtype={ranker.dtype!r} cannot be trained; fit with dtype='float32' (and, for speed, "
             f"Training(precision='bfloat16')), then score the saved ranker with dtype={ranker.dtype!r}"
         )
-    from pyterrier_debias.training.trainer import check_device, take_device, train
+    from pyterrier_debias.training.trainer import check_device
 
     check_device(ranker, training)
     # One example shows what samplers, weights and changes of passages ask of the candidates.
     _ = Examples(groups, training, 1)[0]
     check_column(training.weights, groups)
-    take_device(ranker)
-    method = make_method(training, groups)
-    _tell_what_is_not_read(ranker, groups, name)
-    with _all_or_nothing(method):
-        report = train(ranker, method, groups, training, validation)
-    ranker.mark_trained()
-    return report
+    return training, groups, validation
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyterrier_debias import CrossEncoder, InputError, PlantedRanker
+from pyterrier_debias import CETReranker, CrossEncoder, InputError, PlantedRanker
 from pyterrier_debias.pooling.data.relabel import RelabelReranker, relabel
 from pyterrier_debias.pooling.formulas.negative_weights import emphasis_of
 from pyterrier_debias.pooling.training.negatives import RankWindow
@@ -86,11 +86,22 @@ def test_a_ranker_can_be_the_judge():
         (lambda frame: 0.5, r"gave shape \(\)"),
         (lambda frame: ["yes"] * len(frame), "holds no numbers"),
         (lambda frame: [np.nan] * len(frame), "column 'score' is NaN"),
+        (lambda frame: frame.set_index("docno")["rank"], "is a Series with another index than the frame's"),
     ],
 )
 def test_a_judges_answer_is_checked(answer, message):
     with pytest.raises(InputError, match=message):
         relabel(candidates(), pooled(), answer)
+
+
+def test_a_series_is_read_by_its_index():
+    """A judge may sort the rows to put texts of one length together."""
+
+    def sorting(frame):
+        return knows(frame.sort_values("docno", ascending=False))
+
+    for one, other in zip(relabel(candidates(), pooled(), sorting), relabel(candidates(), pooled(), knows)):
+        pd.testing.assert_frame_equal(one, other)
 
 
 @pytest.mark.parametrize(
@@ -215,6 +226,44 @@ def test_frames_are_refused_before_the_judge_is_asked(tiny):
         stage.fit(candidates(), qrels("other"))
     with pytest.raises(InputError, match="give a ranker of this package"):
         RelabelReranker(pt.Transformer.identity(), nobody).fit(candidates(), pooled())
+    sampler = small(negatives=RankWindow("pool_rank"))
+    for training, validation, message in (
+        (small(), (candidates("v"), None), "needs validation candidates and their judgements both"),
+        (small(), (candidates("v"), qrels("other")), "no qid is in both"),
+        (small(patience=2), (None, None), "needs validation"),
+        (sampler, (None, None), "no column 'pool_rank'"),
+    ):
+        for ranker in (CrossEncoder(tiny(), training=training), CETReranker(CrossEncoder(tiny(), training=training))):
+            with pytest.raises(InputError, match=message):
+                RelabelReranker(ranker, nobody).fit(candidates(), pooled(), *validation)
+
+
+def test_judgements_are_kept_where_training_fails(tiny):
+    stage = RelabelReranker(CrossEncoder(tiny(), training=small(learning_rate={"rankr": 1e-3})), knows)
+    with pytest.raises(InputError, match="learning_rate names rankr"):
+        stage.fit(candidates(), pooled())
+    assert stage.relabelled["docno"].tolist() == [f"d{n}-4" for n in range(8)]
+    assert not stage.fitted
+
+
+@pytest.fixture(scope="module")
+def around_another(tiny):
+    inner = CETReranker(CrossEncoder(tiny(), training=small(max_steps=3, min_label=2)))
+    return RelabelReranker(inner, knows).fit(candidates(), qrels()[lambda frame: frame["label"] == 2])
+
+
+def test_around_another_way_of_training_it_trains_with_the_ranker_s_options(around_another):
+    """The judge's finds have the grade of a positive, which here is 2."""
+    assert around_another.training_report.steps == around_another.training_options().max_steps == 3
+    assert around_another.training_report.counts["positives"] == 16
+
+
+def test_around_another_way_of_training_it_names_what_can_be_saved(around_another, tmp_path):
+    with pytest.raises(InputError, match=r"around a CETReranker; save that with stage\.relevance\.save\(folder\)"):
+        around_another.save(tmp_path / "saved")
+    around_another.relevance.save(tmp_path / "saved")
+    loaded = CETReranker.load(tmp_path / "saved")
+    pd.testing.assert_frame_equal(loaded(candidates("v")), around_another(candidates("v")), atol=1e-5)
 
 
 def test_saved_and_loaded_it_scores_the_same(fitted, tmp_path):

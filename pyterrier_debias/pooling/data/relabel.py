@@ -19,6 +19,7 @@ from pyterrier_debias.core.files import write_whole
 from pyterrier_debias.pooling.formulas.negative_weights import COLUMNS, pool_chances
 from pyterrier_debias.rankers.base import Ranker
 from pyterrier_debias.rankers.trained_reranker import TrainedRanker
+from pyterrier_debias.training.fitting import Fittable, check_fit
 from pyterrier_debias.training.groups import grades, make_groups
 from pyterrier_debias.training.options import Training
 
@@ -56,7 +57,8 @@ def relabel(
     Args:
         candidates: Candidates ``qid``, ``docno``, and what the judge reads; ``rank`` (from 0) where ``depth`` is given.
         qrels: Judgements ``qid``, ``docno``, ``label``.
-        judge: A function from a frame of candidates to one number a row, or a transformer whose scores are these numbers.
+        judge: A function from a frame of candidates to one number a row, or a transformer whose scores are these numbers. A
+            Series is read by the frame's index, anything else in the frame's order.
         action: ``'relabel'`` adds judgements, ``'drop'`` takes candidates away.
         threshold: The lowest number of a relevant document.
         depth: How many of a query's candidates are shown, by rank; None for all.
@@ -149,6 +151,14 @@ def _judged(judge: Judge | pt.Transformer, frame: pd.DataFrame) -> np.ndarray:
     if isinstance(judge, pt.Transformer):
         return scores_by(judge, frame, "relabel")
     answer = judge(frame)
+    if isinstance(answer, pd.Series) and len(answer) == len(frame):
+        # A judge may have sorted the rows, and pandas puts its numbers back by their index.
+        if set(answer.index) != set(frame.index):
+            raise InputError(
+                "relabel: the judge's answer is a Series with another index than the frame's; keep the index of the frame, or "
+                "give the numbers in its order with .to_numpy()"
+            )
+        answer = answer.reindex(frame.index)
     try:
         numbers = np.asarray(answer, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -182,7 +192,8 @@ class RelabelReranker(TrainedRanker):
     people's judgements.
 
     Attributes:
-        relabelled: What was changed: ``qid``, ``docno``, ``score`` (the judge's number), ``action``; None before :meth:`fit`.
+        relabelled: What was changed: ``qid``, ``docno``, ``score`` (the judge's number), ``action``; None before :meth:`fit`,
+            and kept where the judge has answered and training fails.
 
     Raises:
         InputError: For an option that is unknown or out of range, when the stage is first used.
@@ -216,11 +227,12 @@ class RelabelReranker(TrainedRanker):
         Args:
             ranker: The ranker to train, of any class with ``fit``.
             judge: A function from a frame of candidates (with all their columns) to one number a row, or a transformer, e.g.
-                another ranker, whose scores are these numbers. To pickle the stage it must be a function of a module.
+                another ranker, whose scores are these numbers. A Series is read by the frame's index, anything else in the
+                frame's order. To pickle the stage it must be a function of a module.
             action: ``'relabel'`` or ``'drop'``.
             threshold: The lowest number of a relevant document. For a ranker that gives logits, 0 is a probability of .5.
             depth: How many of a query's candidates are shown to the judge, by rank; None for all.
-            training: How to train; None for the ranker's own ``training``. Its ``min_label`` is the grade of what is relabelled.
+            training: How to train; None for what the ranker trains with by itself. Its ``min_label`` is the grade of what is relabelled.
         """
         super().__init__()
         self.ranker = ranker
@@ -237,17 +249,26 @@ class RelabelReranker(TrainedRanker):
         train_on: tuple[pd.DataFrame, pd.DataFrame],
         validate_on: tuple[pd.DataFrame | None, pd.DataFrame | None],
     ) -> None:
-        """Judge, then let the ranker's own ``fit`` train it; frames are checked before the judge is asked.
+        """Judge, then let the ranker's own ``fit`` train it.
+
+        Frames and options are checked before the judge is asked, but for columns that another way of training around the ranker
+        needs. What was changed is kept where that training fails.
 
         Raises:
             InputError: For a judge whose answer is not one number a row.
         """
-        self._groups(*train_on, training)
+        ranker.training = training
+        self._check(ranker, training, train_on, validate_on)
         candidates, qrels, changes = self._relabel(*train_on, training)
         logger.info("RelabelReranker: %s of %d candidates (%s)", len(changes), len(train_on[0]), self.action)
-        ranker.training = training
-        ranker.fit(candidates, qrels, *validate_on)
         self.relabelled = changes
+        ranker.fit(candidates, qrels, *validate_on)
+
+    def training_options(self) -> Training:
+        """The options of training: the stage's, else those that the ranker trains with by itself."""
+        if self.training is None and isinstance(self.ranker, TrainedRanker):
+            return self.ranker.training_options()
+        return super().training_options()
 
     def emphasis(self, res: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame:
         """How much each candidate counts as a negative; see
@@ -281,6 +302,24 @@ class RelabelReranker(TrainedRanker):
             lambda total: total > 0, 1.0
         )
         return both.assign(emphasis=both["emphasis"] * sizes)[COLUMNS]
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write what was fitted, as every stage does.
+
+        Args:
+            folder: Where to write; it appears whole or not at all.
+            overwrite: Whether what was saved there before may be replaced; files that the package did not write stay.
+
+        Raises:
+            InputError: Where another way of training is around the ranker; and as for every stage.
+        """
+        inner = self.relevance
+        if isinstance(inner, TrainedRanker):
+            raise InputError(
+                f"RelabelReranker: cannot be saved around a {type(inner).__name__}; save that with stage.relevance.save(folder), "
+                f"which scores the same, and stage.relabelled as a table"
+            )
+        super().save(folder, overwrite=overwrite)
 
     def saved_options(self) -> dict[str, Any]:
         """All options but ranker, judge and training."""
@@ -316,6 +355,24 @@ class RelabelReranker(TrainedRanker):
         if self.judge is not None or not self.fitted:  # a loaded stage scores without its judge
             check_judge("RelabelReranker", self.judge)
         check_options("RelabelReranker", self.action, self.threshold, self.depth)
+
+    def _check(
+        self,
+        ranker: Any,
+        training: Training,
+        train_on: tuple[pd.DataFrame, pd.DataFrame],
+        validate_on: tuple[pd.DataFrame | None, pd.DataFrame | None],
+    ) -> None:
+        inner = ranker
+        if isinstance(ranker, TrainedRanker):
+            ranker.check_options()
+            training = ranker.own_training()
+        while isinstance(inner, TrainedRanker):
+            inner = inner.relevance if inner.fitted else inner.base()
+        if isinstance(inner, Fittable):
+            check_fit(inner, training, train_on, validate_on, stage=self)
+        else:
+            self._groups(*train_on, training)
 
     def _groups(self, res: pd.DataFrame, qrels: pd.DataFrame, training: Training) -> Any:
         return make_groups(
