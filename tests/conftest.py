@@ -28,6 +28,18 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Each of several processes begins to collect somewhere else, and finds compiled what the others have been through.
+
+    In a fresh clone all would compile the same files at the same time.
+    """
+    told = getattr(config, "workerinput", None)
+    if told is not None and [Path(given).resolve() for given in config.args] == [ROOT / "tests"]:
+        parts = sorted({str(path.relative_to(ROOT / "tests").parts[0]) for path in (ROOT / "tests").rglob("test_*.py")})
+        first = len(parts) * int(told["workerid"].removeprefix("gw")) // told["workercount"]
+        config.args[:] = [str(ROOT / "tests" / part) for part in parts[first:] + parts[:first]]
+
+
 _prepared = False
 
 
@@ -76,6 +88,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     Tests over Ray wait for its processes, while others can run; at the end there are no others. A process in which the virtual
     machine has started cannot be forked safely.
     """
+    items.sort(key=lambda item: item.path)
     if seed := os.environ.get("PYTEST_SHUFFLE"):
         items[:] = shuffled(items, seed)
     items.sort(key=lambda item: (item.get_closest_marker("java") is not None, item.get_closest_marker("ray") is None))
