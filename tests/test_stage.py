@@ -1,5 +1,6 @@
 """What every stage inherits."""
 
+import pickle
 from dataclasses import dataclass
 from functools import partial
 
@@ -8,6 +9,7 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 
+from pyterrier_debias.core import pieces
 from pyterrier_debias.core.stage import Stage, chain, described, flatten
 
 
@@ -139,3 +141,17 @@ def test_grid_scan_tunes_options():
     stage = Adder("a")
     stage.set_parameter("by", 3.0)
     assert stage(pd.DataFrame({"qid": ["q"]}))["a"].tolist() == [3.0]
+
+
+def test_a_stage_that_has_changed_is_sent_again_with_its_function(monkeypatch):
+    """A process keeps what it was sent by the function's key."""
+    monkeypatch.setattr(pieces, "_GOT", {})
+    stage = Adder("a", by=1.0)
+    function, frame = pieces.by_query(stage >> Adder("b")), pd.DataFrame({"qid": ["1"]})
+
+    def elsewhere():
+        return pickle.loads(pickle.dumps(function))(frame)["a"].tolist()
+
+    assert elsewhere() == elsewhere() == [1.0] and len(pieces._GOT) == 1
+    stage.by = 2.0
+    assert elsewhere() == function(frame)["a"].tolist() == [2.0] and len(pieces._GOT) == 2

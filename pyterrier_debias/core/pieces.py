@@ -46,6 +46,8 @@ class _ByQuery:
         self.stage = stage
         self.__name__ = f"by_query({stage_name(stage)})"
         self._key = uuid4().hex
+        #: What the stage was when it was last pickled, and so what processes have by the key.
+        self._sent: list[Any] | None = None
 
     def __call__(self, frame: pd.DataFrame) -> pd.DataFrame:
         stage = _GOT.setdefault(self._key, self.stage)
@@ -53,6 +55,16 @@ class _ByQuery:
             del _GOT[next(iter(_GOT))]
         with _whole_queries():
             return stage(frame)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Options and key; the key is a new one where the stage has changed since the last time, as by training."""
+        from pyterrier_debias.core.stage import identities, same_value  # it imports this module
+
+        now = identities(self.stage)
+        if self._sent is not None and not same_value(self._sent, now):
+            self._key = uuid4().hex
+        self._sent = now
+        return {**self.__dict__, "_sent": None}
 
 
 def by_query(stage: pt.Transformer) -> Callable[[pd.DataFrame], pd.DataFrame]:
@@ -64,7 +76,8 @@ def by_query(stage: pt.Transformer) -> Callable[[pd.DataFrame], pd.DataFrame]:
         stage: Needs whole queries and no more: a ranker, an evaluator of rankings, a pipeline of such.
 
     Returns:
-        The function, to be called with ``batch_format='pandas'``. A process loads the weights of a ranker once.
+        The function, to be called with ``batch_format='pandas'``. A process loads the weights of a ranker once, and again after a
+        training. A ranker of another package is kept as it was first sent: after a change of it call this function again.
 
     Raises:
         InputError: For a stage that needs the whole frame.

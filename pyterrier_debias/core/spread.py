@@ -24,7 +24,7 @@ import pyterrier as pt
 
 from pyterrier_debias.core import frames
 from pyterrier_debias.core.errors import InputError, check_number, one_line
-from pyterrier_debias.core.stage import Stage, all_stages, flatten, same_value, scores_rows
+from pyterrier_debias.core.stage import Stage, all_stages, flatten, identities, same_value, scores_rows
 
 logger = logging.getLogger(__name__)
 
@@ -188,7 +188,7 @@ class Spread(Stage):
     def _sent(self, pool: _Pool) -> tuple[str, Any]:
         """A name for the ranker as it is now, and where workers find its pickle."""
         with self._state.lock:
-            now = [stage.identity() if isinstance(stage, Stage) else stage for stage in all_stages(self.ranker)]
+            now = identities(self.ranker)
             before = self._state.sent
             if before is None or before[0] is not pool or not same_value(before[1], now):
                 try:

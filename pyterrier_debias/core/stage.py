@@ -396,6 +396,18 @@ def all_stages(pipeline: pt.Transformer) -> Iterator[pt.Transformer]:
             yield from all_stages(part)
 
 
+def identities(pipeline: pt.Transformer) -> list[Any]:
+    """What tells whether a pipeline has changed since another time, by :func:`same_value`.
+
+    Args:
+        pipeline: Any pipeline.
+
+    Returns:
+        The identity of each of :func:`all_stages`; a stage of another package itself, whose changes are not seen.
+    """
+    return [stage.identity() if isinstance(stage, Stage) else stage for stage in all_stages(pipeline)]
+
+
 def scores_rows(pipeline: pt.Transformer) -> bool:
     """Whether the score that a pipeline gives a row depends on no other row, as far as that can be known.
 
