@@ -7,8 +7,9 @@ import itertools
 import os
 import sys
 import tempfile
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -33,21 +34,45 @@ def pisa_installed() -> bool:
     return importlib.util.find_spec("pyterrier_pisa") is not None
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Send what native code prints to nowhere: PISA's progress lines cannot be switched off from Python."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    kept = [os.dup(1), os.dup(2)]
-    try:
+class _Quiet:
+    """Sends what native code prints to nowhere: PISA's progress lines cannot be switched off from Python.
+
+    Output is the whole process': the first thread that enters sends it away, and the last that leaves brings it back.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        #: Copies of the descriptors of output and errors, as they were found.
+        self._kept: dict[int, int] = {}
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._inside += 1
+            if self._inside == 1:
+                self._send_away()
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            while not self._inside and self._kept:
+                target, copy = self._kept.popitem()
+                os.dup2(copy, target)
+                os.close(copy)
+
+    def _send_away(self) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:  # of a program that was started without
+                stream.flush()
+        for target in (1, 2):
+            with suppress(OSError):  # not open
+                self._kept[target] = os.dup(target)
         with open(os.devnull, "wb") as nowhere:
-            os.dup2(nowhere.fileno(), 1)
-            os.dup2(nowhere.fileno(), 2)
-        yield
-    finally:
-        for target, copy in zip((1, 2), kept):
-            os.dup2(copy, target)
-            os.close(copy)
+            for target in self._kept:
+                os.dup2(nowhere.fileno(), target)
+
+
+_QUIET = _Quiet()
 
 
 @dataclass(frozen=True)
@@ -80,10 +105,10 @@ class PisaIndexer:
             first = next(stream, None)
             if first is None:
                 raise InputError("the collection has no documents to index; check its corpus file")
-            with _quiet():
+            with _QUIET:
                 index = PisaIndex(tempfile.mkdtemp(prefix="pisa-", dir=self.folder), text_field="text")
                 index.index(itertools.chain([first], stream))
-        with _quiet():
+        with _QUIET:
             return index.bm25(num_results=self.num_results)
 
 

@@ -1,4 +1,7 @@
 import math
+import os
+import sys
+from contextlib import ExitStack
 from dataclasses import replace
 
 import pandas as pd
@@ -33,6 +36,30 @@ def test_pisa_ranks_by_bm25_and_prints_nothing(tmp_path, capfd):
     results = PisaIndexer(tmp_path)(iter(DOCUMENTS))(TOPICS)
     assert results["docno"].tolist() == ["a", "b"]
     assert capfd.readouterr() == ("", "")
+
+
+def test_output_comes_back_once_the_last_thread_is_done():
+    before = [os.fstat(target).st_ino for target in (1, 2)]
+    with ExitStack() as first, ExitStack() as second:
+        first.enter_context(module._QUIET)
+        second.enter_context(module._QUIET)
+        first.close()
+        assert [os.fstat(target).st_ino for target in (1, 2)] == [os.stat(os.devnull).st_ino] * 2
+    assert [os.fstat(target).st_ino for target in (1, 2)] == before
+
+
+def test_a_program_without_output_is_not_in_the_way(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    kept = os.dup(1)
+    os.close(1)
+    try:
+        with module._QUIET:
+            pass
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(1)
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 @needs_pisa
