@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyterrier_debias import CETReranker, CrossEncoder, EqualizeReranker, GroupDROReranker, InputError, Training
+from pyterrier_debias import ARaB, CETReranker, CrossEncoder, EqualizeReranker, GroupDROReranker, InputError, Training
 from pyterrier_debias.core import plots
 from pyterrier_debias.core.statistics import randomisation_test, two_level_interval
 from pyterrier_debias.pooling.data.evidence import PoolEvidence
@@ -127,6 +127,9 @@ def test_evidence_is_that_of_the_pool():
     assert found["docno"].tolist() == ["b", "x", "a"] and found["score"].tolist() == [9.0, 8.0, 7.0]
     np.testing.assert_array_equal(found["pool_score"], [1.0, np.nan, 2.0])
     np.testing.assert_array_equal(found["pool_rank"], [2.0, np.nan, 0.0])
+    passages = made.evidence(pd.DataFrame({"qid": "q", "docno": ["b%p0", "b%p1", "x%p0", "a"]}))
+    assert passages["docno"].tolist() == ["b%p0", "b%p1", "x%p0", "a"]
+    np.testing.assert_array_equal(passages["pool_rank"], [2.0, 2.0, np.nan, 0.0])
 
 
 @pytest.mark.parametrize(
@@ -409,6 +412,11 @@ def test_collections_are_combined_as_seeds_with_queries_of_their_own(world):
         ({"resamples": 0}, "resamples=0 must be a whole number of at least 1"),
         ({"measures": ("nonsense",)}, "not known to ir_measures"),
         ({"measures": ()}, "measures is empty"),
+        ({"measures": ("nDCG@10", ARaB @ 10)}, "the results have no column 'text'"),
+        ({"corrections": Taste()}, "corrections is a Taste; give names to what is fitted"),
+        ({"corrections": [Taste()]}, "corrections is a list"),
+        ({"oracle": "plain"}, "baseline='plain', oracle='plain' must be different names"),
+        ({"full": "oracle"}, "oracle='oracle', full='oracle' must be different names"),
         ({"test": "train"}, "are in both train and test"),
         ({"validation": "test"}, "are in both validation and test"),
     ],
@@ -421,6 +429,13 @@ def test_bad_comparisons_are_refused_before_anything_is_fitted(world, change, me
     options = {"corrections": CORRECTIONS, **frames, **changed}
     with pytest.raises(InputError, match=message):
         made.compare(**options)
+
+
+def test_test_queries_need_a_relevant_document():
+    made = HiddenJudgements(judgements([("q", "a", 1), ("q", "b", 1), ("t", "a", 0)]), run_of([("q", "a", 1.0)]), depth=1)
+    frame = pd.DataFrame({"qid": ["q", "t"], "docno": "a", "query": "a query", "text": "a text"})
+    with pytest.raises(InputError, match="no test query has a document with a label of 1 or more"):
+        made.compare(CORRECTIONS, frame[:1], frame[1:])
 
 
 def test_validation_is_on_pooled_judgements(world, monkeypatch):
@@ -589,6 +604,15 @@ class Recording(UniformNegatives):
         return rows
 
 
+def test_seeds_and_names_of_any_kind_are_taken(world, tmp_path):
+    made, train, test = world
+    arms = {"plain": Taste(2.0), "x" * 300: Taste(1.0)}
+    options = {"oracle": None, "resamples": 10}
+    expected = made.compare(arms, train, test, seeds=(0, 1), **options)
+    found = made.compare(arms, train, test, seeds=np.arange(2), checkpoint=tmp_path, **options)
+    pd.testing.assert_frame_equal(found.per_query, expected.per_query)
+
+
 def tiny_world():
     """Place 4 is shown by the pool, place 5 hidden; six training queries, two for the test."""
     frame = candidates()
@@ -641,6 +665,29 @@ def test_a_comparison_of_real_trainings(tiny, tmp_path):
     again = made.compare(corrections, train, test, full="full", **options)
     pd.testing.assert_frame_equal(again.table, result.table)
     pd.testing.assert_frame_equal(again.false_negatives, result.false_negatives)
+
+
+def test_passages_of_hidden_documents_are_hidden(tiny):
+    """Each candidate is cut into two passages."""
+    made, train, test = tiny_world()
+    cut = pd.concat([train.assign(docno=train["docno"] + f"%p{part}") for part in (0, 1)], ignore_index=True)
+    ranker = CrossEncoder(tiny(), training=training(epochs=2, negatives_per_positive=2))
+    result = made.compare({"plain": ranker}, cut, test, seeds=(0,), resamples=10)
+    assert result.counts["hidden among them"] == 12 and not any("No hidden document" in note for note in result.notes)
+    negatives = result.negatives.assign(place=lambda frame: frame["docno"].str.split("[-%]").str[1])
+    assert set(negatives["place"]) == set("01235") and (negatives["kind"] == "hidden").eq(negatives["place"] == "5").all()
+    met = result.false_negatives.set_index("correction")
+    assert met.loc["oracle", "false_drawn"] == met.loc["oracle", "false_weight"] == 0
+    assert met.loc["plain", "false_weight"] == pytest.approx(0.2)
+
+
+def test_the_oracle_leaves_out_queries_whose_true_negatives_have_no_text(tiny):
+    made, train, test = tiny_world()
+    blank = train["qid"].eq("q0") & ~train["docno"].str[-1].isin(["4", "5"])
+    ranker = CrossEncoder(tiny(), training=training(max_steps=2))
+    result = made.compare({"plain": ranker}, train.assign(text=train["text"].mask(blank, " ")), test, seeds=(0,), resamples=10)
+    trained_on = result.negatives[result.negatives["drawn"].notna()].groupby("correction")["qid"].agg(set)
+    assert trained_on["oracle"] == trained_on["plain"] - {"q0"}
 
 
 def right_about_hidden(frame):

@@ -227,13 +227,14 @@ def test_frames_are_refused_before_the_judge_is_asked(tiny):
     with pytest.raises(InputError, match="give a ranker of this package"):
         RelabelReranker(pt.Transformer.identity(), nobody).fit(candidates(), pooled())
     sampler = small(negatives=RankWindow("pool_rank"))
-    for training, validation, message in (
+    for options, validation, message in (
         (small(), (candidates("v"), None), "needs validation candidates and their judgements both"),
         (small(), (candidates("v"), qrels("other")), "no qid is in both"),
         (small(patience=2), (None, None), "needs validation"),
         (sampler, (None, None), "no column 'pool_rank'"),
     ):
-        for ranker in (CrossEncoder(tiny(), training=training), CETReranker(CrossEncoder(tiny(), training=training))):
+        plain = CrossEncoder(tiny(), training=options)
+        for ranker in (plain, CETReranker(plain)):
             with pytest.raises(InputError, match=message):
                 RelabelReranker(ranker, nobody).fit(candidates(), pooled(), *validation)
 

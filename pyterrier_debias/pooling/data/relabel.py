@@ -232,7 +232,8 @@ class RelabelReranker(TrainedRanker):
             action: ``'relabel'`` or ``'drop'``.
             threshold: The lowest number of a relevant document. For a ranker that gives logits, 0 is a probability of .5.
             depth: How many of a query's candidates are shown to the judge, by rank; None for all.
-            training: How to train; None for what the ranker trains with by itself. Its ``min_label`` is the grade of what is relabelled.
+            training: How to train; None for what the ranker trains with by itself. Its ``min_label`` is the grade of what is
+                relabelled.
         """
         super().__init__()
         self.ranker = ranker

@@ -36,7 +36,7 @@ from pyterrier_debias.rankers.base import Ranker
 from pyterrier_debias.rankers.trained_reranker import TrainedRanker
 from pyterrier_debias.training.examples import Examples
 from pyterrier_debias.training.fitting import Fittable
-from pyterrier_debias.training.groups import grades, make_groups
+from pyterrier_debias.training.groups import Groups, grades, make_groups
 from pyterrier_debias.training.options import Training
 from pyterrier_debias.training.samplers import ChanceSampler
 
@@ -208,7 +208,7 @@ class HiddenJudgements:
 
         Returns:
             The same rows with ``pool_score`` and ``pool_rank`` (from 0), float64; NaN if the pooling system did not retrieve
-            the pair. Older columns of these names are replaced.
+            the pair. Passages (``d7%p0``) have what their document has. Older columns of these names are replaced.
 
         Example:
             ``train = judgements.evidence((dense >> AddJudged(judgements.pooled) >> texts)(topics))``
@@ -218,7 +218,8 @@ class HiddenJudgements:
         rows = frames.with_string_ids(candidates, self)
         columns = {"score": "pool_score", "rank": "pool_rank"}
         known = self.run.rename(columns=columns)[[*_PAIR, *columns.values()]]
-        found = rows[_PAIR].merge(known, on=_PAIR, how="left")
+        pairs = pd.DataFrame({"qid": rows["qid"].to_numpy(), "docno": frames.documents_of(rows["docno"], self.run["docno"])})
+        found = pairs.merge(known, on=_PAIR, how="left")
         return rows.assign(**{name: found[name].to_numpy(dtype=np.float64) for name in columns.values()})
 
     @frames.reads_frames
@@ -282,18 +283,27 @@ class HiddenJudgements:
         name = type(self).__name__
         check_number(name, "level", level, above=0, most=0.9999)
         check_number(name, "resamples", resamples, least=1, whole=True)
-        arms = self._arms(corrections, baseline, oracle, full)
+        self._check_names(corrections, baseline, oracle, full)
         if isinstance(seeds, (str, numbers.Number)):
             raise InputError(f"{name}: seeds={seeds!r} must be a list of numbers, e.g. seeds=(0, 1, 2)")
+        seeds = [seed.item() if isinstance(seed, np.generic) else seed for seed in seeds]
         if not seeds or len(set(seeds)) != len(seeds):
-            raise InputError(f"{name}: seeds={list(seeds)!r} must be different numbers, at least one")
+            raise InputError(f"{name}: seeds={seeds!r} must be different numbers, at least one")
         parsed = self._measures(measures)
         if not parsed:
             raise InputError(f"{name}: measures is empty; give at least one, e.g. 'nDCG@10'")
         given = {"train": train, "test": test, **({} if validation is None else {"validation": validation})}
         given = {what: self._candidates(frame, what) for what, frame in given.items()}
         self._apart(given)
+        tested = self._tested(given["test"], self.full)
+        if not tested:
+            raise InputError(
+                f"{name}: no test query has a document with a label of {self.min_label} or more; give test queries that have"
+            )
+        # A measure that needs more than identifiers and scores is refused before a training, by one query without scores.
+        per_query(given["test"].assign(score=0.0), self.full, parsed, tested[:1])
         kinds = self._kinds(given["train"])
+        arms = self._arms(corrections, baseline, oracle, full, kinds)
         notes = self._notes(given["train"], kinds)
         data = self._fingerprint(given, parsed)
         # Before anything is trained: not all corrections have a cache key.
@@ -324,7 +334,20 @@ class HiddenJudgements:
 
     # What is compared
 
-    def _arms(self, corrections: Mapping[str, Any], baseline: str, oracle: str | None, full: str | None) -> list[_Arm]:
+    def _check_names(self, corrections: Any, baseline: str, oracle: str | None, full: str | None) -> None:
+        name = type(self).__name__
+        if not isinstance(corrections, Mapping):
+            raise InputError(
+                f"{name}: corrections is a {type(corrections).__name__}; give names to what is fitted, e.g. {{'plain': ranker}}"
+            )
+        options = {option: value for option, value in (("baseline", baseline), ("oracle", oracle), ("full", full)) if value}
+        if len(set(options.values())) < len(options):
+            told = ", ".join(f"{option}={value!r}" for option, value in options.items())
+            raise InputError(f"{name}: {told} must be different names; give each its own, or None for no such training")
+
+    def _arms(
+        self, corrections: Mapping[str, Any], baseline: str, oracle: str | None, full: str | None, kinds: pd.DataFrame
+    ) -> list[_Arm]:
         name = type(self).__name__
         if baseline not in corrections:
             raise InputError(
@@ -353,7 +376,7 @@ class HiddenJudgements:
         if full is not None and full not in corrections:
             arms.insert(list(corrections).index(baseline) + 1, _Arm(full, base, judgements="full"))
         if oracle is not None and oracle not in corrections:
-            arms.insert(list(corrections).index(baseline) + 1, _Arm(oracle, self._oracle(base), clean=True))
+            arms.insert(list(corrections).index(baseline) + 1, _Arm(oracle, self._oracle(base, kinds), clean=True))
         return arms
 
     def _measures(self, measures: Sequence[Any] | None) -> list[Any]:
@@ -373,8 +396,8 @@ class HiddenJudgements:
             )
         return parsed
 
-    def _oracle(self, base: Any) -> Any:
-        """The baseline, with a sampler that never draws a hidden document."""
+    def _oracle(self, base: Any, kinds: pd.DataFrame) -> Any:
+        """The baseline, with a sampler that never draws a hidden document or a passage of one."""
         oracle = _copied(base)
         last = flatten(oracle)[-1]
         if not isinstance(last, Fittable):
@@ -384,7 +407,8 @@ class HiddenJudgements:
             )
         training = last.training if last.training is not None else Training()
         negatives = cast(ChanceSampler, training.negatives)  # looked at there
-        last.training = replace(training, negatives=ExcludeNegatives(self.hidden, negatives))
+        hidden = pd.concat([self.hidden[_PAIR], kinds.loc[kinds["kind"] == HIDDEN, _PAIR]], ignore_index=True)
+        last.training = replace(training, negatives=ExcludeNegatives(hidden, negatives))
         return oracle
 
     def _candidates(self, frame: pd.DataFrame, what: str) -> pd.DataFrame:
@@ -408,9 +432,13 @@ class HiddenJudgements:
                 )
 
     def _kinds(self, train: pd.DataFrame) -> pd.DataFrame:
-        """What each candidate is by all judgements: ``qid``, ``docno``, ``kind``; without what the pool left as relevant."""
-        labels = train[_PAIR].merge(self.full, on=_PAIR, how="left")["label"].fillna(0).to_numpy()
-        kept = self.pooled.loc[self.pooled["label"] > 0, _PAIR].assign(kept=True)
+        """What each candidate is by all judgements: ``qid``, ``docno``, ``kind``; without what the pool left as relevant.
+
+        Passages have their document's grade, as in training.
+        """
+        full, pooled = (frames.with_passages(judged, train) for judged in (self.full, self.pooled))
+        labels = train[_PAIR].merge(full, on=_PAIR, how="left")["label"].fillna(0).to_numpy()
+        kept = pooled.loc[pooled["label"] > 0, _PAIR].assign(kept=True)
         known = train[_PAIR].merge(kept, on=_PAIR, how="left")["kept"].notna().to_numpy()
         kind = np.where(labels >= self.min_label, HIDDEN, np.where(labels > 0, BETWEEN, TRUE))
         return train[_PAIR].assign(kind=kind)[~known].reset_index(drop=True)
@@ -458,13 +486,12 @@ class HiddenJudgements:
         before = chain(earlier)
 
         def prepared(what: str) -> pd.DataFrame:
-            frame = given[what]
-            if what == "train" and arm.clean:
-                # Of other queries an oracle could draw nothing.
-                frame = frame[frame["qid"].isin(set(kinds.loc[kinds["kind"] == TRUE, "qid"]))].reset_index(drop=True)
-            return frame if before is None else before(frame)
+            return given[what] if before is None else before(given[what])
 
         train = prepared("train")
+        if arm.clean:
+            # Of other queries an oracle could draw nothing.
+            train = train[train["qid"].isin(_with_true_negatives(last, train, qrels, kinds))].reset_index(drop=True)
         validation = (prepared("validation"), qrels) if "validation" in given else (None, None)
         cast(pt.Estimator, last).fit(train, qrels, *validation)
         run = last.transform(prepared("test"))
@@ -613,6 +640,25 @@ def _training(stage: Any) -> Training | None:
     return Training() if getattr(stage, "training", False) is None or hasattr(stage, "text_columns") else None
 
 
+def _with_true_negatives(stage: Any, train: pd.DataFrame, qrels: pd.DataFrame, kinds: pd.DataFrame) -> set[str]:
+    """The queries among whose possible negatives, which have text, one is not relevant by all judgements."""
+    groups = _groups(stage, _training(stage) or Training(), train, qrels)
+    true, docnos = set(kinds.loc[kinds["kind"] == TRUE, _PAIR].itertuples(index=False, name=None)), groups.column("docno")
+    return {group.qid for group in groups.groups if any((group.qid, docnos[row]) in true for row in group.pool.tolist())}
+
+
+def _groups(stage: Any, training: Training, train: pd.DataFrame, qrels: pd.DataFrame) -> Groups:
+    """What a stage is fitted on."""
+    return make_groups(
+        train,
+        qrels,
+        text_columns=stage.text_columns(),
+        min_label=training.min_label,
+        need_negatives=training.negatives_per_positive > 0,
+        stage=stage,
+    )
+
+
 def _draws(stage: Any, train: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame | None:
     """How often each candidate was shown as a negative: the run's examples once more, which are the same for the same seed."""
     training, report = _training(stage), getattr(stage, "training_report", None)
@@ -620,10 +666,7 @@ def _draws(stage: Any, train: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame
         return None
     if isinstance(stage, RelabelReranker):
         train, qrels = apply(train, qrels, stage.relabelled, label=training.min_label)
-    need = training.negatives_per_positive > 0
-    groups = make_groups(
-        train, qrels, text_columns=stage.text_columns(), min_label=training.min_label, need_negatives=need, stage=stage
-    )
+    groups = _groups(stage, training, train, qrels)
     length = report.steps * training.batch_size * training.accumulation
     examples = Examples(groups, replace(training, augment=None, weights=None), length)
     times = np.zeros(len(groups.rows))
@@ -649,7 +692,8 @@ def _kept(
         return make()
     record = {"name": arm.name, "seed": seed, "judgements": arm.judgements, "estimator": known, "data": data}
     key = blake2b(json.dumps(record, sort_keys=True).encode(), digest_size=8).hexdigest()
-    slug = re.sub(r"[^\w.]+", "_", f"{arm.name}-{seed}")
+    # Names of files end at 255 bytes; the key tells long names apart.
+    slug = re.sub(r"[^\w.]+", "_", f"{arm.name[:60]}-{seed}")
     folder = Path(checkpoint).expanduser() / f"{slug}-{key}"
     names = ("per_query", "negatives", "costs")
     restore(folder)
