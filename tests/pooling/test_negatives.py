@@ -459,6 +459,15 @@ def test_estimate_counts_what_the_judgements_say():
     assert RankDistribution.estimate(lists, judged, depth=30, min_label=1) != found
 
 
+def test_estimate_counts_passages_by_the_judgements_of_their_documents():
+    passages = pd.DataFrame({"qid": "q", "docno": [f"d{i // 2}%p{i % 2}" for i in range(20)], "rank": range(20)})
+    qrels = pd.DataFrame({"qid": ["q"], "docno": ["d3"], "label": [1]})
+    counts = np.isin(np.arange(20), (6, 7)).astype(float)
+    np.testing.assert_allclose(RankDistribution.estimate(passages, qrels).chances_by_rank, rank_chances(counts, 1), atol=1e-12)
+    with pytest.raises(InputError, match=r"no judged docno \(e\.g\. 'D3'\) is among the candidates \(e\.g\. 'd0%p0'\)"):
+        RankDistribution.estimate(passages, qrels.assign(docno="D3"))
+
+
 def test_estimate_takes_lists_as_long_as_they_are():
     lists = pd.DataFrame({"qid": "q", "docno": [f"d{i}" for i in range(20)], "rank": range(20)})
     qrels = pd.DataFrame({"qid": ["q"], "docno": ["d0"], "label": [1]})

@@ -425,7 +425,7 @@ class RankDistribution(CarefulSampler):
 
         Args:
             candidates: The system's lists for densely judged queries: ``qid``, ``docno`` and ranks.
-            dense_qrels: Their judgements, ``qid``, ``docno``, ``label``.
+            dense_qrels: Their judgements, ``qid``, ``docno``, ``label``. Passages (``d7%p0``) have their document's.
             depth: How many ranks, where the lists are so long.
             k: K, 2 in the released code.
             window: Of the smoothing.
@@ -437,8 +437,8 @@ class RankDistribution(CarefulSampler):
             The sampler.
 
         Raises:
-            InputError: If a column is missing, a rank is not a whole number from 0, no query of the candidates is judged, or the
-                lists are too short.
+            InputError: If a column is missing, a rank is not a whole number from 0, no query or no document of the candidates is
+                judged, or the lists are too short.
 
         Example:
             >>> lists = pd.DataFrame({"qid": ["q"] * 50, "docno": [f"d{i}" for i in range(50)], "rank": range(50)})
@@ -463,9 +463,14 @@ class RankDistribution(CarefulSampler):
                 f"{cls.__name__}: column {column!r} is {bad[column].iloc[0]} for qid={bad['qid'].iloc[0]!r}, "
                 f"docno={bad['docno'].iloc[0]!r}; ranks are whole numbers from 0, e.g. pt.model.add_ranks(candidates)"
             )
-        rows = rows.assign(at=at.astype("int64"))
-        relevant = rows.merge(judged[judged["label"].ge(min_label)], on=["qid", "docno"])["at"].to_numpy()
-        ranks = min(depth, int(rows["at"].max()) + 1) if len(rows) else 0
+        found = rows.assign(at=at.astype("int64")).merge(frames.with_passages(judged, rows), on=["qid", "docno"])
+        if len(rows) and found.empty:
+            raise InputError(
+                f"{cls.__name__}: no judged docno (e.g. {judged['docno'].iloc[0]!r}) is among the candidates (e.g. "
+                f"{rows['docno'].iloc[0]!r}); check that both name documents alike"
+            )
+        relevant = found.loc[found["label"].ge(min_label), "at"].to_numpy()
+        ranks = min(depth, int(at.max()) + 1) if len(rows) else 0
         counts = np.bincount(relevant[relevant < ranks], minlength=ranks)
         return cls(tuple(rank_chances(counts, rows["qid"].nunique(), k=k, window=window, degree=degree)), column)
 
