@@ -7,6 +7,7 @@ import runpy
 import signal
 import sys
 import threading
+from collections import deque
 from functools import reduce
 from importlib.metadata import version
 from types import SimpleNamespace
@@ -325,3 +326,28 @@ def test_ray_data(cluster):
     whole, at_once = pickle.loads(accumulated(RotatePassages(seed=1)(corpus))["sums"][0])
     pd.testing.assert_frame_equal(genders.result(), whole.result())
     np.testing.assert_allclose(terms.result().curve()["ats"], at_once.result().curve()["ats"])
+
+
+def test_another_connection_to_ray_has_other_workers(monkeypatch):
+    """The first job of each cluster has the same name, and so has the process that connects to it."""
+    monkeypatch.setattr(spread, "_POOLS", {})
+    about = SimpleNamespace(get_worker_id=lambda: "01000000ffff", get_job_id=lambda: "01000000", get_node_id=lambda: "one")
+    ray = SimpleNamespace(is_initialized=lambda: True, cluster_resources=dict, get_runtime_context=lambda: about)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    first = spread._pool(2, 0)
+    assert spread._pool(2, 0) is first
+    about.get_node_id = lambda: "another"
+    assert spread._pool(2, 0) is not first
+
+
+def test_a_ranker_goes_from_the_workers_after_its_stage():
+    pytest.importorskip("ray.cloudpickle", reason="the extra 'ray' is not installed")
+    told, pool = [], spread._Pool.__new__(spread._Pool)
+    pool.ray, pool.gone, pool._tell = SimpleNamespace(put=lambda pickled: pickled), deque(), told.append
+    first, second = Spread(PlantedRanker(), 2), Spread(PlantedRanker(), 2)
+    version, _ = first._sent(pool)
+    second._sent(pool)
+    assert told == []
+    del first
+    Spread(PlantedRanker(), 2)._sent(pool)
+    assert told == [version]

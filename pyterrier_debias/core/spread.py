@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 import uuid
+import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -49,7 +50,8 @@ class Spread(Stage):
 
     Workers are actors of Ray. Where the program is not connected to a cluster, the one that ``RAY_ADDRESS`` names is used, or one
     on this machine is started; ``ray.init(...)`` before the first call decides otherwise. Workers start with the first frame,
-    stay until the program ends or :meth:`close` is called, and are shared by all stages with the same number of workers. They
+    stay until the program ends or :meth:`close` is called, and are shared by all stages with the same number of workers. A ranker
+    goes from them after its stage has gone, with the next ranker that is sent. They
     take no processors from Ray's account, so that Ray Data does not wait for them. Each computes with one thread, unless
     ``OMP_NUM_THREADS`` was set where the cluster was started.
 
@@ -199,7 +201,10 @@ class Spread(Stage):
                         f"out, or put what cannot be pickled (an index, Terrier) before it"
                     ) from error
                 self.forget()
-                self._state.sent = pool, now, uuid.uuid4().hex, pool.ray.put(pickled)
+                pool.forget_gone()
+                version = uuid.uuid4().hex
+                weakref.finalize(self._state, pool.gone.append, version).atexit = False
+                self._state.sent = pool, now, version, pool.ray.put(pickled)
             assert self._state.sent is not None
             return self._state.sent[2:]
 
@@ -407,6 +412,8 @@ class _Pool:
     def __init__(self, ray: Any, workers: int, gpus: float):
         self.ray, self.gpus, self.session = ray, gpus, _session(ray)
         self.rows = _ROWS_ON_GPU if gpus else _ROWS
+        #: Rankers whose stages there are no more. Workers are told with the next ranker, not while garbage is collected.
+        self.gone: deque[str] = deque()
         self._actors: list[Any] = [None] * workers
         self._lock = threading.Lock()
 
@@ -464,6 +471,10 @@ class _Pool:
             for ref in going:
                 with suppress(errors.RayError):
                     ray.cancel(ref)
+            # Ray prints errors that nobody has looked at; a worker that is busy is not waited for.
+            for ref in ray.wait(list(going), num_returns=len(going), timeout=1)[0] if going else ():
+                with suppress(Exception):
+                    ray.get(ref)
 
     def _hand_over(self, number: int, actor: Any, actors: dict[int, Any], pieces: list[deque[np.ndarray]]) -> None:
         """Give the pieces of a worker that has ended to the others; to a new one where there is no other."""
@@ -477,9 +488,17 @@ class _Pool:
 
     def forget(self, version: str) -> None:
         """Let the workers go of a ranker; nothing where the connection is another one by now."""
+        self._tell(version)
+
+    def _tell(self, version: str) -> None:
         for actor in self._actors:
             if actor is not None and _session(self.ray) == self.session:
                 actor.forget.remote(version)
+
+    def forget_gone(self) -> None:
+        """Let the workers go of rankers whose stages there are no more."""
+        while self.gone:
+            self._tell(self.gone.popleft())
 
     def close(self) -> None:
         """End the workers."""
@@ -519,7 +538,11 @@ def signal_handlers_kept() -> Iterator[None]:
 
 def _session(ray: Any) -> str:
     """A name for the connection to Ray; empty where there is none."""
-    return ray.get_runtime_context().get_worker_id() if ray.is_initialized() else ""
+    if not ray.is_initialized():
+        return ""
+    about = ray.get_runtime_context()
+    # Jobs of every new cluster are counted from 1, and the calling process' worker id is made of its job's; a node's is random.
+    return f"{about.get_job_id()}-{about.get_node_id()}"
 
 
 def _pool(workers: int, gpus: float | None) -> _Pool:
