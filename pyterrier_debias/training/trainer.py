@@ -15,7 +15,7 @@ import random
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -197,6 +197,24 @@ def check_device(ranker: Any, training: Training) -> None:
         )
 
 
+def check_rates(ranker: Any, method: Method, rates: float | Mapping[str, float]) -> None:
+    """Refuse learning rates of networks that are not there, or not of all.
+
+    Args:
+        ranker: The ranker.
+        method: What is trained.
+        rates: What :meth:`Method.rates <pyterrier_debias.training.method.Method.rates>` gives.
+
+    Raises:
+        InputError: Naming the networks.
+    """
+    networks = method.networks()
+    if not isinstance(rates, (int, float)) and set(rates) != set(networks):
+        raise InputError(
+            f"{type(ranker).__name__}: learning_rate names {', '.join(rates)}, but the networks are {', '.join(networks)}"
+        )
+
+
 def _check(ranker: Any, method: Method, training: Training) -> None:
     name = type(ranker).__name__
     check_device(ranker, training)
@@ -212,11 +230,7 @@ def _check(ranker: Any, method: Method, training: Training) -> None:
         raise InputError(
             f"{name}: {type(method).__name__} holds trainable weights that none of its networks() holds; add or freeze them"
         )
-    if not isinstance(training.learning_rate, (int, float)) and set(training.learning_rate) != set(method.networks()):
-        raise InputError(
-            f"{name}: learning_rate names {', '.join(training.learning_rate)}, but the networks are "
-            f"{', '.join(method.networks())}"
-        )
+    check_rates(ranker, method, training.learning_rate)
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from pyterrier_debias.training.groups import make_groups
 from pyterrier_debias.training.losses import pairwise_hinge
 from pyterrier_debias.training.method import ranking_of
 from pyterrier_debias.training.options import Training
+from pyterrier_debias.training.weights import ColumnWeights
 from tests import tiny_models
 from tests.training.toy import candidates, no_dropout, qrels, training
 
@@ -305,8 +306,15 @@ def test_the_adversary_joins_a_ranker_that_was_trained_first(model, tmp_path):
         ({"first_training": {"epochs": 1}}, "first_training is a dict; give a Training"),
         ({"first_training": small(checkpoints=tmp_path)}, "the same checkpoints="),
         ({"first_training": step, "attribute": "rank"}, "column 'rank' must hold only 0 and 1"),
+        ({"first_training": step, "training": small(patience=2)}, "needs validation"),
+        ({"first_training": step, "training": small(min_label=9)}, "no candidate is judged 9 or higher"),
+        ({"first_training": step, "training": small(weights=ColumnWeights("trust"))}, "no column 'trust'"),
+        (
+            {"first_training": step, "training": small(learning_rate={"ranker": 1e-3, "advesary": 1e-3})},
+            "AdversarialReranker: learning_rate names ranker, advesary, but the networks are ranker, adversary",
+        ),
     ):
-        stage = AdversarialReranker(CrossEncoder(model), training=small(checkpoints=tmp_path), **options)
+        stage = AdversarialReranker(CrossEncoder(model), **{"training": small(checkpoints=tmp_path), **options})
         with pytest.raises(InputError, match=message):
             stage.fit(world(), qrels())
         assert stage.first_report is None

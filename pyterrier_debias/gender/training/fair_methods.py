@@ -117,7 +117,7 @@ class Adversarial(Annotated):
     def rates(self, asked: float | Mapping[str, float]) -> float | Mapping[str, float]:
         """Those of the ranker's method; the adversary's is the largest of them where it is not named."""
         rates = self.ranking.rates(asked)
-        if isinstance(rates, Mapping) and "adversary" not in rates:
+        if isinstance(rates, Mapping) and set(rates) == set(self.ranking.networks()):
             return {**rates, "adversary": max(rates.values())}
         return rates
 

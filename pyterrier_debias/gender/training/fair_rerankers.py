@@ -17,7 +17,7 @@ from pyterrier_debias.gender.formulas.losses import bias_aware_hinge
 from pyterrier_debias.rankers.base import Ranker
 from pyterrier_debias.rankers.cross_encoder import CrossEncoder
 from pyterrier_debias.rankers.trained_reranker import TrainedRanker
-from pyterrier_debias.training.fitting import fit_ranker
+from pyterrier_debias.training.fitting import check_fit, fit_ranker
 from pyterrier_debias.training.options import Training
 
 if TYPE_CHECKING:
@@ -290,9 +290,14 @@ class AdversarialReranker(_FairReranker):
     ) -> None:
         """Train the ranker with its adversary; in the first ``fit`` with ``first_training`` alone before."""
         if self.first_training is not None and not self.fitted:
+            # What is asked for later is refused before the longer training.
+            check_fit(ranker, training, train_on, validate_on, stage=self)
 
             def alone(options: Training, groups: Groups) -> Method:
-                self.attribute_of_rows(groups)  # what is asked for later is refused before the longer training
+                from pyterrier_debias.training.trainer import check_rates
+
+                both = self.make_method(ranker, training, groups, None)
+                check_rates(self, both, both.rates(training.learning_rate))
                 return ranker.method(options)
 
             self.first_report = fit_ranker(ranker, alone, self.first_training, train_on, validate_on, stage=self)
