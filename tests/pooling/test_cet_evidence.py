@@ -185,6 +185,13 @@ def test_options_that_cannot_be_used_are_named(options, message):
         PoolEvidence(**options)
 
 
+def test_columns_in_an_array_are_names_in_a_list():
+    names = ["pool_score", "pool_rank"]
+    for given in (np.array(names), pd.Index(names)):
+        found = PoolEvidence(columns=given, lexical=False)
+        assert found == PoolEvidence(columns=names, lexical=False) and repr(names) in repr(found)
+
+
 def test_a_scorer_takes_the_place_of_columns():
     seen = []
     model = learned(PoolEvidence(scorer=length_scorer(seen), lexical=False), frame(label=[1, 0, 0, 1, 0]))

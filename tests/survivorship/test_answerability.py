@@ -118,6 +118,22 @@ def test_features_of_ones_own(fitted):
     assert Answerability("characters", resamples=9).fit(topics).evaluate(answerable(200, 9)[0]).figure("AUC") > 0.7
 
 
+@pytest.mark.parametrize(
+    ("encode", "message"),
+    [
+        (lambda texts: [len(text) for text in texts], r"shape \(60,\) for 60 texts, not one row per text"),
+        (lambda texts: np.zeros((1, 2)), r"shape \(1, 2\) for 60 texts"),
+        (lambda texts: sparse.csr_matrix((1, 2)), r"shape \(1, 2\) for 60 texts"),
+        (lambda texts: np.full((len(texts), 2), np.nan), "a value that is missing or infinite"),
+        (lambda texts: [["a", "b"]] * len(texts), "no table of numbers"),
+        (lambda texts: [[1.0] * (1 + len(text) % 2) for text in texts], "no table of numbers"),
+    ],
+)
+def test_what_own_features_return_is_looked_at(encode, message):
+    with pytest.raises(InputError, match=f"Answerability: the function features returned {message}"):
+        Answerability(encode, folds=2).fit(answerable(60, 8)[0])
+
+
 @pytest.mark.parametrize("kind", [sparse.csr_matrix, sparse.coo_matrix, sparse.csc_array])
 def test_sparse_features_are_those_of_an_array(kind):
     topics, _ = answerable(200, 8)

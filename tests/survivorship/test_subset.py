@@ -636,6 +636,9 @@ def test_training_sets_come_with_one_of_equal_size():
     assert set(sized[2.0, DRAWN].frame["qid"]) == set(sized[6.0, DRAWN].frame["qid"]) == set(sized[np.inf, FILTERED].frame["qid"])
     whole = {(s.k, s.kind): s for s in training_subsets(RUN, subset, [2], later=True)}
     assert whole[2.0, FILTERED].queries + whole[2.0, LATER].queries == found[-1].queries
+    assert [s.k for s in training_subsets(RUN, subset, np.array([2, 6]), seed=3)] == [2, 2, 6, 6]
+    with pytest.raises(InputError, match="ranks=3 must be a list"):
+        list(training_subsets(RUN, subset, 3))
     with pytest.raises(InputError, match="size=0"):
         list(training_subsets(RUN, subset, [2], size=0))
     again = list(training_subsets(RUN.sample(frac=1, random_state=0), subset, [2], seed=3))

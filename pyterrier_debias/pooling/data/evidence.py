@@ -162,6 +162,8 @@ class PoolEvidence:
         """Refuse invalid options."""
         if isinstance(self.columns, str):
             raise InputError(f"PoolEvidence: columns={self.columns!r} must be a list of names, e.g. ['pool_score']")
+        if self.columns is not None and not isinstance(self.columns, (list, tuple)):
+            object.__setattr__(self, "columns", list(map(str, self.columns)))  # an array cannot be compared
         if not self.lexical and self.scorer is None and self.columns is not None and not self.columns:
             raise InputError("PoolEvidence: without columns, scorer and lexical features the selection model has no input")
         check_number("PoolEvidence", "learning_rate", self.learning_rate, above=0, most=1)

@@ -274,8 +274,8 @@ class Answerability(Stage):
             The stage itself.
 
         Raises:
-            InputError: For an option out of range, no outcome, an outcome that is neither true nor false, or a split in which
-                fewer than ``folds`` texts were answered, or answered under no qid.
+            InputError: For an option out of range, no outcome, an outcome that is neither true nor false, a split in which fewer
+                than ``folds`` texts were answered, or answered under no qid, or ``features`` that gives no row of numbers a text.
         """
         topics, y = self._outcomes(inp)
         texts = topics["query"].tolist()
@@ -456,10 +456,7 @@ class Answerability(Stage):
 
     def _matrix(self, texts: Sequence[str]) -> Any:
         if callable(self.features):
-            from scipy.sparse import issparse
-
-            found: Any = self.features(list(texts))
-            return found.tocsr() if issparse(found) else np.asarray(found)
+            return _checked(self.features(list(texts)), len(texts))
         check_choice("Answerability", "features", self.features, _FEATURES, "a function")
         from sklearn.feature_extraction.text import HashingVectorizer
 
@@ -514,3 +511,19 @@ def _auc(p: np.ndarray, y: np.ndarray, level: float) -> Interval:
     variance = (area * (1 - area) + (n - 1) * (q1 - area**2) + (m - 1) * (q2 - area**2)) / (n * m)
     half = float(stats.norm.ppf((1 + level) / 2)) * np.sqrt(max(variance, 0.0))
     return Interval(area, max(area - half, 0.0), min(area + half, 1.0), level, len(y))
+
+
+def _checked(found: Any, n: int) -> Any:
+    """What a user's function gives for n texts, as an array or a sparse matrix by rows."""
+    from scipy.sparse import issparse
+
+    try:
+        x = found.tocsr() if issparse(found) else np.asarray(found)
+        values = np.asarray(x.data if issparse(x) else x, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"Answerability: the function features returned no table of numbers ({error})") from error
+    if x.ndim != 2 or x.shape[0] != n:
+        raise InputError(f"Answerability: the function features returned shape {x.shape} for {n} texts, not one row per text")
+    if not np.isfinite(values).all():
+        raise InputError("Answerability: the function features returned a value that is missing or infinite; replace such values")
+    return x

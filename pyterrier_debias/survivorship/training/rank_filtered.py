@@ -7,6 +7,7 @@ comes with one of equal size drawn from all answered queries.
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -78,6 +79,9 @@ def training_subsets(
         >>> [(s.k, s.kind, s.queries) for s in training_subsets(topics, SurvivorshipSubset(shown, qrels), [1, None])]
         [(1.0, 'first k', 1), (1.0, 'as many, drawn', 1), (inf, 'first k', 3)]
     """
+    if isinstance(ranks, (str, numbers.Number)):
+        raise InputError(f"training_subsets: ranks={ranks!r} must be a list of thresholds, such as [1, 3, 10]")
+    ranks = list(ranks)
     if not ranks:
         raise InputError("training_subsets: ranks is empty; name thresholds, such as [1, 3, 10]")
     if size is not None:
