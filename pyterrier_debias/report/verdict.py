@@ -262,9 +262,11 @@ def _verdict(result: AuditTables, bias: str, rows: pd.DataFrame, systems: Iterab
 def _compared(result: AuditTables, bias: str, system: str, figures: Sequence[_Figure]) -> str:
     """How a system's figure differs from the baseline's, in one sentence after others; empty where that is not tested."""
     baseline, f = result.settings.get("baseline"), result.findings
+    if baseline is None:
+        return ""
     own = f[(f["bias"] == bias) & (f["system"] == system) & f["contrast"].str.endswith(f", vs {baseline}")]
     own = own[own["p_corrected"].notna()]
-    if baseline is None or own.empty:
+    if own.empty:
         return ""
     row = own.iloc[0].to_dict()
     figure, p = _figure_of(row, figures), row["p_corrected"]
@@ -384,10 +386,12 @@ def _told(result: AuditTables, row: Mapping[str, Any], figures: Sequence[_Figure
 
 def _judged(result: AuditTables, row: Mapping[str, Any]) -> float:
     """Judged@10 of the system that a figure of the pooling bias is of; NaN for another bias, or where it is not known."""
+    if row["bias"] != "pooling":
+        return math.nan
     f = result.findings
     own = f[(f["bias"] == "pooling") & (f["system"] == row["system"]) & (f["contrast"] == "system")]
     own = own["value"][own["measure"] == _JUDGED.measure]
-    return float(own.iloc[0]) if row["bias"] == "pooling" and len(own) else math.nan
+    return float(own.iloc[0]) if len(own) else math.nan
 
 
 def _nothing(found: str, over: str, judged: float) -> tuple[Outcome, str]:
