@@ -14,6 +14,7 @@ import os
 import random
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -64,6 +65,9 @@ _RANKER = "ranker"
 _REMOVED = f".removed.{PACKAGE}"
 #: What else transformers writes into one.
 _STATES = (TRAINER_STATE_NAME, OPTIMIZER_NAME, SCHEDULER_NAME, SCALER_NAME, "rng_state.pth", "rng_state_*.pth")
+
+#: Whoever trains holds it: random states are the whole process'.
+_RANDOM = threading.RLock()
 
 _SCHEDULES = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}
 
@@ -235,17 +239,21 @@ def _check(ranker: Any, method: Method, training: Training) -> None:
 
 @contextmanager
 def as_found(device: torch.device) -> Iterator[None]:
-    """Give back what transformers' Trainer changes for the whole process: random states and its log level."""
+    """Give back what transformers' Trainer changes for the whole process: random states and its log level.
+
+    One thread at a time: two would draw each other's random numbers.
+    """
     from transformers.utils import logging as hf_logging
 
-    level, python, legacy = hf_logging.get_verbosity(), random.getstate(), np.random.get_state()  # noqa: NPY002
-    with torch.random.fork_rng(devices=[torch.cuda.current_device()] if device.type == "cuda" else []):
-        try:
-            yield
-        finally:
-            random.setstate(python)
-            np.random.set_state(legacy)  # noqa: NPY002
-            hf_logging.set_verbosity(level)
+    with _RANDOM:
+        level, python, legacy = hf_logging.get_verbosity(), random.getstate(), np.random.get_state()  # noqa: NPY002
+        with torch.random.fork_rng(devices=[torch.cuda.current_device()] if device.type == "cuda" else []):
+            try:
+                yield
+            finally:
+                random.setstate(python)
+                np.random.set_state(legacy)  # noqa: NPY002
+                hf_logging.set_verbosity(level)
 
 
 def _arguments(

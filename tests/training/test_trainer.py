@@ -7,6 +7,7 @@ import re
 import shutil
 from functools import partial
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pandas as pd
@@ -42,6 +43,19 @@ def test_seeds_make_runs_repeatable_whatever_the_order_of_rows(tiny):
     assert difference(found[0], found[2]) > 0
     assert runs[0] == runs[1] != runs[2]
     assert runs[0] != CrossEncoder(tiny())
+
+
+def test_trainings_in_threads_are_those_of_one_after_another(tiny):
+    expected = [weights(fitted(tiny(), seed=seed, max_steps=6)) for seed in (0, 1)]
+    torch.manual_seed(7)
+    state, found = torch.get_rng_state(), {}
+    threads = [Thread(target=lambda seed=seed: found.update({seed: fitted(tiny(), seed=seed, max_steps=6)})) for seed in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [difference(weights(found[seed]), expected[seed]) for seed in (0, 1)] == [0, 0]
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_the_rest_of_the_process_is_left_as_it_was(tiny, capfd):
