@@ -46,7 +46,7 @@ def read_squad(
     Returns:
         A collection: corpus ``docno``, ``text``, ``title`` (of the article); topics ``qid``, ``query``; qrels; answers ``qid``,
         ``docno``, ``answer``, ``start``, ``end`` (characters, ``end`` exclusive), ``offset`` (``given`` where the file does
-        not say). One row for each answer that an annotator gave: an answer on which several agree stands there several times.
+        not say). One row for each answer that a labeller gave: an answer on which several agree stands there several times.
 
     Raises:
         InputError: With the file, for JSON that is not SQuAD's, an answer that is not found at its offset, or a question id
@@ -114,7 +114,7 @@ def _squad_questions(content: dict[str, Any]) -> Iterator[tuple[str, str, dict[s
 
 
 def read_spans(path: str | Path, *, split: str = "test") -> Collection:
-    """Read passages in which annotators marked the answers to a query, one annotation per line.
+    """Read passages in which labellers marked the answers to a query, one annotation per line.
 
     A line is a JSON object with ``qid``, ``query``, ``psgid``, ``passage`` and ``selected_spans`` (a list of strings). A span is
     searched for in its passage; white space around it and characters that do not print are ignored.
@@ -124,10 +124,10 @@ def read_spans(path: str | Path, *, split: str = "test") -> Collection:
         split: What to call the split.
 
     Returns:
-        A collection in which a passage has label 1 for a query where an annotator marked anything in it, otherwise 0; answers
+        A collection in which a passage has label 1 for a query where a labeller marked anything in it, otherwise 0; answers
         as in :func:`read_squad`, where ``offset`` is ``unique``, ``first`` (the span occurs several times; its first occurrence
         was taken) or ``absent`` (``start`` and ``end`` are -1). Annotations of an empty passage and empty spans are left out; a
-        span that several annotators marked stands there several times.
+        span that several labellers marked stands there several times.
 
     Raises:
         InputError: With file and line, where a field is missing.
@@ -203,7 +203,7 @@ def read_qna(path: str | Path, *, split: str = "dev") -> Collection:
         A collection with docno ``<query id>-<place>``, where place is that of the passage in the list shown; topics ``qid``,
         ``query``, ``type`` and the row's other strings; qrels with label 1 (used for the answer) and 0 (shown, not used);
         candidates in the order shown, with score minus the place, as ``ir_datasets`` has it; answers with offsets -1, for each
-        passage that was used (annotators wrote them in their own words), or None if the file holds none. The placeholder
+        passage that was used (labellers wrote them in their own words), or None if the file holds none. The placeholder
         "No Answer Present." is not an answer.
 
     Raises:

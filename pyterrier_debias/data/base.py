@@ -280,7 +280,7 @@ class Collection(pt.datasets.Dataset):
         return TextLoader(self.corpus, tuple(names))
 
     def get_results(self, variant: str | None = None) -> pd.DataFrame:
-        """A run to re-rank: ``qid``, ``query``, ``docno``, ``score``, ``rank``, of the topics of the collection's split.
+        """A run to rerank: ``qid``, ``query``, ``docno``, ``score``, ``rank``, of the topics of the collection's split.
 
         Args:
             variant: The run's name; default the first.

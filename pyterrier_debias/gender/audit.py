@@ -9,13 +9,14 @@ same for any other attribute that words indicate.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, cast
 
 import numpy as np
 import pandas as pd
+import pyterrier as pt
 
 from pyterrier_debias.core.bias import Examined, Figure, Finding, JointBias, Parts, p_text
 from pyterrier_debias.core.dataset import provided
@@ -309,7 +310,7 @@ class _Examined:
     evaluator: ARaBEvaluator | None
     found: BiasResult | None
     candidates: dict[str, pd.DataFrame]
-    runs: dict[str, pd.DataFrame]
+    runs: _Lists
     texts: Texts
     neutral: int
     judged: int
@@ -319,30 +320,26 @@ class _Examined:
         judged = set(judged_qids(context.topics, context.qrels))
         qids = [qid for qid in bias.neutral_qids(context.topics) if qid in judged]
 
-        def neutral(frame: pd.DataFrame) -> pd.DataFrame:
-            frame = frame[[column for column in frame.columns if column != "text"]]  # they are loaded once for all
-            return frame[frame["qid"].isin(set(qids)) & (frame["rank"] < context.depth)].reset_index(drop=True)
-
-        runs = {system.name: neutral(context.results(system)) for system in context.systems}
-        runs = {name: frame for name, frame in runs.items() if len(frame)}
+        runs = _Lists(context, qids)
         if not runs:
-            return cls(bias, context, None, None, {}, {}, Texts({}), len(qids), len(judged))
+            return cls(bias, context, None, None, {}, runs, Texts({}), len(qids), len(judged))
         alike = {s.name: context.first_alike(s) for s in context.systems if s.ranker is not None and s.name in runs}
-        first = {s.name: neutral(context.candidates(s)) for s in {id(s): s for s in alike.values()}.values()}
-        runs = {name: _whole(run, first[alike[name].name]) if name in alike else run for name, run in runs.items()}
-        docnos = pd.concat([frame[["docno"]] for frame in (*runs.values(), *first.values())]).drop_duplicates("docno")
-        loaded = Texts(context.dataset).of(docnos.reset_index(drop=True), f"{bias.name} bias")
+        first = {s.name: s for s in alike.values()}
+        background = union_background((frame[["qid", "docno", "score"]] for frame in runs.values()), context.depth)
+        docnos = pd.concat([background[["docno"]], *(runs.candidates(s)[["docno"]] for s in first.values())])
+        docnos = docnos.drop_duplicates("docno", ignore_index=True)
         # Loaded and counted once, whoever asks: all systems, their candidates, the background, what contributes.
-        texts = Texts(dict(zip(docnos["docno"].tolist(), loaded)))
+        texts = Texts(dict(zip(docnos["docno"].tolist(), Texts(context.dataset).of(docnos, f"{bias.name} bias"))))
         evaluator = ARaBEvaluator(
-            _CUTOFFS, wordlist=bias.wordlist, contrast=bias.contrast, texts=texts, depth=10 * context.depth,
-            background=union_background([frame[["qid", "docno", "score"]] for frame in runs.values()], context.depth),
-        )  # fmt: skip
+            _CUTOFFS, wordlist=bias.wordlist, contrast=bias.contrast, texts=texts, depth=10 * context.depth, background=background
+        )
         topics = pd.DataFrame({"qid": qids})
         if bias.clusters is not None:
             topics = topics.assign(cluster=topics["qid"].map(cluster_of(context.topics, bias.clusters, f"{bias.name} bias")))
-        found = evaluator.evaluate(runs, topics, clusters=None if bias.clusters is None else "cluster", seed=context.seed)
-        asked = {name: evaluator(frame) for name, frame in first.items() if len(frame)}
+        made = {name: pt.apply.generic(lambda _, name=name: runs[name]) for name in runs}
+        found = evaluator.evaluate(made, topics, clusters=None if bias.clusters is None else "cluster", seed=context.seed)
+        lists = ((name, runs.candidates(system)) for name, system in first.items())
+        asked = {name: evaluator(frame) for name, frame in lists if len(frame)}
         candidates = {name: asked[one.name] for name, one in alike.items() if one.name in asked}
         return cls(bias, context, evaluator, found, candidates, runs, texts, len(qids), len(judged))
 
@@ -532,6 +529,40 @@ class _Examined:
             axes.grid(visible=False)
             n = int(self._measured.table["n"].max())
             plots.label_axes(axes, x=f"part of the mean {_ARAB}", y="", title=name, n=n)
+
+
+class _Lists(Mapping[str, pd.DataFrame]):
+    """System to its results for the neutral queries, of systems that have any; those of a ranker with what it left out below.
+
+    Made when asked for, since those of all systems at once would be large.
+
+    Args:
+        context: The audit.
+        qids: The neutral queries.
+    """
+
+    def __init__(self, context: Context, qids: Iterable[str]):
+        self._context, self._qids = context, set(qids)
+        self._systems = {system.name: system for system in context.systems if len(self._cut(context.results(system)))}
+
+    def _cut(self, frame: pd.DataFrame) -> pd.DataFrame:
+        columns = [column for column in frame.columns if column != "text"]  # they are loaded once for all
+        return frame.loc[frame["qid"].isin(self._qids) & (frame["rank"] < self._context.depth), columns].reset_index(drop=True)
+
+    def candidates(self, system: System) -> pd.DataFrame:
+        """The candidates of the neutral queries."""
+        return self._cut(self._context.candidates(system))
+
+    def __getitem__(self, name: str) -> pd.DataFrame:
+        system = self._systems[name]
+        run = self._cut(self._context.results(system))
+        return run if system.ranker is None else _whole(run, self.candidates(system))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._systems)
+
+    def __len__(self) -> int:
+        return len(self._systems)
 
 
 def _whole(run: pd.DataFrame, candidates: pd.DataFrame) -> pd.DataFrame:

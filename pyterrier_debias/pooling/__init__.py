@@ -1,1 +1,1 @@
-"""Pooling bias: unlabelled positives are trained as negatives (Cai et al. 2022)."""
+"""Pooling bias: false negatives in training (Cai et al. 2022)."""

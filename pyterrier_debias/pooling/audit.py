@@ -243,7 +243,7 @@ def rests_on(runs: Mapping[str, pd.DataFrame], pool: tuple[str, pd.DataFrame] | 
 class PoolingBias(JointBias):
     """Are a system's results judged as often as the pool's, and does it matter for its quality?
 
-    See :class:`~pyterrier_debias.OnlyJudged` and :class:`~pyterrier_debias.ExpectedNDCG`; training against unlabelled positives
+    See :class:`~pyterrier_debias.OnlyJudged` and :class:`~pyterrier_debias.ExpectedNDCG`; training against false negatives
     (Cai et al. 2022) is :class:`~pyterrier_debias.CETReranker`'s.
 
     When not to use it: with judgements that list relevant documents only.

@@ -63,7 +63,7 @@ class Training:
         metric: What is measured on validation topics, and decides which checkpoint is kept.
         evaluate_every: Steps from one evaluation (and checkpoint) to the next; None: every epoch.
         patience: Stop after so many evaluations without a new best; None: never. Needs validation topics.
-        rerank_depth: How many candidates of the first stage are re-ranked in validation: None for all, a number, or several, of
+        rerank_depth: How many candidates of the first stage are reranked in validation: None for all, a number, or several, of
             which the best is chosen and reported. The others follow in their order. Needs validation topics.
         checkpoints: Folder for checkpoints; None keeps the best in a temporary folder and none afterwards.
         resume: Whether to resume from the last checkpoint in that folder, exactly where it was written. Starts from the
@@ -177,7 +177,7 @@ class Training:
         return f"Training({', '.join(f'{name}={brief(getattr(self, name))}' for name in changed)})"
 
     def depths(self) -> tuple[int, ...] | None:
-        """The re-ranking depths to choose from; None for all candidates."""
+        """The reranking depths to choose from; None for all candidates."""
         if self.rerank_depth is None:
             return None
         if isinstance(self.rerank_depth, Sequence) and not isinstance(self.rerank_depth, str):

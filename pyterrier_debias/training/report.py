@@ -35,7 +35,7 @@ class TrainingReport:
         best_step: The step whose weights were kept; None if the last ones were.
         metric: What was measured on validation topics; None without them.
         best: Its mean at ``best_step``.
-        depth: The re-ranking depth at which it was best; None if all candidates were re-ranked.
+        depth: The reranking depth at which it was best; None if all candidates were reranked.
         validation: Its values at ``best_step``, by qid.
         history: The log: dictionaries with ``step``. After a resume, the first entry of ``loss`` and the last one of
             ``train_loss`` and ``train_runtime`` are of the steps since then.

@@ -1,4 +1,4 @@
-"""Validation: how well a ranker re-ranks the candidates of validation topics, and to which depth it should."""
+"""Validation: how well a ranker reranks the candidates of validation topics, and to which depth it should."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Validation:
         qrels: Judgements ``qid``, ``docno``, ``label``.
         texts: The document of each row.
         metric: An ir_measures object or name.
-        depths: Re-ranking depths to choose from; None for all candidates.
+        depths: Reranking depths to choose from; None for all candidates.
         stage: The calling stage, named in messages.
 
     Raises:
@@ -94,13 +94,13 @@ class Validation:
         return run.groupby(["qid", "docno"], sort=False, as_index=False)["score"].max()
 
     def measure(self, scores: np.ndarray) -> tuple[pd.Series, int | None]:
-        """The metric of each query, at the best re-ranking depth.
+        """The metric of each query, at the best reranking depth.
 
         Args:
             scores: One a row.
 
         Returns:
-            Values by qid, and the depth (the smallest of equally good ones; None if all candidates are re-ranked).
+            Values by qid, and the depth (the smallest of equally good ones; None if all candidates are reranked).
 
         Raises:
             InputError: Where a score is NaN.

@@ -435,7 +435,7 @@ class QueryGender(RowWise):
 
     **What such a label leaves out.** It is about words of a text, never about a person who asks. It has two genders and a rest:
     non-binary people, people whom no text calls "he" or "she", and texts about several people all end up in ``neutral`` or
-    ``other``, and nothing measured on "female" and "male" speaks of them. Annotators labelled names by what is usual for a name.
+    ``other``, and nothing measured on "female" and "male" speaks of them. Labellers labelled names by what is usual for a name.
     A share of the labels is wrong, and errors differ between the labels, so that a difference between groups can be a difference
     between errors: look at ``cross_validate`` by label. Labels that were predicted should not be published as facts about
     queries; :func:`~pyterrier_debias.gender.data.balanced_pairs.save_pairs` drops them unless asked.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -362,9 +362,8 @@ class ARaBEvaluator(_OfWords):
             >>> found.table[["system", "cutoff", "n", "ARaB"]].values.tolist()
             [['system', 10, 2, 1.0]]
         """
-        runs = self._runs(results, topics)
         # Resampling draws by place: sorted by query, the same results in another order give the same p values.
-        found = {name: self(run).sort_values("qid", kind="stable") for name, run in runs.items()}
+        found = {name: self(run).sort_values("qid", kind="stable") for name, run in self._runs(results, topics)}
         if clusters is not None:
             of = cluster_of(topics, clusters, self)
             found = {name: frame.assign(cluster=frame["qid"].map(of)) for name, frame in found.items()}
@@ -395,20 +394,26 @@ class ARaBEvaluator(_OfWords):
             background = f"{kind} ({mark}), documents outside it {added}"
         return f"FaiRR: threshold {self.threshold:g}, {portions}; NFaiRR: background {background}"
 
-    def _runs(self, results: Any, topics: pd.DataFrame | None) -> dict[str, pd.DataFrame]:
-        """The systems' results; pipelines are asked for theirs."""
+    def _runs(self, results: Any, topics: pd.DataFrame | None) -> Iterator[tuple[str, pd.DataFrame]]:
+        """The systems' results; pipelines are asked for theirs, one at a time."""
         runs = dict(results) if isinstance(results, Mapping) else {"system": results}
         if not runs:
             raise InputError("ARaBEvaluator: there are no results; give a result frame, or a mapping from names to result frames")
         for name, run in runs.items():
-            if isinstance(run, pt.Transformer):
-                if topics is None:
-                    raise InputError(f"ARaBEvaluator: {name!r} is a pipeline; give topics, too, to run it: evaluate(..., topics)")
-                runs[name] = run = run(topics)
-            if not isinstance(run, pd.DataFrame):
-                several = "; give several systems by name: {'mine': run, ...}" if isinstance(run, (list, tuple)) else ""
-                raise InputError(f"ARaBEvaluator, results {name!r}: {no_frame(run, 'results')}{several}")
-        return runs
+            if not isinstance(run, pt.Transformer):
+                self._check_frame(name, run)
+            elif topics is None:
+                raise InputError(f"ARaBEvaluator: {name!r} is a pipeline; give topics, too, to run it: evaluate(..., topics)")
+        for name, run in runs.items():
+            found = run(topics) if isinstance(run, pt.Transformer) else run
+            self._check_frame(name, found)
+            yield name, found
+
+    @staticmethod
+    def _check_frame(name: str, run: Any) -> None:
+        if not isinstance(run, pd.DataFrame):
+            several = "; give several systems by name: {'mine': run, ...}" if isinstance(run, (list, tuple)) else ""
+            raise InputError(f"ARaBEvaluator, results {name!r}: {no_frame(run, 'results')}{several}")
 
     @reads_frames
     def contributions(self, results: pd.DataFrame, cutoff: int | None = None, top: int | None = 20) -> pd.DataFrame:
@@ -637,9 +642,13 @@ def union_background(runs: Iterable[pd.DataFrame], depth: int = 200) -> pd.DataF
         >>> union_background([run(["a", "b"]), run(["b", "c"])])["docno"].tolist()
         ['a', 'b', 'c']
     """
-    tops = []
+    frame = None
     for run in runs:
         run = ranked(run, "background")
-        tops.append(run[run["rank"] < depth].drop(columns="rank"))
-    frame = pd.concat(tops, ignore_index=True).drop_duplicates(["qid", "docno"], ignore_index=True)
+        top = run[run["rank"] < depth].drop(columns="rank")
+        # One after another: all at once would be large.
+        frame = pd.concat([top] if frame is None else [frame, top], ignore_index=True)
+        frame = frame.drop_duplicates(["qid", "docno"], ignore_index=True)
+    if frame is None:
+        raise InputError("union_background: there are no runs; give at least one result frame")
     return frame.assign(score=-np.arange(len(frame), dtype=np.float64))

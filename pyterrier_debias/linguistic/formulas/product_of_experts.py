@@ -1,7 +1,7 @@
 r"""Product of experts: the robust model need not learn what the biased one has learned.
 
 Pure functions on scores; torch is imported inside. Symbols of Cheng and Amiri 2025: :math:`s_R` and :math:`s_B` are the scores
-that the robust and the biased model give a query's candidates, :math:`z_R` and :math:`z_B` their softmax over the candidates.
+that the robust and the biased learner give a query's candidates, :math:`z_R` and :math:`z_B` their softmax over the candidates.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def joint_scores(
         scores: :math:`s_R`, shape [B, n].
         biased: :math:`s_B`, the same shape; no gradient passes through.
         mask: Shape [B, n], False where there is no document, whose scores are not changed; None for all.
-        alpha: How much the biased model counts; 0 leaves :math:`s_R`.
+        alpha: How much the biased learner counts; 0 leaves :math:`s_R`.
         biased_temperature: T, for biased scores on another scale.
 
     Returns:
@@ -78,9 +78,9 @@ def product_of_experts(
     biased_temperature: float = 1.0,
     loss: Loss = info_nce,
 ) -> torch.Tensor:
-    r"""The loss of the product of a robust and a frozen biased model: :math:`-\log z_D(d^+)`, a mean over queries.
+    r"""The loss of the product of a robust and a frozen biased learner: :math:`-\log z_D(d^+)`, a mean over queries.
 
-    The gradient with respect to :math:`s_R` is :math:`z_D` minus 1 at the positive. Where the biased model is sure and right,
+    The gradient with respect to :math:`s_R` is :math:`z_D` minus 1 at the positive. Where the biased learner is sure and right,
     loss and gradient are below the plain ones: the robust model need not learn what needs no understanding. Where it is sure and
     wrong, they are above. At ``alpha=0`` this is the plain loss.
 
@@ -104,7 +104,7 @@ def product_of_experts(
     Raises:
         InputError: As :func:`joint_scores`.
 
-    When not to use it: with scores of the biased model on a scale of their own (dot products in the hundreds), which at any
+    When not to use it: with scores of the biased learner on a scale of their own (dot products in the hundreds), which at any
     alpha leave nothing to learn; set ``biased_temperature`` to their spread.
 
     Example:
@@ -128,9 +128,9 @@ def focal_by_confidence(
     biased_temperature: float = 1.0,
     loss: Loss = info_nce,
 ) -> torch.Tensor:
-    r"""Plain loss, in which a query counts :math:`(1 - z_B(d^+))^\gamma`: little where the biased model is right already.
+    r"""Plain loss, in which a query counts :math:`(1 - z_B(d^+))^\gamma`: little where the biased learner is right already.
 
-    Unlike the product it looks at the biased model's answer only, not at which candidate it prefers, and moves no gradient from
+    Unlike the product it looks at the biased learner's answer only, not at which candidate it prefers, and moves no gradient from
     one candidate to another.
 
     Source: Mahabadi, Belinkov and Henderson, "End-to-End Bias Mitigation by Modelling Biases in Corpora", ACL 2020 (debiased

@@ -280,7 +280,7 @@ class GroupDROReranker(TrainedRanker):
 
 
 class FocalReranker(TrainedAgainstBiased):
-    r"""Trains a ranker on what a biased model gets wrong: a query counts :math:`(1 - z_B(d^+))^\gamma` (debiased focal loss).
+    r"""Trains a ranker on what a biased learner gets wrong: a query counts :math:`(1 - z_B(d^+))^\gamma` (debiased focal loss).
 
     Beside :class:`~pyterrier_debias.linguistic.training.equalize.EqualizeReranker`, with the same biased learners: weights in
     place of the product of experts.
@@ -303,7 +303,7 @@ class FocalReranker(TrainedAgainstBiased):
     Raises:
         InputError: For options that are unknown, out of range or do not go together; from scoring: before ``fit``.
 
-    When not to use it: with a biased model that is right nearly everywhere, which leaves no weight to learn from.
+    When not to use it: with a biased learner that is right nearly everywhere, which leaves no weight to learn from.
 
     Example:
         >>> FocalReranker("distilbert-base-uncased", gamma=1.0)

@@ -1,4 +1,4 @@
-"""EqualizeReranker: a ranker that need not learn the shortcuts that a biased model has learned."""
+"""EqualizeReranker: a ranker that need not learn the shortcuts that a biased learner has learned."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ class TrainedAgainstBiased(TrainedRanker):
 class EqualizeReranker(TrainedAgainstBiased):
     r"""Trains a ranker as one expert of two, of which the other has learned what wording alone gives away (EqualizeIR).
 
-    A weak learner B, biased by its size, its data or its training, is trained first and frozen. The robust ranker R is then
+    A biased learner B, biased by its size, its data or its training, is trained first and frozen. The robust ranker R is then
     trained on what both say together,
 
     .. math::
@@ -213,24 +213,24 @@ class EqualizeReranker(TrainedAgainstBiased):
 
     Args:
         ranker: Any ranker of this package; a name or folder stands for ``CrossEncoder`` of it.
-        biased: The weak learner. ``'weaker_model'``: the ranker's first layers, two as in BERT-Tiny. ``'less_data'``: a fifth of
-            the training queries. ``'fewer_steps'``: a fifth of the training. ``'biased_data'``: queries with repeated noun
+        biased: The biased learner. ``'weaker_model'``: the ranker's first layers, two as in BERT-Tiny. ``'less_data'``: a fifth
+            of the training queries. ``'fewer_steps'``: a fifth of the training. ``'biased_data'``: queries with repeated noun
             phrases. A learner with options of its own: :class:`~pyterrier_debias.linguistic.training.biased.WeakerModel`,
             ``LessData``, ``FewerSteps``, ``BiasedData``. Or a fitted ranker of any class, which is used as it is and not changed.
         alpha: How much it counts, from 0 to 1; 0 is plain training with ``loss='infonce'``, to the last bit.
         biased_temperature: T, for biased scores on another scale than the ranker's.
         negatives: ``'explicit'``: those that were drawn, whose biased scores are computed once, beforehand. ``'in_batch'``: also
-            the other queries' documents, which the biased model scores in each step.
+            the other queries' documents, which the biased learner scores in each step.
         training: How ``fit`` trains; None for the ranker's own ``training``. Its ``loss`` stays at the default, which here means
             the softmax over all candidates, or is ``'infonce'``, for its temperature (which divides the sum of both scores), or
-            ``'bce'``, the product over two classes. With ``augment`` the biased model scores in each step too.
+            ``'bce'``, the product over two classes. With ``augment`` the biased learner scores in each step too.
 
     Raises:
         InputError: For options that are unknown, out of range or do not go together; from scoring: before ``fit``.
 
     When not to use it: where hard queries are hard for another reason than their wording (few relevant documents, rare topics):
-    the weak learner fails there too, and the robust one is pushed towards noise; to make a good checkpoint better, which a few
-    steps of any training can spoil; with a biased model that is better than the ranker.
+    the biased learner fails there too, and the robust one is pushed towards noise; to make a good checkpoint better, which a few
+    steps of any training can spoil; with a biased learner that is better than the ranker.
 
     Example:
         >>> EqualizeReranker("distilbert-base-uncased", biased="less_data", alpha=0.2)

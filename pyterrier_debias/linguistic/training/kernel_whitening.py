@@ -36,7 +36,7 @@ class KernelWhiteningReranker(TrainedRanker):
 
     The whitening is computed before the first batch and again after every ``refresh`` ones, when the linear layer is fitted to
     what it gave before. It is part of the network: a score depends on its own pair, never on a batch, and the fitted ranker
-    (``stage.relevance``) re-ranks, retrieves and is saved as an ordinary model folder of its class.
+    (``stage.relevance``) reranks, retrieves and is saved as an ordinary model folder of its class.
 
     ===============  ==========================================================================
     columns in       ``qid``, ``docno``, ``query`` and the ranker's text columns

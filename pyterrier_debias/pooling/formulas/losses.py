@@ -1,4 +1,4 @@
-r"""Losses that allow for unlabelled positives among the negatives, as pure functions on scores.
+r"""Losses that allow for false negatives, as pure functions on scores.
 
 They are used as ``Training(loss=debiased_contrastive, loss_options={'tau_plus': 0.05})`` and share the keywords of
 :mod:`pyterrier_debias.training.losses`: ``scores`` of shape [B, n] with the positive first, ``labels`` (not read), ``mask`` and
@@ -28,7 +28,7 @@ def debiased_contrastive(
     min_score: float | None = None,
     reduction: str = "count",
 ) -> torch.Tensor:
-    r"""InfoNCE with the share of the negatives' mass taken off that unlabelled positives are expected to have.
+    r"""InfoNCE with the share of the negatives' mass taken off that false negatives are expected to have.
 
     The mean over queries of :math:`-\log \frac{e^{s^+/t}}{e^{s^+/t} + N g}` with N negatives and
     :math:`g = \max\left\{\frac{1}{1 - \tau^+} \left(\frac{1}{N} \sum e^{s^-/t} - \tau^+ e^{s^+/t}\right),\; e^{m/t}\right\}`,
@@ -48,7 +48,7 @@ def debiased_contrastive(
         labels: Not read.
         mask: Shape [B, n], False where there is no document.
         weights: Shape [B] or [B, n]; not negative.
-        tau_plus: The share of unlabelled positives among the negatives, at least 0 and below 1.
+        tau_plus: The share of false negatives among the negatives, at least 0 and below 1.
         temperature: t, above 0.
         min_score: The lowest score that the ranker can give, e.g. -1 for cosines, as in the paper.
         reduction: ``'count'`` or ``'weights'``, see :mod:`pyterrier_debias.training.losses`.
@@ -59,7 +59,7 @@ def debiased_contrastive(
     Raises:
         InputError: For an option out of range.
 
-    When not to use it: for hard negatives, among which unlabelled positives are far more frequent than in a random draw, with a
+    When not to use it: for hard negatives, among which false negatives are far more frequent than in a random draw, with a
     ``tau_plus`` that was estimated for the collection.
 
     Example:
@@ -122,7 +122,7 @@ def dynamic_pairwise(
     speaks of Gaussian weights that follow the predicted probability. Its text was not at hand, so its formulas could not be
     verified: this is not DML, whose figures do not speak of it, and ``centre`` and ``width`` are not its values.
 
-    Assumes that the ranker's surprise tells unlabelled positives from hard negatives, which is not so before it has learned
+    Assumes that the ranker's surprise tells false negatives from hard negatives, which is not so before it has learned
     something.
 
     Args:

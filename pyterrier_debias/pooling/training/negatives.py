@@ -1,4 +1,4 @@
-"""Samplers that avoid unlabelled positives: alternatives to coupled estimation.
+"""Samplers that avoid false negatives: alternatives to coupled estimation.
 
 Each sampler gives the probability of every document of a pool (:class:`~pyterrier_debias.training.samplers.ChanceSampler`), so
 that its assumptions can be compared with known judgements, see
@@ -85,7 +85,7 @@ class RankWindow(CarefulSampler):
     """Draw with equal chance from the candidates whose rank lies in a window.
 
     With ``column='pool_rank'`` negatives are those that the pooling system itself retrieved, however strong the system is whose
-    candidates are re-ranked later: "zhan" in the tables of Cai et al., CIKM 2022.
+    candidates are reranked later: "zhan" in the tables of Cai et al., CIKM 2022.
 
     Source: Zhan, Mao, Liu, Guo, Zhang and Ma, "Optimizing Dense Retrieval Model Training with Hard Negatives", SIGIR 2021, whose
     rerankers learn from the negatives of BM25 and are tested on stronger lists.
@@ -102,7 +102,7 @@ class RankWindow(CarefulSampler):
         InputError: For an option that is unknown or out of range.
 
     When not to use it: where the pooling system is weak, whose negatives teach little; where ranks are those of the strong
-    system, at whose top unlabelled positives gather (then cut them off with ``first``).
+    system, at whose top false negatives gather (then cut them off with ``first``).
 
     Example:
         ``Training(negatives=RankWindow('pool_rank', last=99))``
@@ -485,7 +485,7 @@ class RankDistribution(CarefulSampler):
 class ExcludeNegatives(CarefulSampler):
     """Never draw the given pairs; all others as another sampler does.
 
-    For negatives that are known to be bad, and in experiments for the oracle that knows all unlabelled positives.
+    For negatives that are known to be bad, and in experiments for the oracle that knows all false negatives.
 
     The other sampler's chances are used, not its own way of drawing where it has one. Where it gives all its chance to documents
     that are excluded, the others are drawn alike. Two such samplers are equal when their pairs and their samplers are.

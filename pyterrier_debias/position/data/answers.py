@@ -49,12 +49,12 @@ class AnswerPositions(Stage):
     strings); with them, where they are known, ``start`` and ``end`` (characters of the text, ``end`` exclusive, -1 where only
     the string is known; lists as long where ``answers`` are lists) and ``qid``. In ``answers`` may also stand what SQuAD has on
     Hugging Face's hub: a mapping of ``text`` to the list and of ``answer_start`` to the places, which count where there is no
-    ``start``. Rows that are equal in all of these count once: annotators who agree gave one answer.
+    ``start``. Rows that are equal in all of these count once: labellers who agree gave one answer.
 
     An answer with ``start`` is where it was marked. Otherwise the answer's words are matched against the passage's, and every
     match is a row, or the first one (``repeats``);
     without a match, the answer is *omitted*: one row with ``matched=False``. Omissions are reported, because
-    they are many where annotators wrote in their own words, and need not sit where the others do.
+    they are many where labellers wrote in their own words, and need not sit where the others do.
 
     Output: a new frame with the input's columns except the text, and
 
