@@ -1,6 +1,7 @@
 """What every stage inherits."""
 
 import pickle
+import sys
 from dataclasses import dataclass
 from functools import partial
 
@@ -9,6 +10,7 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 
+from pyterrier_debias import AddScores, InputError, PlantedRanker
 from pyterrier_debias.core import pieces
 from pyterrier_debias.core.stage import Stage, chain, described, flatten
 
@@ -155,3 +157,35 @@ def test_a_stage_that_has_changed_is_sent_again_with_its_function(monkeypatch):
     assert elsewhere() == elsewhere() == [1.0] and len(pieces._GOT) == 1
     stage.by = 2.0
     assert elsewhere() == function(frame)["a"].tolist() == [2.0] and len(pieces._GOT) == 2
+
+
+class Shown:
+    """An object that prints sets, as dataclasses do; members of sets come in another order in each process."""
+
+    def __init__(self, words, also=""):
+        self.words, self.also = words, also
+
+    def __repr__(self):
+        return f"Shown({self.words!r}, {self.also!r})"
+
+
+def test_sets_are_described_in_one_order():
+    one, other = frozenset([0, 8]), frozenset([8, 0])  # they share a place in the table, which the first one gets
+    assert repr(one) != repr(other)
+    assert described(one) == described(other) == "frozenset({0, 8})"
+    assert described({"words": Shown(one)}) == described({"words": Shown(other)}) != described({"words": Shown({0, 9})})
+    assert described("{b, a}") == "'{b, a}'" and described({"b": 1, "a": 2}) == "{'b': 1, 'a': 2}"
+
+
+def test_a_stage_of_rows_may_ask_a_scorer_of_pairs_for_a_piece(monkeypatch):
+    """As in ``map_batches`` of Ray Data: ranks are not looked at."""
+    monkeypatch.setitem(sys.modules, "ray.data", object())
+    batches = {"__name__": "ray.data.batches"}
+    exec("def mapped(stage, frame):\n    return stage(frame)", batches)
+    scorer = PlantedRanker()
+    frame = pd.DataFrame({"qid": ["1"], "docno": ["d"], "query": ["tea"], "text": ["green tea"]})
+    found = batches["mapped"](AddScores(scorer), frame)
+    assert found["teacher_score"].tolist() == scorer(frame)["score"].tolist()
+    for stage in (scorer, AddScores(scorer % 1 >> scorer)):
+        with pytest.raises(InputError, match="Ray Data gives a piece of the frame"):
+            batches["mapped"](stage, frame)

@@ -26,6 +26,7 @@ from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.frames import frame_digest
 from pyterrier_debias.core.stage import Stage, flatten
 from pyterrier_debias.core.terrier import is_retriever, retriever_key
+from pyterrier_debias.core.text import in_one_order
 
 if TYPE_CHECKING:
     import torch
@@ -112,7 +113,7 @@ class _Description:
             return self._exactly(value)
         if callable(value) and hasattr(value, "__qualname__"):
             return _name(value)
-        return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+        return re.sub(r" at 0x[0-9a-f]+", "", in_one_order(repr(value)))
 
     def _named(self, values: Mapping[Any, Any]) -> dict[str, Any]:
         return {str(name): self(one) for name, one in values.items()}
@@ -165,7 +166,7 @@ class _Description:
 
     def _object(self, value: Any) -> Any:
         kind, own = type(value), type(value).__repr__ is not object.__repr__
-        printed = repr(value) if own else ""
+        printed = in_one_order(repr(value)) if own else ""
         stage = isinstance(value, pt.Transformer)
         if own and not stage and not _ADDRESS.search(printed):
             return printed

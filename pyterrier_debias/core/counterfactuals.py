@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -17,6 +18,8 @@ from pyterrier_debias.core.caches import VARIANT, marked
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.frames import OF_ANOTHER_INDEX, check_scores, ranked, stage_name, variant_docno
 from pyterrier_debias.core.naming import system_name
+from pyterrier_debias.core.pieces import no_query_is_cut
+from pyterrier_debias.core.stage import scores_rows
 from pyterrier_debias.core.systems import check_run
 from pyterrier_debias.core.text import keyed_mark
 
@@ -356,7 +359,8 @@ def scores_by(scorer: pt.Transformer, frame: pd.DataFrame, stage: Any) -> np.nda
         InputError: If the scorer leaves rows out, repeats them, or gives no number.
     """
     name = stage_name(stage)
-    out: pd.DataFrame = scorer(frame)
+    with no_query_is_cut() if scores_rows(scorer) else nullcontext():  # its ranks are not looked at
+        out: pd.DataFrame = scorer(frame)
     if len(frame) == 0:
         return np.empty(0)
     missing = [column for column in ("qid", "docno", "score") if column not in out.columns]

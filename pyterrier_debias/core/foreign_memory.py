@@ -19,7 +19,7 @@ from pyterrier_debias.core.text import text_keys
 #: How many rows are scored again to see whether a ranker's scores can be remembered.
 _PROVED_BY = 10
 
-#: Lists of fewer rows are not worth it.
+#: Fewer rows are not worth it.
 _LEAST = 20 * _PROVED_BY
 
 #: What names a row, which biases change together with its texts; a ranker that reads it is not remembered.
@@ -29,13 +29,13 @@ _NAMES = ("qid", "docno")
 class ForeignMemory:
     """Scores of one ranker of which nothing is known, as long as they depend on nothing but what they are kept by.
 
-    The first frame of at least 200 rows is scored as it is. Then ten of its rows are scored again, each alone and under another
-    qid and docno. Where all ten scores are exactly those of the frame, scores are kept by row, and the ranker is not asked again
-    for a row with the same cells (whatever its qid and docno). Elsewhere the frame's first list is scored again by itself, or
-    beside half of itself where there is no other. Where it has exactly the scores that it had in the frame, scores are kept by
-    list: the same rows of a query, in the same order. A ranker that adds columns or changes them (as one that shortens texts
-    does), drops rows, is not deterministic, or whose scores depend on a batch by as little as a rounding, is asked as if there
-    were no memory.
+    Frames are scored as they are until there were 200 rows. Then ten rows of the last frame are scored again, each alone and
+    under another qid and docno. Where all ten scores are exactly those of the frame, scores are kept by row, and the ranker is
+    not asked again for a row with the same cells (whatever its qid and docno). Elsewhere the frame's first list is scored again
+    by itself, or beside half of itself where there is no other. Where it has exactly the scores that it had in the frame, scores
+    are kept by list: the same rows of a query, in the same order. A ranker that adds columns or changes them (as one that
+    shortens texts does), drops rows, is not deterministic, or whose scores depend on a batch by as little as a rounding, is asked
+    as if there were no memory.
 
     Args:
         limit: How many scores are kept at most; None as for :class:`~pyterrier_debias.core.memory.ScoreMemory`.
@@ -64,6 +64,8 @@ class ForeignMemory:
         self._scores = ScoreMemory(limit)
         #: What scores are kept by: ``'row'``, ``'list'`` or ``'nothing'``; None until that is known.
         self._by: str | None = None
+        #: How many rows there were until that was known; a slow ranker gets one list at a time.
+        self._rows = 0
         self._lock = threading.Lock()
 
     def ask(self, ranker: pt.Transformer, inp: pd.DataFrame) -> pd.DataFrame:
@@ -80,7 +82,9 @@ class ForeignMemory:
         if self._by == "nothing" or all(hasattr(stage, "remembering") for stage in flatten(ranker)):
             return ranker(inp)
         if self._by is None:
-            return ranker(inp) if len(inp) < _LEAST else self._first(ranker, inp)
+            self._rows += len(inp)
+            enough = self._rows >= _LEAST and len(inp) >= _PROVED_BY
+            return self._first(ranker, inp) if enough else ranker(inp)
         keyed = self._keyed(inp)
         if keyed is None:
             return ranker(inp)

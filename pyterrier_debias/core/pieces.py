@@ -22,7 +22,7 @@ R = TypeVar("R")
 #: Rows alone; rows alone but for their ranks; whole queries; nothing.
 PIECES = ("rows", "scores", "queries", "frame")
 
-#: Whether the caller has said that no query is cut.
+#: Whether the caller has said that no query is cut, or that it does not matter.
 _WHOLE: ContextVar[bool] = ContextVar("whole queries", default=False)
 
 #: Stages that this process has got from Ray Data before, so that a ranker's weights are loaded once and not for each task.
@@ -31,7 +31,8 @@ _KEPT = 4
 
 
 @contextmanager
-def _whole_queries() -> Iterator[None]:
+def no_query_is_cut() -> Iterator[None]:
+    """Let stages that need whole queries take what Ray Data gives: none is cut, or only the scores of rows are looked at."""
     token = _WHOLE.set(True)
     try:
         yield
@@ -53,7 +54,7 @@ class _ByQuery:
         stage = _GOT.setdefault(self._key, self.stage)
         while len(_GOT) > _KEPT:
             del _GOT[next(iter(_GOT))]
-        with _whole_queries():
+        with no_query_is_cut():
             return stage(frame)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from pyterrier_debias.core.frames import frame_digest, reads_frames, stage_name
 from pyterrier_debias.core.indexing import GuardedIndexer
 from pyterrier_debias.core.options import check_options
 from pyterrier_debias.core.pieces import refuses_pieces
+from pyterrier_debias.core.text import in_one_order
 
 
 def same_value(left: Any, right: Any) -> bool:
@@ -97,15 +98,19 @@ def _text(value: Any, exact: bool, within: tuple[int, ...] = ()) -> str:
         whole = f"{{{', '.join(f'{text(name)}: {text(one)}' for name, one in value.items())}}}"
         whole = whole if type(value) is dict else f"{type(value).__name__}({whole})"
         return whole if exact or len(whole) <= 60 else f"<{type(value).__name__} of {len(value)}>"
-    if type(value) in (list, tuple, set) and len(value):
+    if type(value) in (list, tuple, set, frozenset) and len(value):
         parts = [text(one) for one in value]
-        brackets: dict[type, Sequence[str]] = {list: "[]", tuple: ("(", ",)" if len(parts) == 1 else ")"), set: "{}"}
+        brackets: dict[type, Sequence[str]] = {
+            list: "[]", tuple: ("(", ",)" if len(parts) == 1 else ")"), set: "{}", frozenset: ("frozenset({", "})"),
+        }  # fmt: skip
         left, right = brackets[type(value)]
-        return f"{left}{', '.join(sorted(parts) if isinstance(value, set) else parts)}{right}"
+        return f"{left}{', '.join(sorted(parts) if isinstance(value, (set, frozenset)) else parts)}{right}"
+    if isinstance(value, str):
+        return repr(value)
     if type(value).__repr__ is not object.__repr__:
         own = repr(value)
-        if isinstance(value, str) or " at 0x" not in own:
-            return own
+        if " at 0x" not in own:
+            return in_one_order(own)
     name = f"{type(value).__module__}.{type(value).__qualname__}" if exact else type(value).__qualname__
     return f"{name}({', '.join(f'{key}={text(one)}' for key, one in _attributes(value).items())})"
 

@@ -6,6 +6,7 @@ never on the order of rows, the batch or the machine, so that a frame that is sh
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 from typing import Any
@@ -209,6 +210,22 @@ def content_mark(content: frozenset[str] | pd.DataFrame) -> str:
     else:
         number = keyed_hash(0, *sorted(content))
     return f"{len(content)}:{number >> 32:08x}"
+
+
+def in_one_order(printed: str) -> str:
+    """The printed form of an object with the members of each set in it sorted: their order is another one in each process.
+
+    Args:
+        printed: What ``repr`` gives. Sets whose members hold braces or colons are left as they are.
+
+    Returns:
+        The text.
+
+    Example:
+        >>> in_one_order("Words(frozenset({'tea', 'cup'}), {'b': 1, 'a': 2})")
+        "Words(frozenset({'cup', 'tea'}), {'b': 1, 'a': 2})"
+    """
+    return re.sub(r"(?<=\{)[^{}:]+(?=\})", lambda found: ", ".join(sorted(found[0].split(", "))), printed)
 
 
 def digest(parts: Iterable[str]) -> str:

@@ -10,14 +10,16 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import math
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
@@ -34,7 +36,7 @@ from pyterrier_debias.core.kept_scores import KeptScores, forget_scores
 from pyterrier_debias.core.spread import Spread, unspread
 from pyterrier_debias.core.stage import Stage, all_stages
 from pyterrier_debias.core.systems import Context, System
-from pyterrier_debias.core.text import digest
+from pyterrier_debias.core.text import digest, in_one_order
 from pyterrier_debias.data.base import Collection
 from pyterrier_debias.data.irds import IRDSCollection
 from pyterrier_debias.report.pictures import DrawnFigure
@@ -63,6 +65,8 @@ _ASKED = {
 _QUERIES, _CANDIDATES = 3, 10
 #: How far scores may differ, as a share of their range: rounding, other hardware.
 _TOLERANCE = 1e-3
+#: How far those of a ranker that is not deterministic may, as a multiple of how far two of its answers do.
+_NOISE = 3.0
 #: How many characters of a stage's description a message shows.
 _LONGEST = 120
 
@@ -93,19 +97,20 @@ class Checkpoint:
         if self.folder.is_dir() and entries(self.folder) and self._about() is None:
             raise InputError(f"checkpoint folder {self.folder} holds something else; name one that does not exist yet")
 
-    def claim(self, fingerprint: Mapping[str, Any]) -> None:
+    def claim(self, fingerprint: Mapping[str, Any], again: Callable[[str], list[float] | None] = lambda name: None) -> None:
         """Say what is audited, or see that it is what was audited before.
 
         What was not known of a system that had failed is noted now.
 
         Args:
             fingerprint: What :func:`fingerprint` returned.
+            again: Asks a system of this name once more for the scores in it, to see whether a difference is chance.
 
         Raises:
             InputError: Where the folder is of another audit; the message names what differs.
         """
         there = self._about() if (self.folder / ABOUT).is_file() else None
-        what = None if there is None else _difference(there, fingerprint)
+        what = None if there is None else _difference(there, fingerprint, again)
         if what is not None:
             raise InputError(f"checkpoint folder {self.folder} was made by another audit: {what}; name another folder")
         here = fingerprint if there is None else _completed(there, fingerprint)
@@ -315,14 +320,28 @@ def _of_system(system: System, context: Context) -> dict[str, Any]:
         found = found[found["rank"] < context.depth]
         texts = _with_texts(found, context.dataset)
         about["texts"] = frame_digest(texts[[c for c in texts.columns if pd.api.types.is_string_dtype(texts[c])]])
-        # The order of the topics makes no other audit.
-        qids = sorted(judged_qids(context.topics, context.qrels))[:_QUERIES]
-        found = found[found["qid"].isin(qids) & (found["rank"] < _CANDIDATES)].reset_index(drop=True)
-        scored: pd.DataFrame = found if system.ranker is None else system.ranker(found)
-        about["scores"] = [float(s) for s in scored.sort_values(["qid", "docno"])["score"]]
+        about["scores"] = sample_scores(system, context)
     except Exception:  # whatever is wrong with the system, the biases say it better
         return about
     return about
+
+
+def sample_scores(system: System, context: Context) -> list[float]:
+    """How a system scores the first candidates of a few queries.
+
+    Args:
+        system: One of the context's.
+        context: What is audited.
+
+    Returns:
+        The scores, in the order of qid and docno.
+    """
+    found = context.candidates(system)
+    # The order of the topics makes no other audit.
+    qids = sorted(judged_qids(context.topics, context.qrels))[:_QUERIES]
+    found = found[found["qid"].isin(qids) & (found["rank"] < min(_CANDIDATES, context.depth))].reset_index(drop=True)
+    scored: pd.DataFrame = found if system.ranker is None else system.ranker(found)
+    return [float(s) for s in scored.sort_values(["qid", "docno"])["score"]]
 
 
 def _with_texts(found: pd.DataFrame, dataset: Any) -> pd.DataFrame:
@@ -344,14 +363,14 @@ def _describe(stage: Any) -> str:
     name = f"{type(stage).__module__}.{type(stage).__qualname__}"
     if type(stage).__repr__ is object.__repr__:
         return name
-    text = re.sub(r"( at )?0x[0-9a-f]+", "", f"{name} {stage!r}")
+    text = re.sub(r"( at )?0x[0-9a-f]+", "", f"{name} {in_one_order(repr(stage))}")
     text = re.sub(rf"{re.escape(tempfile.gettempdir())}[\w./-]*", "<temporary>", text)
     if isinstance(stage, Stage):
         text += f" {digest([json.dumps(cache_key(stage), sort_keys=True)])[:8]}"
     return text
 
 
-def _difference(there: Any, here: Mapping[str, Any]) -> str | None:
+def _difference(there: Any, here: Mapping[str, Any], again: Callable[[str], list[float] | None]) -> str | None:
     """The first thing that differs, in words."""
     there = there if isinstance(there, dict) else {}
     for name in ("form", "package", "dataset", "split", "depth", "draws", "seed"):
@@ -377,7 +396,7 @@ def _difference(there: Any, here: Mapping[str, Any]) -> str | None:
             return f"system {now['name']!r} retrieves other documents"
         if before["texts"] not in (None, now["texts"]):
             return f"system {now['name']!r} has other texts of its candidates"
-        if before["scores"] is not None and not _same_scores(before["scores"], now["scores"]):
+        if before["scores"] is not None and not _same_scores(before["scores"], now["scores"], partial(again, now["name"])):
             return f"system {now['name']!r} scores otherwise, as one with other weights would"
     return None
 
@@ -413,13 +432,27 @@ def _common_end(one: list[str], other: list[str]) -> int:
     return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 
 
-def _same_scores(before: list[float], now: list[float] | None) -> bool:
-    """Whether scores differ by no more than rounding; those that are not finite must be the same."""
-    if now is None or len(before) != len(now):
-        return False
-    a, b = np.array(before), np.array(now)
+def _same_scores(
+    before: list[float], now: list[float] | None, again: Callable[[], list[float] | None] = lambda: None
+) -> bool:
+    """Whether scores differ by no more than rounding, or than chance would do that shows between what is found now and again.
+
+    Those that are not finite must be the same.
+    """
+    differ = _furthest(before, now)
+    finite = [score for score in before if math.isfinite(score)]
+    if differ is None or differ <= _TOLERANCE * max(np.ptp(finite) if finite else 0.0, 1e-12):
+        return differ is not None
+    chance = _furthest(cast(list[float], now), again())
+    return chance is not None and differ <= _NOISE * chance
+
+
+def _furthest(one: list[float], other: list[float] | None) -> float | None:
+    """How far scores are from others at most; None where there are others, or some are not finite and not the same."""
+    if other is None or len(one) != len(other):
+        return None
+    a, b = np.array(one), np.array(other)
     finite = np.isfinite(a)
     if not np.array_equal(finite, np.isfinite(b)) or not np.array_equal(a[~finite], b[~finite], equal_nan=True):
-        return False
-    a, b = a[finite], b[finite]
-    return not len(a) or bool(np.allclose(a, b, rtol=0, atol=_TOLERANCE * max(np.ptp(a), 1e-12)))
+        return None
+    return float(np.abs(a[finite] - b[finite]).max(initial=0.0))

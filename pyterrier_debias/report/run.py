@@ -28,7 +28,7 @@ from pyterrier_debias.core.terrier import terrier_versions
 from pyterrier_debias.data.base import STORE_WHOLE, Collection, cut_texts
 from pyterrier_debias.data.opening import open_dataset
 from pyterrier_debias.report.baseline import against_baseline
-from pyterrier_debias.report.checkpoint import Checkpoint, Kept, fingerprint, made_from
+from pyterrier_debias.report.checkpoint import Checkpoint, Kept, fingerprint, made_from, sample_scores
 from pyterrier_debias.report.cross_bias import ALL, CROSS_BIASES, missing_reason
 from pyterrier_debias.report.inputs import (
     JUDGEMENT,
@@ -147,7 +147,9 @@ def audit(
         )
         if kept is not None:
             stack.enter_context(kept.alone())
-            kept.claim(fingerprint(context, dataset=_dataset_name(dataset, collection), split=split))
+            by_name = {system.name: system for system in examined}
+            about = fingerprint(context, dataset=_dataset_name(dataset, collection), split=split)
+            kept.claim(about, lambda name: sample_scores(by_name[name], context))
             context = replace(context, systems=[kept.scores(system) for system in examined])
         with _remembering(examined):
             seen = _visit(chosen, context, verbose, kept)
@@ -412,7 +414,11 @@ def _kept_or_made(bias: Bias, context: Context, checkpoint: Checkpoint | None) -
     if kept is not None:
         return kept
     examined = Kept(list(bias.examine(context)), list(bias.figures(context)))
-    return examined if checkpoint is None else checkpoint.keep(bias.name, examined, made)
+    if checkpoint is None:
+        return examined
+    for system in context.systems:  # first: a ranker is not asked again for what the checkpoint holds
+        _unrepeatable(system, checkpoint)
+    return checkpoint.keep(bias.name, examined, made)
 
 
 @contextmanager

@@ -297,6 +297,7 @@ def test_what_changes_from_run_to_run_is_no_part_of_a_stage(tmp_path, monkeypatc
     assert one == two != _describe(PisaIndexer(tmp_path, 6)(documents))
     assert _describe(pt.apply.doc_score(lambda row: 1)) == _describe(pt.apply.doc_score(lambda row: 1))
     assert _describe(Lexical("a")) == _describe(Lexical("a")) != _describe(Lexical("b"))
+    assert _describe(Lexical({0, 8})) == _describe(Lexical({8, 0})) != _describe(Lexical({0, 9}))  # printed in another order
 
 
 class Lexical(pt.Transformer):

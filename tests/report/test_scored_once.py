@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from pyterrier_debias import InputError, audit, open_dataset
 from pyterrier_debias.core import kept_scores
+from pyterrier_debias.core.bias import Bias, Finding
 from pyterrier_debias.core.foreign_memory import ForeignMemory, scores_of
 from pyterrier_debias.core.frames import ranked
 from pyterrier_debias.core.kept_scores import KeptScores
@@ -113,6 +114,19 @@ def test_one_list_is_no_proof_of_what_others_in_its_frame_would_change(scores, r
     assert found.to_dict() == ranker.transform(both).set_index(["qid", "docno"])["score"].to_dict()
 
 
+def test_a_slow_ranker_that_is_given_one_list_at_a_time_is_proved_and_told():
+    inp = rows(600)
+    lists = [inp[inp["qid"] == qid].reset_index(drop=True)[:120] for qid in ("q0", "q1", "q2")]
+    ranker, memory = Foreign(by_text), ForeignMemory()
+    for one in (*lists, *lists, lists[0][:1]):
+        memory.ask(ranker, one)
+    assert ranker.given == 3 * 120 + 10 + 120 and not memory.varying  # the first list was not kept
+    random, memory = Foreign(lambda frame: by_text(frame) + DRAW.normal(size=len(frame))), ForeignMemory()
+    for one in (lists[0], lists[1][:5], lists[1]):
+        memory.ask(random, one)
+    assert memory.varying == 10
+
+
 def test_a_ranker_of_lists_that_drops_rows_later_is_not_remembered_any_more():
     ranker, memory = Foreign(by_list), ForeignMemory()
     memory.ask(ranker, rows())
@@ -177,6 +191,35 @@ def test_a_resumed_audit_still_tells_of_a_ranker_that_is_not_deterministic(tmp_p
     assert ranker.given < before + 100  # the rows by which a system is known again
     pd.testing.assert_frame_equal(first.findings, again.findings)
     assert "repeatability" in set(again.findings["bias"]) and first.settings["notes"] == again.settings["notes"]
+
+
+def test_an_audit_that_was_interrupted_goes_on_with_a_ranker_that_is_not_deterministic(tmp_path):
+    dataset = open_dataset("planted/topics=30,passages=400")
+    candidates = pt.Transformer.from_df(dataset.get_runs()["bm25"]) >> dataset.text_loader()
+    stops = [True]
+
+    class Late(Bias):
+        name = "late"
+
+        def needs(self, system, dataset):
+            return None
+
+        def examine(self, context):
+            if stops.pop():
+                raise KeyboardInterrupt
+            yield Finding("it", "late", "scores", "none", 0.0)
+
+    def audited(noise, weight=1.0):
+        ranker = Foreign(lambda inp: weight * by_text(inp) + noise * DRAW.normal(size=len(inp)))
+        systems = {"it": candidates >> ranker}
+        return audit(systems, dataset, biases=["gender", Late()], depth=30, checkpoint=tmp_path / "kept").settings["notes"]
+
+    with pytest.raises(KeyboardInterrupt):
+        audited(0.1)
+    stops.append(False)
+    with pytest.raises(InputError, match="scores otherwise, as one with other weights would"):
+        audited(0.1, weight=-9.0)
+    assert any(note.startswith("it: its ranker is not deterministic") for note in audited(0.1))
 
 
 def test_an_audit_asks_a_foreign_ranker_once_and_tells_of_one_that_is_not_deterministic(monkeypatch):
