@@ -11,6 +11,7 @@ import filelock
 import pytest
 
 import pyterrier_debias
+from pyterrier_debias import InputError
 from pyterrier_debias.core.locks import scratch_folder
 
 PROGRAM = """
@@ -63,6 +64,12 @@ def test_a_folder_goes_however_its_block_ends(place):
         (folder / "a").write_text("b")
         raise KeyError("a")
     assert list(place.iterdir()) == []
+
+
+def test_where_no_folder_can_be_made_the_remedy_is_named(place, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(place / "gone"))
+    with pytest.raises(InputError, match=r"no temporary folder can be made \(.*No such file.*\); set TMPDIR"), scratch_folder():
+        pass
 
 
 def test_what_is_not_a_scratch_folder_of_ours_stays(place):

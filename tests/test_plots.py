@@ -6,6 +6,7 @@ import io
 import itertools
 import pkgutil
 import re
+import threading
 from pathlib import Path
 
 import matplotlib as mpl
@@ -66,6 +67,21 @@ def test_style_ends_with_the_block():
     with plots.style():
         assert mpl.rcParams["axes.spines.top"] is False
     assert mpl.rcParams["axes.spines.top"] == before
+
+
+def test_one_thread_at_a_time_draws_in_the_style():
+    before, entered = mpl.rcParams["axes.spines.top"], threading.Event()
+
+    def draw():
+        with plots.style():
+            entered.set()
+
+    other = threading.Thread(target=draw)
+    with plots.style():
+        other.start()
+        assert not entered.wait(0.1)
+    other.join()
+    assert entered.is_set() and mpl.rcParams["axes.spines.top"] == before
 
 
 def test_labels_carry_unit_and_n():

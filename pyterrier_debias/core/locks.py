@@ -9,11 +9,11 @@ import stat
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, one_line
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -94,7 +94,7 @@ def scratch_folder() -> Iterator[Path]:
         The folder.
 
     Raises:
-        OSError: Where no folder, or no lock in it, can be made.
+        InputError: Where no folder, or no lock in it, can be made.
 
     Example:
         >>> with scratch_folder() as folder:
@@ -105,10 +105,16 @@ def scratch_folder() -> Iterator[Path]:
     """
     import filelock
 
-    _sweep_scratch(Path(tempfile.gettempdir()))
-    with tempfile.TemporaryDirectory(prefix=_SCRATCH) as outer, filelock.FileLock(Path(outer) / _IN_USE):
-        folder = Path(outer) / "files"
-        folder.mkdir()
+    with ExitStack() as stack:
+        try:
+            _sweep_scratch(Path(tempfile.gettempdir()))
+            outer = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=_SCRATCH)))
+            stack.enter_context(filelock.FileLock(outer / _IN_USE))
+            folder = outer / "files"
+            folder.mkdir()
+        except OSError as error:
+            told = f"no temporary folder can be made ({one_line(error)})"
+            raise InputError(f"{told}; set TMPDIR to a folder that can be written and has space") from error
         yield folder
 
 

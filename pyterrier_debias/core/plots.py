@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import textwrap
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -62,9 +63,15 @@ _STYLE: dict[RcKeyType, Any] = {
 }
 
 
+#: Whoever changes matplotlib's settings holds it.
+_SETTINGS = threading.RLock()
+
+
 @contextmanager
 def style() -> Iterator[None]:
     """Draw in the library's style inside this block, whatever the user's own settings are.
+
+    One thread at a time: matplotlib's settings are the whole process'.
 
     Example:
         >>> with style():
@@ -75,7 +82,7 @@ def style() -> Iterator[None]:
     import matplotlib as mpl
 
     cycle = mpl.cycler(color=PALETTE)  # type: ignore[attr-defined]  # missing from matplotlib's stubs
-    with mpl.rc_context({"axes.prop_cycle": cycle, **_STYLE}):
+    with _SETTINGS, mpl.rc_context({"axes.prop_cycle": cycle, **_STYLE}):
         try:
             yield
         finally:

@@ -143,18 +143,20 @@ def keeping(out: Path | None) -> Iterator[list[AuditResult]]:
 
 def _instead(result: AuditResult, out: Path | None) -> str:
     """Write an audit where that is possible at all; where it is now, in words."""
-    for place in dict.fromkeys((None, Path.cwd(), Path.home())):
-        try:
-            folder = Path(tempfile.mkdtemp(prefix="pyterrier-debias-audit-", dir=place))
-        except OSError:
-            continue
-        try:
-            result.write_files(folder)
-            return f"its files are in {folder}"
-        except Exception:  # a picture that cannot be drawn must not cost the figures either
+    ways: list[tuple[Callable[[Path], Any], str]] = [
+        (result.write_files, "its files are in {folder}"),
+        # A picture that cannot be drawn must not cost the figures either.
+        (lambda folder: write_whole(folder / RESULT_FILE, result.to_json()), "it is in {file}, without pictures and tables"),
+    ]
+    for write, told in ways:
+        for place in dict.fromkeys((None, Path.cwd(), Path.home())):
             try:
-                write_whole(folder / RESULT_FILE, result.to_json())
-                return f"it is in {folder / RESULT_FILE}, without pictures and tables"
+                folder = Path(tempfile.mkdtemp(prefix="pyterrier-debias-audit-", dir=place))
+            except OSError:
+                continue
+            try:
+                write(folder)
+                return told.format(folder=folder, file=folder / RESULT_FILE)
             except Exception:
                 shutil.rmtree(folder, ignore_errors=True)
     return "nor can it be written elsewhere: what is printed is all there is of it"

@@ -129,6 +129,25 @@ def test_an_audit_that_cannot_be_written_is_printed_and_written_elsewhere(folder
         assert not out.exists()
 
 
+def test_a_place_for_all_files_comes_before_one_for_the_figures_alone(folder, tmp_path, monkeypatch):
+    small, large = tmp_path / "small", tmp_path / "large"
+    small.mkdir(), large.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(small))
+    monkeypatch.chdir(large)
+    real = AuditResult.write_files
+
+    def write_files(self, target):
+        if not target.is_relative_to(large):
+            raise OSError(28, "No space left on device")
+        real(self, target)
+
+    monkeypatch.setattr(AuditResult, "write_files", write_files)
+    done = command("--dataset", folder, "--out", tmp_path / "out")
+    (fallback,) = large.iterdir()
+    assert done.exit_code == 2 and f"its files are in {fallback}" in done.stderr
+    assert (fallback / "index.html").exists() and not list(small.glob("pyterrier-debias-audit-*"))
+
+
 def test_where_nothing_can_be_written_it_is_printed(folder, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
