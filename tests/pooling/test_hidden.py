@@ -688,6 +688,9 @@ def test_the_oracle_leaves_out_queries_whose_true_negatives_have_no_text(tiny):
     result = made.compare({"plain": ranker}, train.assign(text=train["text"].mask(blank, " ")), test, seeds=(0,), resamples=10)
     trained_on = result.negatives[result.negatives["drawn"].notna()].groupby("correction")["qid"].agg(set)
     assert trained_on["oracle"] == trained_on["plain"] - {"q0"}
+    relevant = train["docno"].str[-1].isin(["4", "5"])
+    with pytest.raises(InputError, match="no training query has a negative with text that no judgement calls relevant"):
+        made.compare({"plain": ranker}, train.assign(text=train["text"].where(relevant, " ")), test, seeds=(0,), resamples=10)
 
 
 def right_about_hidden(frame):

@@ -492,6 +492,11 @@ class HiddenJudgements:
         if arm.clean:
             # Of other queries an oracle could draw nothing.
             train = train[train["qid"].isin(_with_true_negatives(last, train, qrels, kinds))].reset_index(drop=True)
+            if train.empty:
+                raise InputError(
+                    f"{type(self).__name__}: no training query has a negative with text that no judgement calls relevant, so an "
+                    f"oracle has nothing to train on; give more candidates, or oracle=None"
+                )
         validation = (prepared("validation"), qrels) if "validation" in given else (None, None)
         cast(pt.Estimator, last).fit(train, qrels, *validation)
         run = last.transform(prepared("test"))
