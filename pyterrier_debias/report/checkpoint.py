@@ -432,9 +432,7 @@ def _common_end(one: list[str], other: list[str]) -> int:
     return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 
 
-def _same_scores(
-    before: list[float], now: list[float] | None, again: Callable[[], list[float] | None] = lambda: None
-) -> bool:
+def _same_scores(before: list[float], now: list[float] | None, again: Callable[[], list[float] | None] = lambda: None) -> bool:
     """Whether scores differ by no more than rounding, or than chance would do that shows between what is found now and again.
 
     Those that are not finite must be the same.
