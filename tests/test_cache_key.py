@@ -136,6 +136,57 @@ def test_functions_are_known_by_what_they_compute(one, other):
     assert exactly(AddScores(pt.apply.generic(one))) != exactly(AddScores(pt.apply.generic(other)))
 
 
+class Prompted:
+    """Prints less than what it does, as a user's judge may."""
+
+    threshold = 0.5
+
+    def __init__(self, prompt):
+        self.prompt = prompt
+
+    def __repr__(self):
+        return "Prompted(a model)"
+
+    def __call__(self, row, least=1):
+        return row["x"] > HALF
+
+
+def other_class(**attributes):
+    return type("Prompted", (Prompted,), {"__module__": __name__, "__qualname__": "Prompted", **attributes})
+
+
+def test_objects_are_known_by_all_that_they_compute_with(monkeypatch):
+    known = exactly(Prompted("is it relevant?"))
+    assert known == exactly(Prompted("is it relevant?")) == exactly(copy.deepcopy(Prompted("is it relevant?")))
+    assert known != exactly(Prompted("is it an answer?"))
+    json.dumps(known)
+    kinds = [other_class(threshold=0.5), other_class(threshold=0.9), other_class(__call__=lambda self, row, least=1: 0)]
+    kinds += [other_class(__call__=lambda self, row, least=2: 0)]
+    keys = [json.dumps(exactly(kind("is it relevant?"))) for kind in kinds]
+    assert len(set(keys)) == 4 and keys[0] == json.dumps(exactly(other_class(threshold=0.5)("is it relevant?")))
+    monkeypatch.setitem(globals(), "HALF", 0.6)
+    assert exactly(Prompted("is it relevant?")) != known
+
+
+def test_objects_of_libraries_are_known_by_what_they_hold(tmp_path):
+    from scipy import sparse
+    from sklearn.linear_model import LogisticRegression
+
+    x = np.array([[0.0], [1.0], [2.0], [3.0]])
+    for one, other in (
+        *[[LogisticRegression().fit(x, y) for y in ([0, 0, 1, 1], [1, 0, 0, 1])]],
+        [sparse.csr_matrix(x), sparse.csr_matrix(2 * x)],
+        [pd.Index(["a"]), pd.Index(["b"])],
+        [pd.array([1, None]), pd.array([2, None])],
+        [tmp_path / "a", tmp_path / "b"],
+        [torch.device("cpu"), torch.device("meta")],
+        [range(2), range(3)],
+    ):
+        str(one), hash(type(one))
+        assert exactly(Judge(one)) == exactly(Judge(copy.deepcopy(one))) != exactly(Judge(other))
+        json.dumps(exactly(Judge(one)))
+
+
 def test_functions_are_the_same_wherever_they_are_written():
     one, other = [(lambda row: 1 + HALF) for _ in range(2)]
     assert one is not other and exactly(one) == exactly(other)

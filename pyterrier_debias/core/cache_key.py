@@ -8,8 +8,10 @@ from __future__ import annotations
 import dis
 import json
 import logging
+import os
 import re
 import sys
+import sysconfig
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
@@ -37,6 +39,9 @@ _UNSEEN = {"verbose", "device", "batch_tokens"}
 #: Attributes of foreign objects that do not matter.
 _STATELESS = (type(threading.Lock()), type(threading.RLock()), logging.Logger)
 
+#: Where installed libraries lie, whose versions a key does not tell.
+_INSTALLED = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+
 #: What a model's configuration says of where it comes from; the type of the weights is told by the weights.
 _ORIGIN = {"_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version"}
 
@@ -51,9 +56,10 @@ def cache_key(value: Any, *, exact: bool = False) -> Any:
     Args:
         value: A stage, an option, or anything else.
         exact: Whether functions are distinguished by what they compute (their code, and what it reads: defaults, variables of the
-            enclosing function and of their module), and objects from outside this package by their content. Otherwise functions
-            are identified by their names, and such objects by their printed form. Functions of this package are always identified
-            by their names: keep its version with the key.
+            enclosing function and of their module), and objects from outside this package by their printed form, their content,
+            the attributes of their class, and what its methods compute (of an installed library: by their code). Otherwise
+            functions are identified by their names, and such objects by their printed form. Functions of this package are always
+            identified by their names: keep its version with the key.
 
     Returns:
         Names, numbers, lists and mappings; frames, arrays, sets and weights by a hash of their content.
@@ -96,6 +102,8 @@ class _Description:
             return self._stage(value)
         if isinstance(value, (pd.DataFrame, pd.Series, np.ndarray)):
             return self(value.tolist()) if isinstance(value, np.ndarray) and value.dtype.hasobject else frame_digest(value)
+        if isinstance(value, (pd.Index, pd.api.extensions.ExtensionArray)):
+            return self(np.asarray(value))
         if isinstance(value, Mapping):
             found = self._named(value)
             # Whoever compares the key may sort names; of groups, their order decides a contrast's sign.
@@ -128,6 +136,8 @@ class _Description:
     def _exactly(self, value: Any) -> Any:
         if isinstance(value, (type, ModuleType)):
             return _name(value)
+        if isinstance(value, _STATELESS):
+            return _name(type(value))
         if isinstance(value, partial):
             return {"partial": self(value.func), "given": [self(value.args), self(value.keywords)]}
         of = getattr(value, "__self__", None)
@@ -144,6 +154,8 @@ class _Description:
             return {"object": _name(type(value)), "weights": weights_fingerprint(value)}
         if torch is not None and isinstance(value, torch.Tensor):
             return _hash_weights("", [("", value)])
+        if callable(getattr(value, "get_vocab", None)):
+            return tokenizer_fingerprint(value)
         if is_retriever(value):
             return self(retriever_key(value))
         if callable(getattr(value, "toString", None)):  # Java's
@@ -165,10 +177,11 @@ class _Description:
         return {**about, **{name: self(one) for name, one in given.items() if one}}
 
     def _object(self, value: Any) -> Any:
-        kind, own = type(value), type(value).__repr__ is not object.__repr__
-        printed = in_one_order(repr(value)) if own else ""
-        stage = isinstance(value, pt.Transformer)
-        if own and not stage and not _ADDRESS.search(printed):
+        kind, stage = type(value), isinstance(value, pt.Transformer)
+        printed = "" if kind.__repr__ is object.__repr__ else in_one_order(repr(value))
+        says = bool(printed) and not _ADDRESS.search(printed)
+        code = [self(one) if _is_users(kind_of) else _code(one.__code__) for kind_of, one in _methods(kind)]
+        if says and not stage and (isinstance(value, os.PathLike) or not code):  # nothing else of it is seen, or matters
             return printed
         try:
             state = value.__getstate__()
@@ -179,15 +192,15 @@ class _Description:
             state = self._named(seen)
         else:
             state = self(state)
-        if state is None and not stage:
+        if state is None and not stage and not says:
             around = [type(one).__name__ for one in self.above[:-1] if isinstance(one, pt.Transformer)]
             raise InputError(
                 f"checkpoint: a {_name(kind)}{f' in a {around[-1]}' if around else ''} has no cache key, since only its "
                 f"address in memory is known, so trainings with different ones cannot be distinguished; give it a method "
                 f"fingerprint() that returns a text that changes when the object does, or leave checkpoint out"
             )
-        about = {"object": _name(kind), "code": [_code(one) for one in _methods(kind)], "state": state}
-        return {**about, "prints": _told_apart(_ADDRESS.sub("", printed))} if own else about
+        about = {"object": _name(kind), "code": code, "shared": self._named(_attributes(kind)), "state": state}
+        return {**about, "prints": _told_apart(_ADDRESS.sub("", printed))} if printed else about
 
 
 def _told_apart(printed: str) -> str:
@@ -233,14 +246,32 @@ def _globals(code: CodeType) -> set[str]:
     return names.union(*(_globals(one) for one in code.co_consts if isinstance(one, CodeType)))
 
 
-def _methods(kind: type) -> Iterator[CodeType]:
-    """The code of a class and of those that it is made from, except PyTerrier's."""
+def _methods(kind: type) -> Iterator[tuple[type, FunctionType]]:
+    """The methods of a class and of those that it is made from, except PyTerrier's, each with its class."""
     for one in kind.__mro__:
         if one.__module__.split(".")[0] not in ("builtins", "pyterrier"):
             for _, attribute in sorted(vars(one).items(), key=lambda pair: pair[0]):
                 function = getattr(attribute, "__func__", getattr(attribute, "fget", attribute))
                 if isinstance(function, FunctionType):
-                    yield function.__code__
+                    yield one, function
+
+
+def _attributes(kind: type) -> dict[str, Any]:
+    """What the objects of a user's class share, by name: all that is no method, nor made by Python."""
+    found: dict[str, Any] = {}
+    for one in filter(_is_users, kind.__mro__):
+        for name, value in vars(one).items():
+            if not (name.startswith(("__", "_abc_")) or name in _UNSEEN or hasattr(type(value), "__get__")):
+                found.setdefault(name, value)
+    return {name: found[name] for name in sorted(found)}
+
+
+def _is_users(kind: type) -> bool:
+    """Whether a class is neither built in nor of an installed library, PyTerrier or this package."""
+    if kind.__module__.split(".")[0] in ("builtins", "pyterrier", __name__.split(".")[0]):
+        return False
+    return not (getattr(sys.modules.get(kind.__module__), "__file__", None) or "").startswith(_INSTALLED)
+
 
 
 # Weights
