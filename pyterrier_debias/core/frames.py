@@ -339,9 +339,10 @@ def check_text(frame: pd.DataFrame, column: str, stage: Any) -> None:
     bad = next((i for i, value in enumerate(values) if not isinstance(value, str)), None)
     if bad is not None:
         kind = "is missing" if _missing(values[bad]) else f"is a {type(values[bad]).__name__}, not text"
+        source = "topics that all have one" if column == "query" else "a text loader that covers every document"
         raise InputError(
-            f"{stage_name(stage)}: column '{column}' {kind} at {_row(frame, bad)}; "
-            f"load it with a text loader that covers every document, or drop or fill such rows before this stage"
+            f"{stage_name(stage)}: column '{column}' {kind} at {_row(frame, bad)}; take it from {source}, or drop or fill such "
+            f"rows before this stage"
         )
     broken = next((i for i, value in enumerate(values) if not value.isascii() and _SURROGATE.search(value)), None)
     if broken is not None:

@@ -670,7 +670,10 @@ def test_a_comparison_of_real_trainings(tiny, tmp_path):
 def test_passages_of_hidden_documents_are_hidden(tiny):
     """Each candidate is cut into two passages."""
     made, train, test = tiny_world()
-    cut = pd.concat([train.assign(docno=train["docno"] + f"%p{part}") for part in (0, 1)], ignore_index=True)
+    cut, cut_test = (
+        pd.concat([frame.assign(docno=frame["docno"] + f"%p{part}") for part in (0, 1)], ignore_index=True)
+        for frame in (train, test)
+    )
     ranker = CrossEncoder(tiny(), training=training(epochs=2, negatives_per_positive=2))
     result = made.compare({"plain": ranker}, cut, test, seeds=(0,), resamples=10)
     assert result.counts["hidden among them"] == 12 and not any("No hidden document" in note for note in result.notes)
@@ -679,6 +682,10 @@ def test_passages_of_hidden_documents_are_hidden(tiny):
     met = result.false_negatives.set_index("correction")
     assert met.loc["oracle", "false_drawn"] == met.loc["oracle", "false_weight"] == 0
     assert met.loc["plain", "false_weight"] == pytest.approx(0.2)
+    # In the test a document has the score of its best passage; here both are the whole document.
+    of_passages = made.compare({"plain": ranker}, cut, cut_test, seeds=(0,), resamples=10)
+    pd.testing.assert_frame_equal(of_passages.per_query, result.per_query)
+    assert result.per_query["value"].gt(0).any()
 
 
 def test_the_oracle_leaves_out_queries_whose_true_negatives_have_no_text(tiny):

@@ -255,7 +255,7 @@ class HiddenJudgements:
             train: Candidates of the training queries from a stronger system: ``qid``, ``docno``, ``query``, the text, and
                 the kept positives (``AddJudged(judgements.pooled)``; never ``AddJudged`` of all judgements, which would put
                 hidden documents where no system found them).
-            test: Candidates of the test queries.
+            test: Candidates of the test queries. Of passages, a document has the score of its best one.
             seeds: Of the trainings.
             baseline: The correction that is none, which all others are compared with.
             oracle: Name of a training like the baseline's in which no hidden document is drawn as a negative. It is made from the
@@ -508,6 +508,10 @@ class HiddenJudgements:
         }
 
     def _measured(self, run: pd.DataFrame, test: pd.DataFrame, measures: Sequence[Any]) -> pd.DataFrame:
+        """Measures of documents, which have the scores of their best passages."""
+        documents = frames.documents_of(run["docno"], self.full["docno"])
+        if (documents != run["docno"].to_numpy()).any():
+            run = run.assign(docno=documents).groupby(_PAIR, sort=False, as_index=False)["score"].max()
         parts = []
         for judgements, qrels in (("full", self.full), ("pooled", self.pooled)):
             qids = self._tested(test, qrels)
