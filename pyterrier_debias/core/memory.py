@@ -158,10 +158,9 @@ class ScoreMemory(Memory):
         # Each text is hashed once. Pairs of two texts in either order have two keys: the places have different factors.
         place = {text: number for number, text in enumerate(dict.fromkeys(text for pair in pairs for text in pair))}
         hashed = text_keys(place)
-        members = np.array([[place[text] for text in pair] for pair in pairs], dtype=np.int64).reshape(len(pairs), -1)
         keys = np.zeros((len(pairs), 2), dtype=np.uint64)
-        for number, member in enumerate(members.T):
-            keys += hashed[member] * np.uint64(2 * number + 1)
+        for number, texts in enumerate(zip(*pairs)):
+            keys += hashed[[place[text] for text in texts]] * np.uint64(2 * number + 1)
         return self.by_key(of, keys, lambda new: compute([pairs[i] for i in new.tolist()]))
 
     def by_key(self, of: Any, keys: np.ndarray, compute: Callable[[np.ndarray], Sequence[float] | np.ndarray]) -> np.ndarray:

@@ -296,3 +296,4 @@ def test_pairs_in_either_order_and_scores_of_nan_are_kept_apart():
     assert memory.scores("v1", [("b", "a"), ("c", "b"), ("d", "b")], scores).tolist() == [1.0, 2.0, 2.0]
     assert memory.scores("v1", [("c", "b"), ("d", "b")], scores).tolist() == [2.0, 3.0]  # more than three are not kept
     assert memory.scores("v2", [("b", "a")], scores).tolist() == [4.0]
+    assert memory.scores("v2", [], scores).shape == (0,)
