@@ -125,7 +125,7 @@ def test_other_fields_of_a_corpus(tmp_path):
         ("t.xml", '<topics><topic number="1"><title/><question>do goldfish grow</question></topic>\n'
                   '<topic number="2"><title/><query>who?</query></topic>\n</topics>\n'),
         ("t", gzip.compress(b"\xef\xbb\xbf<top>\n<num> Number: 1\n<title> do goldfish grow\n\n<desc> Growth.\n</top>\n"
-                            b"<top>\n<num>2</num><title>\nwho?\n</title>\n</top>\n")),
+                            b"<top>\n<num>2</num><title>\nwho?\n</title>\n</top>\n", mtime=0)),
         ("t.tsv", "1 \tdo goldfish grow\n 2\twho?\n"),
     ],
 )  # fmt: skip
