@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.frames import pair_numbers, ranked, variant_docno
+from pyterrier_debias.core.frames import first_rows, pair_numbers, ranked, variant_docno
 from pyterrier_debias.core.memory import ScoreMemory
 from pyterrier_debias.core.stage import flatten
 from pyterrier_debias.core.text import text_keys
@@ -258,8 +258,7 @@ def _distinct(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Many rows may be one: the number of each row's key, where each key is first, and the keys."""
     halves = [pd.factorize(half)[0].astype(np.int64) for half in keys.T]
     rows, names = pd.factorize(halves[0] * len(keys) + halves[1])
-    at = np.empty(len(names), dtype=np.int64)
-    at[rows[::-1]] = np.arange(len(keys))[::-1]
+    at = first_rows(rows, len(names))
     return rows, at, keys[at]
 
 

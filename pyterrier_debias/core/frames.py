@@ -584,45 +584,41 @@ def in_parts(frame: pd.DataFrame, queries: int | None = None) -> Iterator[pd.Dat
         >>> [len(part) for part in in_parts(pd.DataFrame({"qid": list("aabbc")}), 2)]
         [4, 1]
     """
-    query, names = pd.factorize(frame["qid"])
-    if queries is None:
-        queries = max(1, len(names) * ROWS // max(len(frame), 1))
-    if len(names) <= queries:
-        yield frame
-        return
-    part = query // queries
-    if (np.diff(part) < 0).any():
-        order = np.argsort(part, kind="stable")
-        frame, part = frame.iloc[order], part[order]
-    ends = np.append(np.flatnonzero(np.diff(part)) + 1, len(part))
-    for start, end in zip(np.append(0, ends[:-1]), ends):
-        yield frame.iloc[start:end].reset_index(drop=True)
+    for (part,) in parts_together(frame, queries=queries):
+        yield part
 
 
-def parts_together(first: pd.DataFrame, *others: pd.DataFrame) -> Iterator[list[pd.DataFrame]]:
-    """Frames cut into the same parts of whole queries, of about 100,000 rows in all, in the order of queries in the first frame.
+def parts_together(first: pd.DataFrame, *others: pd.DataFrame, queries: int | None = None) -> Iterator[list[pd.DataFrame]]:
+    """Frames cut into the same parts of whole queries, in the order of queries in the first frame.
 
     Args:
-        first: A frame with ``qid``, at least one row.
+        first: A frame with ``qid``.
         others: More of them; rows of queries that the first does not have are left out.
+        queries: How many queries a part has; None for as many as have about 100,000 rows in all frames.
 
     Yields:
-        The parts of one set of queries, index reset.
+        The parts of one set of queries, index reset; a frame that is alone and one part as it is.
 
     Example:
         >>> judged, run = pd.DataFrame({"qid": ["1"]}), pd.DataFrame({"qid": ["0", "1", "1"], "docno": list("abc")})
         >>> [[len(part) for part in parts] for parts in parts_together(judged, run)]
         [[1, 2]]
     """
-    names, cut = pd.Index(first["qid"].unique()), []
-    count = max(1, min(len(names), sum(map(len, (first, *others))) // ROWS))
-    for frame in (first, *others):
-        place = names.get_indexer(frame["qid"])
-        part = np.where(place < 0, count, place * count // len(names))
-        rows = np.argsort(part, kind="stable")
-        cut.append((frame, rows, np.searchsorted(part[rows], np.arange(count + 1))))
+    query, names = pd.factorize(first["qid"], use_na_sentinel=False)
+    if queries is None:
+        queries = max(1, len(names) * ROWS // max(sum(map(len, (first, *others))), 1))
+    count, cut = max(1, -(-len(names) // queries)), []
+    if count == 1 and not others:
+        yield [first]
+        return
+    for frame, place in [(first, query), *((other, pd.Index(names).get_indexer(other["qid"])) for other in others)]:
+        part = np.where(place < 0, count, place // queries)
+        if (np.diff(part) < 0).any():
+            order = np.argsort(part, kind="stable")
+            frame, part = frame.iloc[order], part[order]
+        cut.append((frame, np.searchsorted(part, np.arange(count + 1))))
     for number in range(count):
-        yield [frame.iloc[rows[ends[number] : ends[number + 1]]].reset_index(drop=True) for frame, rows, ends in cut]
+        yield [frame.iloc[ends[number] : ends[number + 1]].reset_index(drop=True) for frame, ends in cut]
 
 
 def pair_numbers(*frames: pd.DataFrame) -> list[np.ndarray]:
@@ -648,6 +644,25 @@ def pair_numbers(*frames: pd.DataFrame) -> list[np.ndarray]:
         whole.append(codes.astype(np.int64))
     pairs = whole[0] * (len(names) + 1) + whole[1]
     return np.split(pairs, np.cumsum([len(frame) for frame in frames])[:-1])
+
+
+def first_rows(codes: np.ndarray, n: int) -> np.ndarray:
+    """The first row of each of n codes, as :func:`pandas.factorize` gives them; without sorting, which would be slow.
+
+    Args:
+        codes: Shape [rows], each from 0 to n - 1 at least once.
+        n: How many codes there are.
+
+    Returns:
+        Shape [n].
+
+    Example:
+        >>> first_rows(np.array([0, 1, 0, 2]), 3).tolist()
+        [0, 1, 3]
+    """
+    first = np.empty(n, dtype=np.int64)
+    first[codes[::-1]] = np.arange(len(codes))[::-1]
+    return first
 
 
 def top_of_lists(lists: pd.DataFrame, depth: int, also: np.ndarray | None = None) -> pd.DataFrame:

@@ -22,7 +22,7 @@ from pyterrier_debias.core.files import write_whole
 from pyterrier_debias.core.frames import reads_frames
 from pyterrier_debias.core.telling import gathered
 from pyterrier_debias.training.examples import Examples
-from pyterrier_debias.training.groups import Groups, make_groups
+from pyterrier_debias.training.groups import Groups, groups_to_fit
 from pyterrier_debias.training.options import Training, plain, saveable
 from pyterrier_debias.training.report import ABOUT, HOLDS, TrainingReport, read_about
 from pyterrier_debias.training.weights import check_column
@@ -319,14 +319,7 @@ def check_fit(
         if res_va is None and getattr(training, option) is not None:
             told = f"Training({option}={getattr(training, option)!r})"
             raise InputError(f"{name}: {told} needs validation: fit(..., res_va, qrels_va)")
-    groups = make_groups(
-        res_tr,
-        qrels_tr,
-        text_columns=ranker.text_columns(),
-        min_label=training.min_label,
-        need_negatives=training.negatives_per_positive > 0,
-        stage=stage,
-    )
+    groups = groups_to_fit(ranker, training, res_tr, qrels_tr, stage=stage)
     validation = None
     if res_va is not None:
         from pyterrier_debias.training.validation import Validation

@@ -137,6 +137,28 @@ def grades(qrels: pd.DataFrame, stage: Any) -> pd.DataFrame:
     return frames.highest_grades(qrels, stage)
 
 
+def groups_to_fit(ranker: Any, training: Any, candidates: pd.DataFrame, qrels: pd.DataFrame, *, stage: Any) -> Groups:
+    """What a ranker is fitted on.
+
+    Args:
+        ranker: Has ``text_columns()``.
+        training: The options of training.
+        candidates: See :func:`make_groups`.
+        qrels: See there.
+        stage: See there.
+
+    Returns:
+        The training queries.
+
+    Raises:
+        InputError: See there.
+    """
+    return make_groups(
+        candidates, qrels, text_columns=ranker.text_columns(), min_label=training.min_label,
+        need_negatives=training.negatives_per_positive > 0, stage=stage,
+    )  # fmt: skip
+
+
 def make_groups(
     candidates: pd.DataFrame,
     qrels: pd.DataFrame,

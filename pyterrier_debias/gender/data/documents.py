@@ -11,7 +11,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core.errors import InputError, check_choice, one_line
-from pyterrier_debias.core.frames import check_scores, check_text, stage_name, with_string_ids
+from pyterrier_debias.core.frames import check_scores, check_text, first_rows, stage_name, with_string_ids
 from pyterrier_debias.core.text import Tokeniser, as_name
 from pyterrier_debias.gender.data.words import WordList
 from pyterrier_debias.gender.formulas.counting import WordCounts, document_numbers, word_counts
@@ -85,8 +85,7 @@ class Texts:
             first, own = document_numbers(frame["docno"].tolist(), texts)
             return word_counts([texts[i] for i in first], wordlist, tokeniser), own
         row, names = pd.factorize(frame["docno"].astype(str))
-        first = np.empty(len(names), dtype=np.int64)
-        first[row[::-1]] = np.arange(len(row))[::-1]
+        first = first_rows(row, len(names))
         numbers, known = self._counted.get((wordlist, tokeniser), ({}, None))
         new = [(name, texts[i]) for name, i in zip(names.tolist(), first.tolist()) if name not in numbers]
         if new or known is None:

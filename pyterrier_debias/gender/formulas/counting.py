@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_debias.core.errors import InputError, check_choice
+from pyterrier_debias.core.frames import first_rows
 from pyterrier_debias.core.scripts import composed, more_characters
 from pyterrier_debias.core.text import TOKENISERS, Tokeniser
 from pyterrier_debias.gender.data.words import WordList, WordListLike
@@ -404,8 +405,7 @@ def document_numbers(docnos: Iterable[str], texts: Iterable[str]) -> tuple[np.nd
     """
     names, each = np.array(list(docnos), dtype=object), np.array(list(texts), dtype=object)
     own, distinct = pd.factorize(names)
-    first = np.empty(len(distinct), dtype=np.int64)
-    first[own[::-1]] = np.arange(len(own))[::-1]
+    first = first_rows(own, len(distinct))
     if not (each[first][own] == each).all():  # several texts under one name
         own = pd.MultiIndex.from_arrays([names, each]).factorize()[0]
         first = np.unique(own, return_index=True)[1]

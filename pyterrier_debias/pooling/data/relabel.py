@@ -20,7 +20,7 @@ from pyterrier_debias.pooling.formulas.negative_weights import COLUMNS, pool_cha
 from pyterrier_debias.rankers.base import Ranker
 from pyterrier_debias.rankers.trained_reranker import TrainedRanker
 from pyterrier_debias.training.fitting import Fittable, check_fit
-from pyterrier_debias.training.groups import grades, make_groups
+from pyterrier_debias.training.groups import grades, groups_to_fit
 from pyterrier_debias.training.options import Training
 
 logger = logging.getLogger(__name__)
@@ -290,12 +290,12 @@ class RelabelReranker(TrainedRanker):
         """
         self.check_options()
         training = self.training_options()
-        before = pool_chances(self._groups(res, qrels, training), Training())
+        before = pool_chances(groups_to_fit(self, training, res, qrels, stage=self), Training())
         if self.relabelled is None:
             candidates, judged, _ = self._relabel(res, qrels, training)
         else:
             candidates, judged = apply(res, qrels, self.relabelled, label=training.min_label)
-        after = pool_chances(self._groups(candidates, judged, training), training)
+        after = pool_chances(groups_to_fit(self, training, candidates, judged, stage=self), training)
         keys = ["qid", "positive"]
         both = before.drop(columns="emphasis").merge(after, on=[*keys, "docno"], how="left").fillna({"emphasis": 0.0})
         # Chances are relative to equal ones over the pool as it was.
@@ -373,17 +373,7 @@ class RelabelReranker(TrainedRanker):
         if isinstance(inner, Fittable):
             check_fit(inner, training, train_on, validate_on, stage=self)
         else:
-            self._groups(*train_on, training)
-
-    def _groups(self, res: pd.DataFrame, qrels: pd.DataFrame, training: Training) -> Any:
-        return make_groups(
-            res,
-            qrels,
-            text_columns=self.text_columns(),
-            min_label=training.min_label,
-            need_negatives=training.negatives_per_positive > 0,
-            stage=self,
-        )
+            groups_to_fit(self, training, *train_on, stage=self)
 
     def _relabel(self, res: pd.DataFrame, qrels: pd.DataFrame, training: Training) -> tuple[pd.DataFrame, ...]:
         return relabel(

@@ -36,7 +36,7 @@ from pyterrier_debias.rankers.base import Ranker
 from pyterrier_debias.rankers.trained_reranker import TrainedRanker
 from pyterrier_debias.training.examples import Examples
 from pyterrier_debias.training.fitting import Fittable
-from pyterrier_debias.training.groups import Groups, grades, make_groups
+from pyterrier_debias.training.groups import grades, groups_to_fit
 from pyterrier_debias.training.options import Training
 from pyterrier_debias.training.samplers import ChanceSampler
 
@@ -651,21 +651,9 @@ def _training(stage: Any) -> Training | None:
 
 def _with_true_negatives(stage: Any, train: pd.DataFrame, qrels: pd.DataFrame, kinds: pd.DataFrame) -> set[str]:
     """The queries among whose possible negatives, which have text, one is not relevant by all judgements."""
-    groups = _groups(stage, _training(stage) or Training(), train, qrels)
+    groups = groups_to_fit(stage, _training(stage) or Training(), train, qrels, stage=stage)
     true, docnos = set(kinds.loc[kinds["kind"] == TRUE, _PAIR].itertuples(index=False, name=None)), groups.column("docno")
     return {group.qid for group in groups.groups if any((group.qid, docnos[row]) in true for row in group.pool.tolist())}
-
-
-def _groups(stage: Any, training: Training, train: pd.DataFrame, qrels: pd.DataFrame) -> Groups:
-    """What a stage is fitted on."""
-    return make_groups(
-        train,
-        qrels,
-        text_columns=stage.text_columns(),
-        min_label=training.min_label,
-        need_negatives=training.negatives_per_positive > 0,
-        stage=stage,
-    )
 
 
 def _draws(stage: Any, train: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame | None:
@@ -675,7 +663,7 @@ def _draws(stage: Any, train: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame
         return None
     if isinstance(stage, RelabelReranker):
         train, qrels = apply(train, qrels, stage.relabelled, label=training.min_label)
-    groups = _groups(stage, training, train, qrels)
+    groups = groups_to_fit(stage, training, train, qrels, stage=stage)
     length = report.steps * training.batch_size * training.accumulation
     examples = Examples(groups, replace(training, augment=None, weights=None), length)
     times = np.zeros(len(groups.rows))

@@ -22,6 +22,7 @@ from pyterrier_debias.core.errors import InputError, check_number
 from pyterrier_debias.core.evaluation import evaluated_qids, parse_measures, per_query
 from pyterrier_debias.core.frames import (
     check_overlap,
+    first_rows,
     highest_grades,
     numbers,
     pair_numbers,
@@ -477,8 +478,7 @@ def _pooled_part(runs: Mapping[str, pd.DataFrame], qrels: pd.DataFrame, depth: i
     lists = [ranked(run, name) for name, run in runs.items()]
     rows = pd.concat([run[run["rank"] < depth] for run in lists], ignore_index=True)
     own, pairs = pd.factorize(pair_numbers(rows)[0])
-    first = np.empty(len(pairs), dtype=np.int64)
-    first[own[::-1]] = np.arange(len(own))[::-1]
+    first = first_rows(own, len(pairs))
     # The sums of equal ranks may differ in the last bit by the order of runs.
     fused = np.bincount(own, 1 / (FUSION + 1 + rows["rank"].to_numpy()), len(pairs)).round(12)
     rows = rows.drop(columns=["label", "score", "rank"], errors="ignore")
