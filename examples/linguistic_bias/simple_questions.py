@@ -14,21 +14,24 @@ share what is ranked.
 Some training articles are held out. `--pilot` learns from all questions at each of the rates in the settings, and from simple
 ones at the chosen rate, one seed each, and tests on these articles alone. Rate and sizes are fixed before the test is touched.
 
+Where the gap is above `least_gap`, and only there, the treatments of the settings (`treatments`) are trained on the same simple
+questions: which share of the gap does each close?
+
 A run that was stopped continues with the same command. Complexity is computed once. `--estimate` says how long it takes.
 
-What it cannot tell: whether EqualizeIR mends the gap, for which there has to be one.
+What it cannot tell: what treatments do where some of the training questions are complex.
 """
 
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias import BiEncoder, CrossEncoder, InputError, Training
+from pyterrier_debias import InputError
 from pyterrier_debias.core import plots
 from pyterrier_debias.core.evaluation import per_query
 from pyterrier_debias.core.files import write_whole
@@ -40,8 +43,8 @@ from pyterrier_debias.training.groups import AddJudged
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from questions import Questions, bm25, dense, file_names, kept, train_and_test
 from reporting import cv_of, ends, mean_of, moments
+from study import CROSS, WAYS, Way, at_alpha, complexity_of, keep_beside, new_ranker, training_of
 from study import Settings as Wording
-from study import complexity_of, new_ranker, training_of
 from workshop import (
     Arm,
     Workshop,
@@ -49,24 +52,30 @@ from workshop import (
     base_parser,
     corrected,
     draw,
-    encoder_of,
     matrix,
     minutes,
     over_articles,
     pace,
     program,
     read_settings,
+    share_closed,
     write_results,
 )
 
 MEASURES = ("nDCG@10", "RR@10")
-CROSS = "cross"
 #: Parts of the questions by their complexity, simplest first, and all together.
 THIRDS = ("simple", "middle", "complex")
 ALL = "all"
 #: What rankers learn from; each is compared with the first.
 TRAINED_ON = ("simple", ALL, "complex")
 UNTRAINED = "nothing: untrained"
+#: What is tried on simple questions: EqualizeIR and its rivals, and EqualizeIR with larger alphas.
+TREATMENTS: dict[str, Way] = {
+    **{name: way for name, way in WAYS.items() if name not in ("plain", "reverse weight, of the probability")},
+    **{f"Equalize, alpha {alpha:g}": Way(at_alpha(alpha), 1.2, after="Equalize, weaker model") for alpha in (0.5, 1.0)},
+}
+#: What an arm is called that learns from simple questions with a treatment.
+TREATED = {f"{THIRDS[0]}: {name}": name for name in TREATMENTS}
 #: Columns that name an arm, without its seed.
 ARM = ["tested_on", "rate", "trained_on"]
 
@@ -83,7 +92,8 @@ class Settings(Wording):
         size: Questions of an arm.
         held_out: Articles of the training file for the pilot, which no arm learns from.
         rates: Learning rates that the pilot tries; ``learning_rate`` is one of them.
-        least_gap: The stop rule: treatments are worth trying only where the interval of the gap lies above it.
+        least_gap: The stop rule: treatments are tried only where the interval of the gap lies above it.
+        treatments: Which, by their names in ``TREATMENTS``; one that learns against another's weak model stands behind it.
     """
 
     train: str | None = None
@@ -93,6 +103,7 @@ class Settings(Wording):
     learning_rate: float = 3e-4
     rates: tuple[float, ...] = (1e-4, 3e-4)
     least_gap: float = 0.0
+    treatments: tuple[str, ...] = ()
     negatives_per_positive: int = 0
     queries: int = 2000
     seeds: int = 3
@@ -101,9 +112,22 @@ class Settings(Wording):
     CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {**Wording.CHOICES, "ranker": (*Wording.CHOICES["ranker"], CROSS)}
 
     def record(self) -> dict[str, Any]:
-        """Files by their names; the rate is in the names of arms."""
+        """Files by their names; the rate and the treatment are in the names of arms."""
         known = {**super().record(), **file_names(self.train, self.test)}
-        return {name: value for name, value in known.items() if name not in ("learning_rate", "rates")}
+        return {name: value for name, value in known.items() if name not in ("learning_rate", "rates", "treatments")}
+
+    def check_treatments(self) -> None:
+        """Refuse treatments that there are not, and those whose weak model is not made before them.
+
+        Raises:
+            InputError: Naming the treatment.
+        """
+        for at, name in enumerate(self.treatments):
+            if name not in TREATMENTS:
+                raise InputError(f"setting treatments: there is no {name!r}; there are {', '.join(TREATMENTS)}")
+            after = TREATMENTS[name].after
+            if after and after not in self.treatments[:at]:
+                raise InputError(f"setting treatments: {name!r} needs the weak model of {after!r}, which must stand before it")
 
 
 @dataclass(frozen=True)
@@ -157,7 +181,8 @@ class Setup:
         if settings.ranker == CROSS:
             found = {name: own.collection.text_loader()(candidates(own, name, settings, out)) for name, own in tests.items()}
             learned = candidates(replace(train, topics=frame[["qid", "query"]]), "train", settings, out)
-            found["train"] = (AddJudged(train.qrels) >> train.collection.text_loader())(learned)
+            learned = (AddJudged(train.qrels) >> train.collection.text_loader())(learned)
+            found["train"] = learned.merge(frame[["qid", "complexity"]], on="qid")
         return cls(f"{train.name}, {test.name}", frame, train.qrels, tests, found, report)
 
     def part(self, name: str, settings: Settings, seed: int) -> pd.DataFrame:
@@ -201,17 +226,9 @@ def described(questions: pd.DataFrame) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def ranker_of(settings: Settings, out: Path, training: Training | None = None) -> BiEncoder | CrossEncoder:
-    """An untrained ranker."""
-    if settings.ranker != CROSS:
-        return new_ranker(settings, out, training=training)
-    seed = 0 if training is None else training.seed
-    return CrossEncoder(encoder_of(settings, out), head="mean", seed=seed, max_length=settings.max_length, training=training)
-
-
-def measured(ranker: BiEncoder | CrossEncoder, questions: Questions, lists: pd.DataFrame | None) -> pd.DataFrame:
+def measured(ranker: Any, questions: Questions, lists: pd.DataFrame | None) -> pd.DataFrame:
     """Measures of each question, its list re-ranked or all paragraphs of its file ranked."""
-    run = ranker(lists) if lists is not None else dense(questions, cast(BiEncoder, ranker), 10)
+    run = ranker(lists) if lists is not None else dense(questions, ranker, 10)
     return per_query(run, questions.qrels, list(MEASURES), questions.topics["qid"].tolist()).reset_index()
 
 
@@ -220,20 +237,26 @@ def arm_of(setup: Setup, tested: str, rate: float, trained: str, seed: int, sett
     settings = replace(settings, learning_rate=rate)
     questions, lists = setup.tests[tested], setup.found.get(tested)
 
+    def labels_of(name: str) -> dict[str, Any]:
+        return {"tested_on": tested, "rate": rate, "trained_on": name, "seed": seed}
+
+    name = TREATED.get(trained, "plain")
+    way = TREATMENTS.get(name, WAYS["plain"])
+
     def make(folder: Path, checkpoints: Path) -> pd.DataFrame:
         if trained == UNTRAINED:
-            return measured(ranker_of(settings, out), questions, lists).assign(paragraphs=0)
-        part = setup.part(trained, settings, seed)
-        ranker = ranker_of(settings, out, training_of(settings, seed)).fit(setup.lists(part), setup.qrels)
-        history = pd.DataFrame(ranker.training_report.history)
-        write_whole(folder / "history.json", history.to_json(orient="records") + "\n")
-        return measured(ranker, questions, lists).assign(paragraphs=part["docno"].nunique())
+            return measured(new_ranker(settings, out), questions, lists).assign(paragraphs=0)
+        part = setup.part(THIRDS[0] if trained in TREATED else trained, settings, seed)
+        other = out / "arms" / Arm(labels_of(f"{THIRDS[0]}: {way.after}"), make, "", 0, 0).name if way.after else None
+        fitted = way.fit(settings, seed, out, setup.lists(part), setup.qrels, other=other)
+        keep_beside(name, fitted, folder)
+        found = measured(getattr(fitted, "relevance", fitted), questions, lists)
+        return found.assign(paragraphs=part["docno"].nunique())
 
-    steps = 0 if trained == UNTRAINED else settings.optimiser_steps()
-    labels = {"tested_on": tested, "rate": rate, "trained_on": trained, "seed": seed}
+    steps = 0 if trained == UNTRAINED else round(way.cost * settings.optimiser_steps())
     # A question is a fifth of a paragraph.
     reads = len(questions.collection.get_corpus()) + len(questions.topics) // 5 if lists is None else len(lists)
-    return Arm(labels, make, CROSS if lists is not None else "bi", steps, reads)
+    return Arm(labels_of(trained), make, CROSS if lists is not None else "bi", steps, reads)
 
 
 def planned(setup: Setup, settings: Settings, out: Path, *, pilot: bool) -> Iterator[Arm]:
@@ -247,6 +270,14 @@ def planned(setup: Setup, settings: Settings, out: Path, *, pilot: bool) -> Iter
     for seed in range(settings.seeds):
         for trained in TRAINED_ON:
             yield arm_of(setup, "test", settings.learning_rate, trained, seed, settings, out)
+
+
+def treated(setup: Setup, settings: Settings, out: Path) -> list[Arm]:
+    """The arms with a treatment, seed by seed."""
+    return [
+        arm_of(setup, "test", settings.learning_rate, f"{THIRDS[0]}: {name}", seed, settings, out)
+        for seed in range(settings.seeds) for name in settings.treatments
+    ]  # fmt: skip
 
 
 class Results:
@@ -289,23 +320,53 @@ class Results:
     def gaps(self) -> pd.DataFrame:
         """What each arm gains over learning from simple questions, on complex and on simple ones, and the difference of both."""
         lines = []
-        at = {third: self.third == third for third in THIRDS}
         for measure in MEASURES:
             values = self.values(measure)
             for (tested, rate, trained), after in values.items():
                 before = values.get((tested, rate, THIRDS[0]))
-                if before is None or trained == THIRDS[0]:
+                if before is None or trained == THIRDS[0] or trained in TREATED:
                     continue
-                line: dict[str, Any] = {"measure": measure, "rate": rate, "trained_on": trained}
-                for third in (THIRDS[2], THIRDS[0]):
-                    pair = before[:, at[third]], after[:, at[third]]
-                    found = over_articles(*pair, self.articles[at[third]], self.resamples)
-                    line |= {f"gain, {third}": found["difference"], f"gain, {third}_low": found["low"],
-                             f"gain, {third}_high": found["high"]}  # fmt: skip
-                both = over_articles(before, after, self.articles, self.resamples, less=(at[THIRDS[2]], at[THIRDS[0]]))
-                lines.append({**line, **both})
-        table = corrected(pd.DataFrame(lines)).rename(columns={"difference": "gap"})
+                lines.append({"measure": measure, "rate": rate, "trained_on": trained, **self.gap(before, after)})
+        table = corrected(pd.DataFrame(lines))
         return table.sort_values(["measure", "rate", "trained_on"], key=in_order, ignore_index=True)
+
+    def gap(self, before: np.ndarray, after: np.ndarray) -> dict[str, Any]:
+        """What one arm gains over another, both of shape [seeds, questions], on complex and simple ones; the difference."""
+        at = {third: self.third == third for third in (THIRDS[2], THIRDS[0])}
+        line: dict[str, Any] = {}
+        for third, own in at.items():
+            found = over_articles(before[:, own], after[:, own], self.articles[own], self.resamples)
+            line |= {f"gain, {third}": found["difference"], f"gain, {third}_low": found["low"],
+                     f"gain, {third}_high": found["high"]}  # fmt: skip
+        both = over_articles(before, after, self.articles, self.resamples, less=(at[THIRDS[2]], at[THIRDS[0]]))
+        return {**line, "gap": both.pop("difference"), **both}
+
+    def treatments(self) -> pd.DataFrame:
+        """What each treatment of simple questions closes of the gap between them and all questions, in nDCG@10."""
+        values = {trained: own for (_, _, trained), own in self.values(MEASURES[0]).items()}
+        simple, full, ones = values[THIRDS[0]], values[ALL], np.ones_like(values[ALL])
+        masks = [self.third == third for third in (THIRDS[2], THIRDS[0])]
+
+        def share(m: np.ndarray) -> np.ndarray:
+            # Sums over complex questions, then over simple ones: learned from simple ones, treated, from all; their number.
+            closed, whole = (
+                (m[..., own] - m[..., 0]) / m[..., 3] - (m[..., own + 4] - m[..., 4]) / m[..., 7] for own in (1, 2)
+            )  # fmt: skip
+            return share_closed(whole, whole - closed)
+
+        def change(m: np.ndarray) -> np.ndarray:
+            return cv_of(m[..., 2:]) - cv_of(m[..., :2])
+
+        lines = []
+        for arm in (arm for arm in TREATED if arm in values):
+            parts = np.stack([own * mask for mask in masks for own in (simple, values[arm], full, ones)], axis=-1)
+            both = np.concatenate([moments(simple), moments(values[arm])], axis=-1)
+            lines.append({
+                "treatment": TREATED[arm], **self.gap(simple, values[arm]),
+                **ends("share", article_interval(parts, self.articles, share, self.resamples)),
+                **ends("cv change", article_interval(both, self.articles, change, self.resamples)),
+            })  # fmt: skip
+        return corrected(pd.DataFrame(lines))
 
     def draw(self, path: Path) -> None:
         """Draw what arms gain over learning from simple questions, by third of the test."""
@@ -331,18 +392,19 @@ class Results:
         plots.save(axes.figure, path, dpi=100)
 
 
-def decision(gaps: pd.DataFrame, least: float) -> str:
-    """What the stop rule says of learning from all questions, in nDCG@10."""
+def decision(gaps: pd.DataFrame, least: float) -> tuple[str, bool]:
+    """What the stop rule says of learning from all questions, in nDCG@10, and whether treatments are to be tried."""
     row = gaps[(gaps["measure"] == MEASURES[0]) & (gaps["trained_on"] == ALL)].iloc[0]
     found = f"the gap that learning from all questions closes is {row['gap']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
     if row["low"] > least:
-        return f"{found}, above {least:g}: treatments are worth trying."
-    return f"{found}, not above {least:g}: there is nothing to mend; a gap of {row['detectable']:.3f} would have been found."
+        return f"{found}, above {least:g}: treatments are worth trying.", True
+    unseen = f"a gap of {row['detectable']:.3f} would have been found"
+    return f"{found}, not above {least:g}: there is nothing to mend; {unseen}.", False
 
 
 def in_order(column: pd.Series) -> pd.Series:
     """Sort keys: names in the order of this program, numbers as they are."""
-    order = {name: at for at, name in enumerate((UNTRAINED, *TRAINED_ON, *MEASURES))}
+    order = {name: at for at, name in enumerate((UNTRAINED, *TRAINED_ON, *TREATED, *MEASURES))}
     return column if pd.api.types.is_numeric_dtype(column) else column.map(order)
 
 
@@ -351,12 +413,14 @@ CAPTIONS = {
     "questions": "The questions that rankers learn from",
     "means": "nDCG@10 by third of the test questions",
     "gap": "Gain over learning from simple questions, and the gap between complex and simple ones",
+    "treatments": "What treatments of learning from simple questions close of the gap",
 }
 
 NOTES = [
     "trained_on: equally many questions of the simplest third, of all, or of the most complex third; paragraphs: how many they "
     "have. simple, middle, complex, mean: nDCG@10 over test questions of that third, and over all; cv: sd / mean over all.",
-    "gain: over learning from simple questions, on complex and on simple test questions; gap: the first less the second.",
+    "gain: over learning from simple questions, on complex and on simple test questions; gap: the first less the second; "
+    "share: of the gap that learning from all questions closes.",
     "Intervals: 95 %, bootstrap over seeds and articles; p: randomisation of articles, p_corrected: Holm over the table; "
     "detectable: the smallest effect that one test finds with a power of 80 %.",
 ]
@@ -367,21 +431,25 @@ def main() -> None:
     options.add_argument("--train", help="SQuAD file of the questions to learn from")
     options.add_argument("--test", help="SQuAD file of the questions to test on")
     options.add_argument("--pilot", action="store_true", help="one seed at each rate, tested on held-out training articles")
+    options.add_argument("--treatments", nargs="+", choices=TREATMENTS, help="in place of those in the settings")
     options = options.parse_args()
     settings = read_settings(options, Settings())
     if options.pilot and settings.learning_rate not in settings.rates:
         raise InputError(f"setting learning_rate={settings.learning_rate} is not among rates={settings.rates}")
+    settings.check_treatments()
     setup = Setup.of(settings, options.out)
     workshop = Workshop(options.out, "simple_questions", settings, [setup])
     arms = list(planned(setup, settings, options.out, pilot=options.pilot))
-    left = workshop.open(arms)
+    later = [] if options.pilot else treated(setup, settings, options.out)
+    left = workshop.open([*arms, *later])
     step = before = 0.0
     if left:
-        trial = ranker_of(settings, options.out, training_of(settings, 0))
+        trial = new_ranker(settings, options.out, training=training_of(settings, 0))
         step, before = pace(trial, setup.lists(setup.part(ALL, settings, 0)), setup.qrels, trial.training)
     # A text is read in a third of the time that it takes to learn from it.
     seconds = {arm.name: before + step * (arm.steps + arm.reads / (3 * settings.batch_size)) for arm in left}
-    print(f"{len(left)} of {len(arms)} arms to make: about {minutes(sum(seconds.values()))} on this machine", flush=True)
+    every, time = len(arms) + len(later), minutes(sum(seconds.values()))
+    print(f"{len(left)} of {every} arms to make: about {time} on this machine", flush=True)
     if options.estimate:
         return
     rows = workshop.carry_out(arms, seconds)
@@ -391,8 +459,14 @@ def main() -> None:
     if options.pilot:
         write_results(options.out / "pilot", "Pilot on held-out articles", settings, tables, NOTES)
         return
+    found, mend = decision(tables["gap"], settings.least_gap)
+    if mend and later:
+        print(found, flush=True)
+        rows = workshop.carry_out([*arms, *later], seconds)
+        results = Results(rows, setup.tests[tested].topics, settings.resamples)
+        tables |= {"means": results.means(), "treatments": results.treatments()}
     results.draw(options.out / "gains.png")
-    notes = [*NOTES, f"stop rule: {decision(tables['gap'], settings.least_gap)}"]
+    notes = [*NOTES, f"stop rule: {found}"]
     # One test and one rate.
     tables = {name: table.drop(columns=["tested_on", "rate"], errors="ignore") for name, table in tables.items()}
     write_results(options.out, "Learning from simple questions", settings, tables, notes, CAPTIONS)

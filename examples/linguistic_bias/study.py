@@ -26,6 +26,7 @@ from pyterrier_debias import (
     AddJudged,
     BiEncoder,
     Collection,
+    CrossEncoder,
     EqualizeReranker,
     InputError,
     LinguisticComplexity,
@@ -43,6 +44,7 @@ from pyterrier_debias.linguistic.training.baselines import (
     weighted_probability,
 )
 from pyterrier_debias.linguistic.training.biased import BiasedData, BiasedLearner, FewerSteps, LessData, WeakerModel
+from pyterrier_debias.linguistic.training.kernel_whitening import KernelWhiteningReranker
 from pyterrier_debias.rankers.retriever import Retriever
 from pyterrier_debias.rankers.vectors import Vectors
 from pyterrier_debias.report.first_stage import first_stage
@@ -50,6 +52,8 @@ from pyterrier_debias.report.first_stage import first_stage
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from workshop import Arm, Shared, Workshop, adapter_of, answerable, base_parser, draw, encoder_of, held, pace
 
+#: What settings call a cross-encoder.
+CROSS = "cross"
 #: How a ranker is used.
 USES = ("retrieved", "reranked")
 #: What is measured; the first is what tables of spread and tests speak of.
@@ -388,8 +392,12 @@ def fixed_encoder(settings: Settings, out: Path, *, layers: int | None = None) -
     return encoder_of(replace(settings, layers=layers or settings.layers, dropout=None), out)
 
 
-def new_ranker(settings: Settings, out: Path, *, model: str | None = None, training: Training | None = None) -> BiEncoder:
-    """An untrained bi-encoder."""
+def new_ranker(settings: Settings, out: Path, *, model: str | None = None, training: Training | None = None) -> Any:
+    """An untrained ranker: a bi-encoder, or a cross-encoder where a program's settings have one."""
+    if settings.ranker == CROSS:
+        encoder = encoder_of(settings, out) if model is None else model
+        seed = 0 if training is None else training.seed
+        return CrossEncoder(encoder, head="mean", seed=seed, max_length=settings.max_length, training=training)
     if settings.ranker == "adapter":
         encoder = fixed_encoder(settings, out) if model is None else model
         return adapter_of(settings, encoder, similarity=settings.similarity, training=training)
@@ -421,8 +429,8 @@ def equalized(settings: Settings, seed: int, out: Path, biased: Any, alpha: floa
     if isinstance(biased, str):
         biased = learner_of(biased, settings, out, training)
     return EqualizeReranker(
-        new_ranker(settings, out), biased=biased, alpha=alpha, biased_temperature=settings.biased_temperature,
-        negatives=settings.negatives, training=training,
+        new_ranker(settings, out, training=training), biased=biased, alpha=alpha,
+        biased_temperature=settings.biased_temperature, negatives=settings.negatives,
     )  # fmt: skip
 
 
@@ -433,13 +441,13 @@ def reversed_probability(scores: Any, **given: Any) -> Any:
     return weighted_probability(scores / temperature, **given)
 
 
-def kept_learner(settings: Settings, folder: Path) -> BiEncoder:
+def kept_learner(settings: Settings, folder: Path) -> Any:
     """The weaker model that another arm has trained."""
     if settings.ranker == "adapter":
         from fixed_vectors import open_adapter
 
         return open_adapter(folder / "biased_model", similarity=settings.similarity)
-    return BiEncoder.load(folder / "biased_model")
+    return (CrossEncoder if settings.ranker == CROSS else BiEncoder).load(folder / "biased_model")
 
 
 @dataclass(frozen=True)
@@ -479,8 +487,11 @@ def at_alpha(alpha: float) -> Callable[..., Any]:
     return fit
 
 
-def _reverse(settings: Settings, seed: int, out: Path, candidates: pd.DataFrame, qrels: pd.DataFrame, **_: Any) -> Any:
-    return _plain(settings, seed, out, candidates, qrels, weights=ReverseComplexity())
+def _weighted(favour: str) -> Callable[..., Any]:
+    def fit(settings: Settings, seed: int, out: Path, candidates: pd.DataFrame, qrels: pd.DataFrame, **_: Any) -> Any:
+        return _plain(settings, seed, out, candidates, qrels, weights=ReverseComplexity(favour=favour))
+
+    return fit
 
 
 def _reverse_probability(
@@ -491,17 +502,19 @@ def _reverse_probability(
 
 
 def _dro(settings: Settings, seed: int, out: Path, candidates: pd.DataFrame, qrels: pd.DataFrame, **_: Any) -> Any:
-    stage = GroupDROReranker(
-        new_ranker(settings, out), bins=settings.dro_bins, step=settings.dro_step, training=training_of(settings, seed)
-    )
-    return stage.fit(candidates, qrels)
+    ranker = new_ranker(settings, out, training=training_of(settings, seed))
+    return GroupDROReranker(ranker, bins=settings.dro_bins, step=settings.dro_step).fit(candidates, qrels)
+
+
+def _whitening(settings: Settings, seed: int, out: Path, candidates: pd.DataFrame, qrels: pd.DataFrame, **_: Any) -> Any:
+    return KernelWhiteningReranker(new_ranker(settings, out, training=training_of(settings, seed))).fit(candidates, qrels)
 
 
 def _focal(settings: Settings, seed: int, out: Path, candidates: pd.DataFrame, qrels: pd.DataFrame, other: Path) -> Any:
     # Unlike the product, the focal loss reads the biased model's own probability, whose scale the loss's temperature is.
     stage = FocalReranker(
-        new_ranker(settings, out), biased=kept_learner(settings, other), gamma=settings.gamma,
-        biased_temperature=settings.temperature, negatives=settings.negatives, training=training_of(settings, seed),
+        new_ranker(settings, out, training=training_of(settings, seed)), biased=kept_learner(settings, other),
+        gamma=settings.gamma, biased_temperature=settings.temperature, negatives=settings.negatives,
     )  # fmt: skip
     return stage.fit(candidates, qrels)
 
@@ -513,10 +526,12 @@ WAYS: dict[str, Way] = {
     "Equalize, less data": Way(_equalize("less_data"), 1.6),
     "Equalize, fewer steps": Way(_equalize("fewer_steps"), 1.6),
     "Equalize, biased data": Way(_equalize("biased_data"), 2.4),
-    "reverse weight": Way(_reverse),
+    "reverse weight": Way(_weighted("easy")),
     "group DRO": Way(_dro),
     "focal": Way(_focal, 1.2, after="Equalize, weaker model"),
     "reverse weight, of the probability": Way(_reverse_probability),
+    "weight by complexity": Way(_weighted("hard")),
+    "kernel whitening": Way(_whitening, 1.3),
 }
 #: The ways that bring a biased learner, by its name.
 EQUALIZED = {f"Equalize, {name.replace('_', ' ')}": name for name in LEARNERS}
@@ -605,14 +620,18 @@ def arm_of(
         models = {"robust": getattr(fitted, "relevance", fitted)}
         if measures_learner(name, settings):
             models["biased"] = fitted.biased_model
-        if name in {way.after for way in WAYS.values()}:
-            # Other arms learn against the same weak model.
-            fitted.biased_model.save(folder / "biased_model")
-        write_whole(folder / "history.json", pd.DataFrame(fitted.training_report.history).to_json(orient="records") + "\n")
+        keep_beside(name, fitted, folder)
         return pd.concat([encoded_rows(ranker, model, lessons, sources, settings, folder) for model, ranker in models.items()])
 
     reads = sum(len(source.documents) for source in sources) * (2 if measures_learner(name, settings) else 1)
     return Arm(name_of(name, seed), make, name, settings.optimiser_steps(), reads)
+
+
+def keep_beside(name: str, fitted: Any, folder: Path) -> None:
+    """Keep the log of a training, and the weak model where other arms learn against the same one."""
+    if name in {way.after for way in WAYS.values()}:
+        fitted.biased_model.save(folder / "biased_model")
+    write_whole(folder / "history.json", pd.DataFrame(fitted.training_report.history).to_json(orient="records") + "\n")
 
 
 def measures_learner(name: str, settings: Settings) -> bool:

@@ -169,7 +169,8 @@ def test_both_uses_are_those_of_the_ranker_itself(programs, folder, tmp_path, mo
 def test_ways_have_the_options_of_the_settings(programs, tmp_path, model):
     settings = programs.study.Settings(**{**SMALL, "model": str(model), "alpha": 0.3, "temperature": 0.1, "triples": 40})
     stage = programs.study.equalized(settings, 5, tmp_path, "less_data", settings.alpha)
-    assert (stage.alpha, stage.training.seed, stage.training.max_steps, stage.negatives) == (0.3, 5, 10, "in_batch")
+    training = stage.training_options()
+    assert (stage.alpha, training.seed, training.max_steps, stage.negatives) == (0.3, 5, 10, "in_batch")
     # A fifth of the data, a fifth of the steps, and what the loss needs.
     learner = stage.biased.training
     assert (learner.max_steps, learner.in_batch_negatives, learner.loss, dict(learner.loss_options)) == (

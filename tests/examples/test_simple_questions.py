@@ -1,6 +1,8 @@
 """The positive control on simple and complex questions: its statistics against closed forms, and it in miniature."""
 
+import itertools
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -135,7 +137,7 @@ def test_cross_encoders_rerank_what_bm25_finds(tmp_path, run):
         path.write_text(path.read_text().replace(" end.", " kindly end.").replace("what is", "kindly what is"))
     settings = json.loads((FOLDER / "simple_questions_cross.json").read_text()) | {
         "layers": 1, "triples": 8, "batch_size": 4, "size": 6, "held_out": 2, "resamples": 20, "seeds": 1, "depth": 3,
-        "max_length": 48, "queries": 30, "index_set": "words", "parser": "",
+        "max_length": 48, "queries": 30, "index_set": "words", "parser": "", "treatments": [],
     }  # fmt: skip
     (tmp_path / "small.json").write_text(json.dumps(settings))
     out = tmp_path / "out"
@@ -185,5 +187,64 @@ def test_the_stop_rule_reads_the_low_end_of_the_gap():
     line = {"measure": "nDCG@10", "trained_on": "all", "gap": 0.03, "low": 0.01, "high": 0.05, "detectable": 0.028}
     others = [{**line, "measure": "RR@10", "low": 0.5}, {**line, "trained_on": "complex", "low": 0.5}]
     said = {least: decision(pd.DataFrame([*others, line]), least) for least in (0.0, 0.01)}
-    assert said[0.0].endswith("all questions closes is 0.030 [0.010, 0.050], above 0: treatments are worth trying.")
-    assert said[0.01].endswith("not above 0.01: there is nothing to mend; a gap of 0.028 would have been found.")
+    text, mend = said[0.0]
+    assert mend and text.endswith("all questions closes is 0.030 [0.010, 0.050], above 0: treatments are worth trying.")
+    text, mend = said[0.01]
+    assert not mend and text.endswith("not above 0.01: there is nothing to mend; a gap of 0.028 would have been found.")
+
+
+def test_treatments_of_a_gap_in_miniature(tmp_path, run):
+    pytest.importorskip("pyterrier_pisa")
+    files = ["--train", squad_file(tmp_path / "train.json", 8), "--test", squad_file(tmp_path / "dev.json", 6, first=20)]
+    for path in files[1::2]:  # every question has a word of every paragraph
+        # They have from 1 to 11 such words, so that simple ones differ, too.
+        words = itertools.cycle(range(1, 12))
+        text = re.sub("what is", lambda _: "kindly " * next(words) + "what is", path.read_text())
+        path.write_text(text.replace(" end.", " kindly end."))
+    with importable(FOLDER):
+        import simple_questions as program
+
+        names = ["Equalize, weaker model", "group DRO", "focal", "kernel whitening", "Equalize, alpha 1"]
+        assert {"Equalize, biased data", "weight by complexity", *names} < set(program.TREATMENTS)
+    settings = json.loads((FOLDER / "simple_questions_cross.json").read_text()) | {
+        "layers": 2, "triples": 8, "batch_size": 4, "size": 6, "held_out": 2, "resamples": 20, "seeds": 1, "depth": 3,
+        "max_length": 48, "queries": 30, "index_set": "words", "parser": "", "least_gap": -1.0, "treatments": names,
+    }  # fmt: skip
+    config, out = tmp_path / "small.json", tmp_path / "out"
+    model = tiny_models.build(tmp_path / "model")
+    command = ["simple_questions.py", *files, "--model", model, "--config", config, "--out", out]
+    # What a treatment learns against must be made before it.
+    for wrong, said in ((["focal"], "must stand before it"), (["magic"], "there is no 'magic'")):
+        config.write_text(json.dumps({**settings, "treatments": wrong}))
+        code, printed = run(*command)
+        assert code == 2 and said in printed.err and not out.exists()
+    config.write_text(json.dumps(settings))
+    code, printed = run(*command)
+    assert code == 0, printed.err
+    assert f"{4 + len(names)} of {4 + len(names)} arms to make" in printed.out
+    table = pd.read_csv(out / "treatments.csv").set_index("treatment")
+    assert table.index.tolist() == names
+    rows = pd.concat(pd.read_csv(path) for path in (out / "arms").glob("*/rows.csv"))
+    given = program.Settings(train=str(files[1]), test=str(files[3]), **settings)
+    third = program.Setup.of(given, out).tests["test"].topics.set_index("qid")["third"]
+    by = rows.groupby(["trained_on", rows["qid"].map(third)])["nDCG@10"].agg(["mean"])["mean"].unstack()
+    spread = rows.groupby("trained_on")["nDCG@10"].agg(lambda own: own.std(ddof=0) / own.mean())
+    for name in names:
+        gain = by.loc[f"simple: {name}"] - by.loc["simple"]
+        assert table.loc[name, "gap"] == pytest.approx(gain["complex"] - gain["simple"], abs=1e-9)
+        whole = by.loc["all"] - by.loc["simple"]
+        whole = whole["complex"] - whole["simple"]
+        share = table.loc[name, "gap"] / whole if whole else np.nan
+        assert table.loc[name, "share"] == pytest.approx(share, abs=1e-9, nan_ok=True)
+        assert table.loc[name, "cv change"] == pytest.approx(spread[f"simple: {name}"] - spread["simple"], abs=1e-9)
+    # Every treatment has trained something else than plain training has.
+    logs = {name: pd.read_json(out / "arms" / f"test-0.0001-simple_{name.replace(',', '').replace(' ', '_')}-0" / "history.json")
+            for name in ("group DRO", "focal", "kernel whitening")}  # fmt: skip
+    assert logs["group DRO"].filter(like="share of").shape[1] == 3 and "biased_accuracy" in logs["focal"]
+    assert (out / "treatments.inc").is_file() and "worth trying" in printed.out
+    # Nothing is trained again, and without a gap no treatment is.
+    code, printed = run(*command)
+    assert code == 0 and f"0 of {4 + len(names)} arms to make" in printed.out
+    config.write_text(json.dumps({**settings, "least_gap": 1.0}))
+    code, printed = run(*command[:-1], tmp_path / "other")
+    assert code == 0 and "nothing to mend" in printed.out and len(list((tmp_path / "other" / "arms").iterdir())) == 4
