@@ -199,7 +199,7 @@ def test_treatments_of_a_gap_in_miniature(tmp_path, run):
     for path in files[1::2]:  # every question has a word of every paragraph
         # They have from 1 to 11 such words, so that simple ones differ, too.
         words = itertools.cycle(range(1, 12))
-        text = re.sub("what is", lambda _: "kindly " * next(words) + "what is", path.read_text())
+        text = re.sub("what is", lambda _, words=words: "kindly " * next(words) + "what is", path.read_text())
         path.write_text(text.replace(" end.", " kindly end."))
     with importable(FOLDER):
         import simple_questions as program
