@@ -27,7 +27,7 @@ import pyterrier as pt
 from pyterrier_debias.core import frames
 from pyterrier_debias.core.cache_key import marks, structure_of, tokenizer_fingerprint, tokenizer_marks, weights_fingerprint
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
-from pyterrier_debias.core.files import read_whole
+from pyterrier_debias.core.files import check_empty, read_whole
 from pyterrier_debias.core.memory import Memory, ScoreMemory
 from pyterrier_debias.core.stage import Stage, brief
 from pyterrier_debias.core.telling import warn_of
@@ -408,9 +408,16 @@ class Ranker(Fittable, Stage):
     def write(self, folder: Path) -> None:
         """Write the model into a folder that is empty, in the ordinary form of its kind, without logging or progress bar.
 
+        What is here writes a module and a tokenizer of transformers.
+
         Raises:
             InputError: If the folder holds anything; :meth:`save` knows what it may replace.
         """
+        check_empty(folder, f"{type(self).__name__}.write")
+        module, tokenizer = self.module, self.tokenizer
+        with quiet():
+            module.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
 
     @abstractmethod
     def tokenise(self, queries: Sequence[str], docs: Sequence[str]) -> dict[str, torch.Tensor]:

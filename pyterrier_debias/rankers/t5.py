@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, cast
 import numpy as np
 
 from pyterrier_debias.core.errors import InputError, check_choice
-from pyterrier_debias.core.files import check_empty
-from pyterrier_debias.rankers.base import InMemory, Ranker, load_tokenizer, quiet, shared_options, window_of
+from pyterrier_debias.rankers.base import InMemory, Ranker, load_tokenizer, shared_options, window_of
 from pyterrier_debias.rankers.engine import Cuts, Sequences, Template, gather, in_chunks, moved, report_cuts, token_ids
 from pyterrier_debias.training.seeds import drawn_from
 
@@ -282,11 +281,7 @@ class T5Reranker(Ranker):
 
     def write(self, folder: Path) -> None:
         """Write an ordinary Hugging Face model folder; see :meth:`Ranker.write`."""
-        check_empty(folder, f"{type(self).__name__}.write")
-        module, tokenizer = self.module, self.tokenizer
-        with quiet():
-            module.save_pretrained(folder)
-            tokenizer.save_pretrained(folder)
+        super().write(folder)
 
     @property
     def window(self) -> int:

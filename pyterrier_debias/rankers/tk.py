@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import numpy as np
 
 from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.core.files import check_empty, read_whole
+from pyterrier_debias.core.files import read_whole
 from pyterrier_debias.rankers import engine
 from pyterrier_debias.rankers.base import InMemory, Ranker, load_tokenizer, loading, quiet
 from pyterrier_debias.rankers.dual_encoder import places
@@ -228,11 +228,7 @@ class TK(Ranker):
 
     def write(self, folder: Path) -> None:
         """Write an ordinary Hugging Face model folder; see :meth:`Ranker.write`."""
-        check_empty(folder, f"{type(self).__name__}.write")
-        module, tokenizer = self.module, self.tokenizer
-        with quiet():
-            module.save_pretrained(folder)
-            tokenizer.save_pretrained(folder)
+        super().write(folder)
 
     # Scoring
 
