@@ -41,12 +41,6 @@ PROBE = "The harbour bridge of 1932 carries eight lanes, two railway tracks and 
 K = TypeVar("K", bound=Kept)
 
 
-def places(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
-    """The distinct texts, in the order in which they first occur, and where each text is among them."""
-    place = {text: i for i, text in enumerate(dict.fromkeys(texts))}
-    return list(place), np.fromiter((place[text] for text in texts), dtype=np.int64, count=len(texts))
-
-
 def prompt_of(module: Any, task: str) -> str:
     """The text that a sentence-transformers model wants before its input, as its ``encode_query`` and ``encode_document`` do.
 
@@ -253,16 +247,12 @@ class TwoTowers(Ranker):
 
     def score_pairs(self, queries: Sequence[str], docs: Sequence[str]) -> np.ndarray:
         """Score n pairs; see :class:`~pyterrier_debias.rankers.base.Ranker`."""
-        distinct_queries, query_at = places(queries)
-        distinct_docs, doc_at = places(docs)
-        by_doc = np.argsort(doc_at, kind="stable")
-        bounds = np.searchsorted(doc_at[by_doc], np.arange(len(distinct_docs) + 1))
-        sought = self.gather(len(distinct_queries), self.encoded(distinct_queries, "query"))
+        pairs = engine.DistinctTexts(queries, docs)
+        sought = self.gather(len(pairs.queries), self.encoded(pairs.queries, "query"))
         scores = engine.Gathered(len(docs), dtype=np.float64)
-        for indices, found in self.encoded_documents(distinct_docs):
-            rows = np.concatenate([by_doc[bounds[i] : bounds[i + 1]] for i in indices])
-            doc_rows = np.repeat(np.arange(len(indices)), bounds[indices + 1] - bounds[indices])
-            scores.add(rows, self.compare(sought, query_at[rows], found, doc_rows))
+        for indices, found in self.encoded_documents(pairs.docs):
+            rows, query_rows, doc_rows = pairs.of(indices)
+            scores.add(rows, self.compare(sought, query_rows, found, doc_rows))
         return scores.array()
 
     def tokenise(self, queries: Sequence[str], docs: Sequence[str]) -> dict[str, torch.Tensor]:
@@ -445,7 +435,7 @@ class CorpusEncoder(TwoTowers):
         self, texts: Sequence[str], task: str, cuts: list[np.ndarray] | None = None, *, verbose: bool = False
     ) -> Any:
         """The representations of texts, each distinct one computed once; see :meth:`encoded` and :meth:`gather`."""
-        distinct, at = places(texts)
+        distinct, at = engine.places(texts)
         return self.gather(len(distinct), self.encoded(distinct, task, cuts, verbose=verbose))[at]
 
     @abstractmethod

@@ -563,6 +563,32 @@ def batches(
     )
 
 
+def places(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
+    """The distinct texts, in the order in which they first occur, and where each text is among them."""
+    place = {text: i for i, text in enumerate(dict.fromkeys(texts))}
+    return list(place), np.fromiter((place[text] for text in texts), dtype=np.int64, count=len(texts))
+
+
+class DistinctTexts:
+    """The distinct queries and documents of n pairs, each to be encoded once, and which pairs each document has.
+
+    Attributes:
+        queries: Distinct queries, in the order in which they first occur.
+        docs: Distinct documents, so ordered.
+    """
+
+    def __init__(self, queries: Sequence[str], docs: Sequence[str]):
+        self.queries, self._query_at = places(queries)
+        self.docs, doc_at = places(docs)
+        self._by_doc = np.argsort(doc_at, kind="stable")
+        self._bounds = np.searchsorted(doc_at[self._by_doc], np.arange(len(self.docs) + 1))
+
+    def of(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The pairs of some documents: their rows among the n, each one's place in ``queries`` and in ``indices``."""
+        rows = np.concatenate([self._by_doc[self._bounds[i] : self._bounds[i + 1]] for i in indices])
+        return rows, self._query_at[rows], np.repeat(np.arange(len(indices)), np.diff(self._bounds)[indices])
+
+
 class Gathered:
     """Results of batches, put back into the order of what they are of.
 

@@ -12,7 +12,6 @@ from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.files import read_whole
 from pyterrier_debias.rankers import engine
 from pyterrier_debias.rankers.base import InMemory, Ranker, load_tokenizer, loading, quiet
-from pyterrier_debias.rankers.dual_encoder import places
 from pyterrier_debias.rankers.terms import Terms, paired
 from pyterrier_debias.training.seeds import check_seed, drawn_from
 
@@ -236,19 +235,14 @@ class TK(Ranker):
         """Score n pairs, each distinct text encoded once; see :class:`~pyterrier_debias.rankers.base.Ranker`."""
         import torch
 
-        distinct_queries, query_at = places(queries)
-        distinct_docs, doc_at = places(docs)
-        by_doc = np.argsort(doc_at, kind="stable")
-        bounds = np.searchsorted(doc_at[by_doc], np.arange(len(distinct_docs) + 1))
-        sought = Terms.joined(self._encoded(distinct_queries, "queries"))
+        pairs = engine.DistinctTexts(queries, docs)
+        sought = Terms.joined(self._encoded(pairs.queries, "queries"))
         scores = engine.Gathered(len(docs))
-        for indices, found in self._encoded(distinct_docs, "documents"):
-            rows = np.concatenate([by_doc[bounds[i] : bounds[i + 1]] for i in indices])
-            doc_rows = np.repeat(np.arange(len(indices)), bounds[indices + 1] - bounds[indices])
+        for indices, found in self._encoded(pairs.docs, "documents"):
+            rows, query_rows, doc_rows = pairs.of(indices)
             with torch.inference_mode():
                 matched = [
-                    self.module.match(*asked, *given)
-                    for asked, given in paired(sought, query_at[rows], found, doc_rows, _COMPARED)
+                    self.module.match(*asked, *given) for asked, given in paired(sought, query_rows, found, doc_rows, _COMPARED)
                 ]
                 scores.add(rows, torch.cat(matched))
         return scores.array()

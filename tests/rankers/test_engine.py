@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from pyterrier_debias.rankers import engine
 from pyterrier_debias.rankers.engine import (
     Cuts,
+    DistinctTexts,
     Gathered,
     Sequences,
     Template,
@@ -340,6 +341,20 @@ def test_gathered_takes_arrays_in_double_precision():
     gathered.add(np.array([2, 0]), np.array([1 / 3, 2 / 3]))
     gathered.add(np.array([1]), torch.tensor([0.5]))
     assert gathered.array().tolist() == [2 / 3, 0.5, 1 / 3]
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("vwxyz")), min_size=1), st.randoms(use_true_random=False))
+def test_each_document_has_its_own_pairs(pairs, draw):
+    distinct, seen = DistinctTexts(*zip(*pairs)), []
+    order = list(range(len(distinct.docs)))
+    draw.shuffle(order)
+    for indices in filter(len, np.array_split(order, 2)):
+        rows, query_rows, doc_rows = distinct.of(indices)
+        found = [(distinct.queries[q], distinct.docs[indices[d]]) for q, d in zip(query_rows, doc_rows)]
+        assert found == [pairs[row] for row in rows]
+        seen += rows.tolist()
+    assert sorted(seen) == list(range(len(pairs)))
+    assert [distinct.queries, distinct.docs] == [list(dict.fromkeys(texts)) for texts in zip(*pairs)]
 
 
 def test_a_result_is_handed_out_after_the_next_one_was_computed():
