@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from pyterrier_debias.core.artifacts import Saved
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, one_line
 from pyterrier_debias.core.files import read_whole
 
 
@@ -24,6 +25,9 @@ class Kept(Saved):
         probe: What the model that made them makes of a fixed text.
         folder: Where the arrays are mapped from; None for arrays in memory.
     """
+
+    #: The ranker whose ``retriever`` makes such a folder.
+    _MAKER: ClassVar[str]
 
     docnos: np.ndarray
     probe: Any
@@ -48,8 +52,23 @@ class Kept(Saved):
 
     @classmethod
     @abstractmethod
+    def _read(cls, folder: Path, meta: dict[str, Any]) -> tuple[bool, dict[str, Any]]:
+        """Whether the files of a folder belong together, and what the constructor needs of them."""
+
+    @classmethod
     def _mapped(cls, folder: Path) -> Self:
         """What a folder holds, as it lies there."""
+        noun = cls.__name__.lower()
+        try:
+            whole, found = cls._read(folder, json.loads((folder / "meta.json").read_text(encoding="utf-8")))
+        except Exception as error:  # numpy's reader raises whatever its parts do
+            raise InputError(
+                f"{folder} is not a folder of {noun} ({one_line(error)}); make one with {cls._MAKER}(...).retriever(corpus, "
+                f"folder={str(folder)!r})"
+            ) from error
+        if not whole:
+            raise InputError(f"{folder}: its files do not belong together; make the {noun} again in another folder")
+        return cls(**found, folder=folder.resolve())  # type: ignore[call-arg]  # a subclass takes what it reads
 
     @abstractmethod
     def _content(self) -> tuple[Any, ...]:

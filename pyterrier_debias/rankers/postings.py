@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pyterrier_debias.core.errors import InputError, one_line
+from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.files import whole_folder
 from pyterrier_debias.rankers.kept import Docnos, Kept
 
@@ -45,6 +45,7 @@ class Postings(Kept):
     """
 
     ARTIFACT_TYPE = "sparse_index"
+    _MAKER = "SparseEncoder"
 
     def __init__(
         self,
@@ -134,23 +135,12 @@ class Postings(Kept):
         return cls.load(folder)
 
     @classmethod
-    def _mapped(cls, folder: Path) -> Postings:
-        """The postings of a folder as it lies there."""
-        try:
-            meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
-            found = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in _ARRAYS}
-            starts = np.array(found["starts"])
-            told = (meta["format"], meta["documents"], meta["terms"], meta["postings"])
-            lengths = len(found["docnos"]), len(starts) - 1, len(found["documents"])
-            whole = told == (_FORMAT, *lengths) and starts[-1] == len(found["weights"]) == lengths[2]
-        except Exception as error:  # numpy's reader raises whatever its parts do
-            raise InputError(
-                f"{folder} is not a folder of postings ({one_line(error)}); make one with SparseEncoder(...).retriever(corpus, "
-                f"folder={str(folder)!r})"
-            ) from error
-        if not whole:
-            raise InputError(f"{folder}: its files do not belong together; make the postings again in another folder")
-        return cls(starts, found["documents"], found["weights"], found["docnos"], probe=found["probe"], folder=folder.resolve())
+    def _read(cls, folder: Path, meta: dict[str, Any]) -> tuple[bool, dict[str, Any]]:
+        found = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in _ARRAYS}
+        starts = np.array(found["starts"])
+        told = (meta["format"], meta["documents"], meta["terms"], meta["postings"])
+        lengths = len(found["docnos"]), len(starts) - 1, len(found["documents"])
+        return told == (_FORMAT, *lengths) and starts[-1] == len(found["weights"]) == lengths[2], {**found, "starts": starts}
 
     @property
     def terms(self) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pyterrier_debias.core.errors import InputError, one_line
+from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.files import whole_folder
 from pyterrier_debias.core.vectors import real_array
 from pyterrier_debias.rankers.kept import Docnos, Kept
@@ -36,6 +36,7 @@ class Vectors(Kept):
     """
 
     ARTIFACT_TYPE = "dense_index"
+    _MAKER = "BiEncoder"
 
     def __init__(
         self,
@@ -116,22 +117,11 @@ class Vectors(Kept):
         return cls.load(folder)
 
     @classmethod
-    def _mapped(cls, folder: Path) -> Vectors:
-        """The vectors of a folder as it lies there."""
-        try:
-            meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
-            matrix = np.load(folder / "vectors.npy", mmap_mode="r")
-            docnos = np.load(folder / "docnos.npy", mmap_mode="r")
-            whole = meta["format"] == _FORMAT and len(matrix) == len(docnos) == meta["documents"]
-            longest, probe = float(meta["longest"]), list(meta["probe"])
-        except Exception as error:  # numpy's reader raises whatever its parts do
-            raise InputError(
-                f"{folder} is not a folder of vectors ({one_line(error)}); make one with BiEncoder(...).retriever(corpus, "
-                f"folder={str(folder)!r})"
-            ) from error
-        if not whole:
-            raise InputError(f"{folder}: its files do not belong together; make the vectors again in another folder")
-        return cls(matrix, docnos, longest=longest, probe=probe, folder=folder.resolve())
+    def _read(cls, folder: Path, meta: dict[str, Any]) -> tuple[bool, dict[str, Any]]:
+        matrix = np.load(folder / "vectors.npy", mmap_mode="r")
+        docnos = np.load(folder / "docnos.npy", mmap_mode="r")
+        whole = meta["format"] == _FORMAT and len(matrix) == len(docnos) == meta["documents"]
+        return whole, {"matrix": matrix, "docnos": docnos, "longest": float(meta["longest"]), "probe": list(meta["probe"])}
 
     @property
     def dimensions(self) -> int:
