@@ -105,9 +105,12 @@ class ScoreTable:
         parts = [(keys[:, 0], keys[:, 1], scores)]
         while self._parts and len(self._parts[-1][0]) <= 2 * sum(len(one[0]) for one in parts):
             parts.append(self._parts.pop())
-        first, second, values = map(np.concatenate, zip(*parts))
-        order = np.argsort(first)
-        self._parts.append((first[order], second[order], values[order]))
+        columns = [list(column) for column in zip(*parts)]
+        del parts
+        order = np.argsort(np.concatenate(columns[0]))
+        # A column at a time, so that no more than one of them is there twice.
+        first, second, values = (np.concatenate(columns.pop(0))[order] for _ in range(3))
+        self._parts.append((first, second, values))
 
 
 class ScoreMemory(Memory):
