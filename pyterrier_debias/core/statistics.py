@@ -211,8 +211,8 @@ def randomisation_test(
     d, _ = _of_clusters(d, clusters)
     n = len(d)
     observed, tolerance = abs(d.sum()), _tolerance(d)
-    count, exact = 0, _all_flips(n, resamples)
-    for signs in _flips(n, resamples, seed, block):
+    count, exact = 0, _all_choices(n, 2, resamples)
+    for signs in _choices(n, 2, resamples, seed, np.int8, block):
         count += int((np.abs(d.sum() - 2 * (signs @ d)) >= observed - tolerance).sum())
     if exact:
         return TestResult(mean, count / 2**n, units, "paired randomisation (exact)")
@@ -234,20 +234,6 @@ def _of_clusters(d: np.ndarray, clusters: Sequence[object] | np.ndarray | None) 
 def _tolerance(d: np.ndarray) -> float:
     """Values and sums that differ by no more are equal but for rounding."""
     return float(1e-12 * max(1.0, np.abs(d).sum()))
-
-
-def _all_flips(n: int, resamples: int) -> bool:
-    """Whether all sign patterns of n units are enumerated."""
-    return n < 63 and 2**n <= resamples
-
-
-def _flips(n: int, resamples: int, seed: int, block: int = 1_000) -> Iterator[np.ndarray]:
-    """Which units change their sign: tables of 0 and 1, one row a pattern; all patterns where there are few."""
-    if _all_flips(n, resamples):
-        yield (np.arange(2**n)[:, None] >> np.arange(n)) & 1
-        return
-    # Numpy draws small numbers four at a time and leaves the rest of four behind.
-    yield from _random(n, 2, resamples, seed, min(block, max(4, CELLS // n // 4 * 4)), np.int8)
 
 
 def exchange_test(values: np.ndarray, *, resamples: int = 10_000, seed: int = 0) -> TestResult:
@@ -300,16 +286,19 @@ def _had_been_first(values: np.ndarray) -> np.ndarray:
 
 
 def _all_choices(n: int, m: int, resamples: int) -> bool:
-    """Whether all choices of the first of m measurements of n units are enumerated."""
+    """Whether all choices of one of m for each of n units are enumerated."""
     return n * np.log2(m) < 60 and m**n <= resamples
 
 
-def _choices(n: int, m: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
-    """Which measurement of each unit is called the first, one row a draw; all where there are few."""
+def _choices(n: int, m: int, resamples: int, seed: int, drawn: type = np.int64, block: int = 1_000) -> Iterator[np.ndarray]:
+    """Which of m measurements of each unit is called the first, or which of m = 2 signs it has: tables of numbers below m, one
+    row a draw; all where there are few."""
     if _all_choices(n, m, resamples):
         yield np.arange(m**n)[:, None] // m ** np.arange(n) % m
         return
-    yield from _random(n, m, resamples, seed, min(1_000, max(1, CELLS // n)), np.int64)
+    # Numpy draws small numbers four at a time and leaves the rest of four behind.
+    step = 4 if drawn is np.int8 else 1
+    yield from _random(n, m, resamples, seed, min(block, max(step, CELLS // n // step * step)), drawn)
 
 
 def _random(n: int, m: int, resamples: int, seed: int, block: int, drawn: type) -> Iterable[np.ndarray]:
@@ -404,8 +393,7 @@ def inverted_interval(
         return Interval(estimate, float("nan"), float("nan"), level, of_units)
     if not changed.any():
         return Interval(estimate, estimate, estimate, level, of_units)
-    drawn = _flips(n, resamples, seed) if values.ndim == 1 else _choices(n, m, resamples, seed)
-    exact = _all_flips(n, resamples) if values.ndim == 1 else _all_choices(n, m, resamples)
+    drawn, exact = _choices(n, m, resamples, seed, np.int8 if values.ndim == 1 else np.int64), _all_choices(n, m, resamples)
     units, parts = np.arange(n), []
     sizes = np.column_stack([size_of, np.where(changed, size_of, 0.0)])  # whole numbers, whose sums are exact
     for choices in drawn:
