@@ -31,7 +31,7 @@ from transformers.trainer_callback import EarlyStoppingCallback, PrinterCallback
 
 from pyterrier_debias._version import __version__
 from pyterrier_debias.core.cache_key import trainable_fingerprint
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, one_line
 from pyterrier_debias.core.files import (
     PACKAGE,
     check_files,
@@ -484,7 +484,7 @@ def _take_weights(method: Method, checkpoint: Path) -> None:
         method.load_state_dict(torch.load(checkpoint / _WEIGHTS, map_location="cpu", weights_only=True))
     except Exception as error:
         raise InputError(
-            f"training: checkpoint {checkpoint} does not fit this model ({_reason(error)}); resume with the model that it was "
+            f"training: checkpoint {checkpoint} does not fit this model ({one_line(error)}); resume with the model that it was "
             f"written by, or name another folder"
         ) from error
 
@@ -814,7 +814,7 @@ class _Trainer(transformers.Trainer):
                 else "there is no older one"
             )
             raise InputError(
-                f"training: checkpoint {target} cannot be written ({_reason(error)}); {kept}, once there is space and permission"
+                f"training: checkpoint {target} cannot be written ({one_line(error)}); {kept}, once there is space and permission"
             ) from error
         if self.args.should_save:
             needed = [target, _best_in(folder, self.best)] if self.best else [target]
@@ -833,11 +833,6 @@ class _Trainer(transformers.Trainer):
 
         :func:`train` takes it, from the folder of the run.
         """
-
-
-def _reason(error: BaseException) -> str:
-    """The first line of an error that says something."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:200]
 
 
 def _tensorboard(training: Training) -> Any:
