@@ -220,10 +220,10 @@ class Checkpoint:
 def _written(finding: Finding) -> dict[str, Any]:
     """A finding as JSON can hold it."""
     return {
-        **{name: _plain(getattr(finding, name)) for name in FINDING_TYPES},
+        **{name: _unwrapped(getattr(finding, name)) for name in FINDING_TYPES},
         "values": None if finding.values is None else _listed(finding.values),
         "beside": [[*key, *_listed(values)] for key, values in finding.beside.items()],
-        "parts": None if finding.parts is None else {c: [_plain(v) for v in finding.parts[c].tolist()] for c in PART_TYPES},
+        "parts": None if finding.parts is None else {c: finding.parts[c].tolist() for c in PART_TYPES},
     }
 
 
@@ -245,7 +245,7 @@ def _read(content: dict[str, Any]) -> Finding:
     )
 
 
-def _plain(value: Any) -> Any:
+def _unwrapped(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
