@@ -93,8 +93,8 @@ class Interval:
         return self if self.n >= LEAST_UNITS else replace(self, low=float("nan"), high=float("nan"))
 
 
-def _differences(before: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """``after - before``, checked; what differs by rounding only does not differ."""
+def differences(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """``after - before`` of paired values, checked (finite, of one length); what differs by rounding only does not differ."""
     before, after = np.asarray(before, dtype=float), np.asarray(after, dtype=float)
     if before.shape != after.shape or before.ndim != 1:
         raise InputError(f"paired values must be two lists of one length; got shapes {before.shape} and {after.shape}")
@@ -135,7 +135,7 @@ def paired_t(before: np.ndarray, after: np.ndarray) -> TestResult:
     """
     from scipy import stats
 
-    d = _differences(before, after)
+    d = differences(before, after)
     n = len(d)
     if n < 2:
         return TestResult(float("nan"), float("nan"), n, "paired t")
@@ -160,7 +160,7 @@ def wilcoxon(before: np.ndarray, after: np.ndarray) -> TestResult:
     """
     from scipy import stats
 
-    d = _differences(before, after)
+    d = differences(before, after)
     if not np.any(d):
         return TestResult(0.0, 1.0 if len(d) else float("nan"), len(d), "Wilcoxon")
     result = stats.wilcoxon(d)
@@ -204,7 +204,7 @@ def randomisation_test(
         >>> randomisation_test(np.zeros(6), d).p, randomisation_test(np.zeros(6), d, clusters=list("aabbcc")).p
         (0.03125, 0.25)
     """
-    d = _differences(before, after)
+    d = differences(before, after)
     units, mean = len(d), float(d.mean()) if len(d) else float("nan")
     if units == 0:
         return TestResult(float("nan"), float("nan"), 0, "paired randomisation")
@@ -377,7 +377,7 @@ def inverted_interval(
     values = np.asarray(values, dtype=float)
     size_of = np.ones(len(values))
     if values.ndim == 1:
-        d, m = _differences(np.zeros(len(values)), values), 2
+        d, m = differences(np.zeros(len(values)), values), 2
         d, size_of = _of_clusters(d, clusters)
         d = without_rounding(d)  # sums of a cluster are rounded, too
         table, changed = np.column_stack([d, -d]), d != 0
@@ -591,7 +591,7 @@ def equivalence_test(before: np.ndarray, after: np.ndarray, margin: float) -> Te
     """
     if not margin > 0:
         raise InputError(f"the margin of an equivalence test must be positive, not {margin}")
-    d = _differences(before, after)
+    d = differences(before, after)
     n = len(d)
     if n < 2:
         return TestResult(float("nan"), float("nan"), n, "TOST")

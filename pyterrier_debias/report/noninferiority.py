@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.core.statistics import Interval, TestResult, t_interval, two_level_interval, without_rounding
+from pyterrier_debias.core.statistics import Interval, TestResult, differences, t_interval, two_level_interval, without_rounding
 
 
 def non_inferiority(before: np.ndarray, after: np.ndarray, margin: float) -> TestResult:
@@ -29,7 +29,7 @@ def non_inferiority(before: np.ndarray, after: np.ndarray, margin: float) -> Tes
         The statistic and its one-sided p: a small p shows that the loss is smaller than the margin.
 
     Raises:
-        InputError: For a margin that is not positive, unequal lengths or NaN.
+        InputError: For a margin that is not positive, unequal lengths, NaN or infinity.
 
     Example:
         >>> before, after = np.array([0.5, 0.4, 0.6, 0.5]), np.array([0.5, 0.41, 0.58, 0.51])
@@ -42,8 +42,7 @@ def non_inferiority(before: np.ndarray, after: np.ndarray, margin: float) -> Tes
 
     if not margin > 0:
         raise InputError(f"the margin of a non-inferiority test must be positive, not {margin}")
-    before, after = _pair(before, after)
-    d = without_rounding(after - before)
+    d = differences(before, after)
     n = len(d)
     if n < 2:
         return TestResult(float("nan"), float("nan"), n, "non-inferiority")
@@ -52,15 +51,6 @@ def non_inferiority(before: np.ndarray, after: np.ndarray, margin: float) -> Tes
         return TestResult(float("inf") if inside else float("-inf"), 0.0 if inside else 1.0, n, "non-inferiority")
     t = (d.mean() + margin) / (d.std(ddof=1) / np.sqrt(n))
     return TestResult(float(t), float(stats.t.sf(t, n - 1)), n, "non-inferiority")
-
-
-def _pair(before: np.ndarray, after: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    before, after = np.asarray(before, dtype=float), np.asarray(after, dtype=float)
-    if before.shape != after.shape or before.ndim != 1:
-        raise InputError(f"paired values must be two lists of one length; got shapes {before.shape} and {after.shape}")
-    if np.isnan(before).any() or np.isnan(after).any():
-        raise InputError("paired values hold NaN; leave out the pairs that are not defined before testing")
-    return before, after
 
 
 def _by_seed(before: np.ndarray, after: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

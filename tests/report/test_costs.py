@@ -41,6 +41,7 @@ def test_non_inferiority_where_all_differ_alike():
         ((np.zeros(2), np.zeros(2), 0), "must be positive"),
         ((np.zeros(2), np.zeros(3), 0.1), "one length"),
         ((np.zeros(2), np.array([0, np.nan]), 0.1), "NaN"),
+        ((np.zeros(2), np.array([0, np.inf]), 0.1), "paired values hold NaN or infinity; leave out the pairs"),
     ],
 )
 def test_bad_values(arguments, message):
