@@ -103,29 +103,10 @@ def train(
     per_epoch = Examples(groups, training, 0).units
     steps, effective = run_length(training, len(per_epoch))
     examples = Examples(groups, training, steps * effective, read=ranker.training_text)
-    record = {
-        "data": groups.fingerprint,
-        "validation": None if validation is None else validation.fingerprint(),
-        "options": training.record(),
-        "world": world,
-        **method.record(),
-        "ranker": ranker.record(),
-    }
-    if training.checkpoints is not None:
-        # A resumed run forgets the weights that it is given: they must be those that the run began with.
-        record["starting weights"] = trainable_fingerprint(method)
-        # A first example shows which columns samplers and weights read; later ones may be made in other processes.
-        examples[0]
-        record |= {f"column {name!r}": digest for name, digest in groups.columns_read().items()}
-    record = saveable(record)
+    record = _run_record(ranker, method, training, groups, validation, examples, world)
     with ExitStack() as stack:
         stack.enter_context(as_found(ranker.torch_device))
-        if training.checkpoints is None:
-            folder = stack.enter_context(scratch_folder())
-        else:
-            folder = Path(training.checkpoints).expanduser()
-            if first:
-                stack.enter_context(locked_inside(folder))
+        folder = _folder(training, stack, alone=first)
         checkpoint = _last_checkpoint(folder, training, record)
         arguments = _arguments(ranker, training, folder, steps, max(1, math.ceil(len(per_epoch) / effective)), validation)
         if checkpoint is not None and _about_ours(checkpoint)["ended"]:
@@ -171,6 +152,37 @@ def train(
         history=state.log_history,
         seconds=before + time.monotonic() - started,
     )
+
+
+def _run_record(
+    ranker: Any, method: Method, training: Training, groups: Groups, validation: Validation | None, examples: Examples, world: int
+) -> dict[str, Any]:
+    """What a run and one that resumes it have in common."""
+    record = {
+        "data": groups.fingerprint,
+        "validation": None if validation is None else validation.fingerprint(),
+        "options": training.record(),
+        "world": world,
+        **method.record(),
+        "ranker": ranker.record(),
+    }
+    if training.checkpoints is not None:
+        # A resumed run forgets the weights that it is given: they must be those that the run began with.
+        record["starting weights"] = trainable_fingerprint(method)
+        # A first example shows which columns samplers and weights read; later ones may be made in other processes.
+        examples[0]
+        record |= {f"column {name!r}": digest for name, digest in groups.columns_read().items()}
+    return saveable(record)
+
+
+def _folder(training: Training, stack: ExitStack, *, alone: bool) -> Path:
+    """Where checkpoints are written, for this process ``alone`` where it is the one that writes; a temporary place for none."""
+    if training.checkpoints is None:
+        return stack.enter_context(scratch_folder())
+    folder = Path(training.checkpoints).expanduser()
+    if alone:
+        stack.enter_context(locked_inside(folder))
+    return folder
 
 
 def take_device(ranker: Any) -> None:
