@@ -156,39 +156,16 @@ def audit(
         if kept is not None and not seen.failed:  # what failed is run again by the next call
             kept.forget_scores()
         unrepeatable = [one for system in examined for one in _unrepeatable(system, kept)]
-        told = [note for system in examined for note in (_batch_note(system), _cut_note(system, context)) if note]
+        notes = _notes(examined, context, unrepeatable)
     findings, skipped, failed = seen.findings + unrepeatable, seen.skipped, seen.failed
     if not findings and not failed:
         raise InputError(_nothing_examined(dataset, collection, skipped))
     if baseline is not None:
         findings += against_baseline(findings, baseline)
-    settings = {
-        "dataset": _dataset_name(dataset, collection),
-        "split": split if split is not None or own_topics or qrels is not None else _default_split(collection),
-        "systems": [system.name for system in examined],
-        "rankers": rankers_as_code(examined),
-        "treated": treated_by(examined),
-        "untreated": {system.name: visible(system.untreated) for system in examined if system.untreated},
-        "biases": [bias.name for bias in chosen],
-        "baseline": baseline,
-        "topics": len(all_topics),
-        "judged_topics": len(judged_qids(all_topics, all_qrels)),
-        "judgements": _known_judgements(all_qrels),
-        "depth": depth,
-        "draws": draws,
-        "seed": seed,
-        "correction": correction,
-        "notes": said_together(
-            [
-                *(s.note for s in examined if s.note), *(one.text for one in unrepeatable), *told, *_depth_notes(examined, depth),
-                *_judgement_notes(context), *context.notes,
-            ],
-            examined,
-        ),
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "seconds": round(time.perf_counter() - started, 1),
-        "versions": _versions(),
-    }
+    settings = _settings(
+        context, examined, _dataset_name(dataset, collection), chosen, baseline=baseline, correction=correction, notes=notes,
+        split=split if split is not None or own_topics or qrels is not None else _default_split(collection), started=started,
+    )  # fmt: skip
     per_query = per_query_frame(findings)
     return AuditResult(
         findings_frame(corrected(findings, correction, baseline)),
@@ -200,6 +177,55 @@ def audit(
         _words(all_topics, per_query),
         attributions_frame(findings),
     )
+
+
+def _notes(systems: Sequence[System], context: Context, unrepeatable: Sequence[Finding]) -> list[str]:
+    """What a reader must know beside the findings: of the systems, and of how they and the judgements fit together."""
+    notes = [
+        *(system.note for system in systems if system.note),
+        *(one.text for one in unrepeatable),
+        *(note for system in systems for note in (_batch_note(system), _cut_note(system, context)) if note),
+        *_depth_notes(systems, context.depth),
+        *_judgement_notes(context),
+        *context.notes,
+    ]
+    return said_together(notes, systems)
+
+
+def _settings(
+    context: Context,
+    systems: Sequence[System],
+    dataset: str,
+    biases: Sequence[Bias],
+    *,
+    baseline: str | None,
+    correction: str,
+    notes: list[str],
+    split: str | None,
+    started: float,
+) -> dict[str, Any]:
+    """How the audit was made, as the result keeps it; ``systems`` are without what a checkpoint puts around them."""
+    return {
+        "dataset": dataset,
+        "split": split,
+        "systems": [system.name for system in systems],
+        "rankers": rankers_as_code(systems),
+        "treated": treated_by(systems),
+        "untreated": {system.name: visible(system.untreated) for system in systems if system.untreated},
+        "biases": [bias.name for bias in biases],
+        "baseline": baseline,
+        "topics": len(context.topics),
+        "judged_topics": len(judged_qids(context.topics, context.qrels)),
+        "judgements": _known_judgements(context.qrels),
+        "depth": context.depth,
+        "draws": context.draws,
+        "seed": context.seed,
+        "correction": correction,
+        "notes": notes,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seconds": round(time.perf_counter() - started, 1),
+        "versions": _versions(),
+    }
 
 
 def _own(system: System, workers: int | None, verbose: bool, stack: ExitStack) -> System:
