@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pyterrier_debias import InputError, RepeatNounPhrases, RewriteQueries, SwapGender
 from pyterrier_debias.core import frames
 from pyterrier_debias.core.stage import Stage
+from pyterrier_debias.core.variants import query_forms, reworded, variant_docno
 
 RESULTS = pd.DataFrame(
     {"qid": ["q2", "q1", "q2", "q1"], "docno": ["a", "b", "c", "a"], "score": [1.0, 2.0, 3.0, 2.0], "extra": list("wxyz")}
@@ -256,7 +257,7 @@ def test_first_candidates_are_those_that_rank_first(rank):
 
 
 def test_variants_are_new_names():
-    assert frames.variant_docno("d7", 1) == "d7%r1"
+    assert variant_docno("d7", 1) == "d7%r1"
 
 
 FORMS = pd.DataFrame(
@@ -268,8 +269,8 @@ FORMS = pd.DataFrame(
 
 
 def test_other_forms_of_a_query_are_what_was_made_from_its_words():
-    assert frames.query_forms(FORMS) == ["query_toks", "query_vec", "query_embs", "query_of_a_kind"]
-    assert frames.query_forms(FORMS.iloc[:0]) == ["query_toks", "query_vec", "query_embs"]
+    assert query_forms(FORMS) == ["query_toks", "query_vec", "query_embs", "query_of_a_kind"]
+    assert query_forms(FORMS.iloc[:0]) == ["query_toks", "query_vec", "query_embs"]
 
 
 @pytest.mark.parametrize(
@@ -279,16 +280,16 @@ def test_other_forms_of_a_query_are_what_was_made_from_its_words():
 )
 def test_who_changes_a_query_drops_its_other_forms(stage):
     out = stage(FORMS)
-    assert frames.query_forms(out) == []
+    assert query_forms(out) == []
     assert out[["query_0", "query_1", "query_type"]].values.tolist() == [["Teas of May", "teas", "x"]]
 
 
 def test_a_stage_that_leaves_the_query_alone_keeps_its_other_forms():
-    assert frames.query_forms(SwapGender()(FORMS)) == frames.query_forms(FORMS)
+    assert query_forms(SwapGender()(FORMS)) == query_forms(FORMS)
 
 
 def test_a_new_query_takes_the_place_of_earlier_ones_where_none_is_kept():
-    out = frames.reworded(FORMS, ["tea"], keep=False)
+    out = reworded(FORMS, ["tea"], keep=False)
     assert out[["query", "query_0", "query_type"]].values.tolist() == [["tea", "tea", "x"]] and "query_1" not in out.columns
     assert FORMS["query_0"].tolist() == ["teas"]
 

@@ -7,8 +7,9 @@ import pytest
 
 from pyterrier_debias import InputError, PositionSensitivity, RotatePassages
 from pyterrier_debias.core.counterfactuals import Arm, Variants, never_moved, score_arms, score_changes
-from pyterrier_debias.core.frames import ranked, variant_docno
+from pyterrier_debias.core.frames import ranked
 from pyterrier_debias.core.stage import Stage
+from pyterrier_debias.core.variants import variant_docno
 from pyterrier_debias.report.interventions import intervene
 from tests.position.toy import Overlap, world
 

@@ -16,12 +16,13 @@ import pyterrier as pt
 
 from pyterrier_debias.core.caches import VARIANT, marked
 from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.core.frames import OF_ANOTHER_INDEX, check_scores, ranked, stage_name, variant_docno
+from pyterrier_debias.core.frames import check_scores, ranked, stage_name
 from pyterrier_debias.core.naming import system_name
 from pyterrier_debias.core.pieces import no_query_is_cut
 from pyterrier_debias.core.stage import scores_rows
 from pyterrier_debias.core.systems import check_run
 from pyterrier_debias.core.text import keyed_mark
+from pyterrier_debias.core.variants import OF_ANOTHER_INDEX, variant_docno
 
 #: Columns for the list that a row belongs to, and its position there.
 COLUMNS = ["qid", "docno", "arm", "draw", "score", "rank"]

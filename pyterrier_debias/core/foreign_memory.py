@@ -11,10 +11,11 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.frames import first_rows, pair_numbers, ranked, variant_docno
+from pyterrier_debias.core.frames import first_rows, pair_numbers, ranked
 from pyterrier_debias.core.memory import ScoreMemory
 from pyterrier_debias.core.stage import flatten
 from pyterrier_debias.core.text import text_keys
+from pyterrier_debias.core.variants import variant_docno
 
 #: How many rows are scored again to see whether a ranker's scores can be remembered.
 _PROVED_BY = 10

@@ -15,9 +15,10 @@ from typing import Any, TypeGuard
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.frames import earlier_queries, stage_name
+from pyterrier_debias.core.frames import stage_name
 from pyterrier_debias.core.stage import flatten, join, named_parts, parts_of, same_value
 from pyterrier_debias.core.text import digest
+from pyterrier_debias.core.variants import earlier_queries
 
 #: What stages that rewrite for Terrier leave in ``query``: RM3 and Bo1 weights, SDM operators, ``tokenise(matchop=True)`` codes.
 _EXPRESSION = re.compile(r"applypipeline:|#(combine|uw\d|band|syn|prefix|tag|base64|\d+)[:(\[]|\S\^\d*\.\d")

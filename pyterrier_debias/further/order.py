@@ -14,10 +14,11 @@ import pandas as pd
 from pyterrier_debias.core.bias import Finding
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.evaluation import judged_qids, per_query
-from pyterrier_debias.core.frames import ranked, variant_docno
+from pyterrier_debias.core.frames import ranked
 from pyterrier_debias.core.statistics import bootstrap_interval, exchange_test, inverted_interval
 from pyterrier_debias.core.systems import Context, System, check_run, named_where_it_raises
 from pyterrier_debias.core.text import keyed_generator
+from pyterrier_debias.core.variants import variant_docno
 from pyterrier_debias.further.shared import MEASURE, UNCHANGED, SystemBias, effectiveness, mean_test
 
 

@@ -16,12 +16,13 @@ from pyterrier_debias.core.counterfactuals import Arm, score_arms
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.evaluation import per_query
-from pyterrier_debias.core.frames import check_text, ranked, variant_docno, with_string_ids
+from pyterrier_debias.core.frames import check_text, ranked, with_string_ids
 from pyterrier_debias.core.indexing import handed_over
 from pyterrier_debias.core.retrieval import answered
 from pyterrier_debias.core.statistics import Interval, bootstrap_interval
 from pyterrier_debias.core.systems import Context, System, check_run, named_where_it_raises
 from pyterrier_debias.core.text import keyed_hash, keyed_integer
+from pyterrier_debias.core.variants import variant_docno
 from pyterrier_debias.further.shared import SystemBias, document_parts, effectiveness, mean_test, relevant_pairs
 
 #: Measures of which Dai et al. give the relative delta.

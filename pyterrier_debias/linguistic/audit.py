@@ -20,10 +20,11 @@ import pyterrier as pt
 from pyterrier_debias.core.bias import Examined, Figure, Finding, JointBias, p_text
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.evaluation import judged_qids, per_query
-from pyterrier_debias.core.frames import query_forms, with_string_ids
+from pyterrier_debias.core.frames import with_string_ids
 from pyterrier_debias.core.retrieval import unanswered_notes
 from pyterrier_debias.core.systems import Context, System, named_where_it_raises
 from pyterrier_debias.core.text import as_name
+from pyterrier_debias.core.variants import query_forms
 from pyterrier_debias.linguistic.formulas.slope import Slope, design, partial_slope
 from pyterrier_debias.linguistic.measures.disparity import (
     EVERYONE,

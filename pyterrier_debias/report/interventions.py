@@ -18,19 +18,12 @@ from pyterrier_debias.core.bias import p_text
 from pyterrier_debias.core.counterfactuals import Arm, never_moved, ranks_among_others, score_arms
 from pyterrier_debias.core.decomposition import out_of_reach
 from pyterrier_debias.core.errors import InputError, check_number
-from pyterrier_debias.core.frames import (
-    check_pairs,
-    check_text,
-    pair_numbers,
-    reads_frames,
-    reworded,
-    with_grades,
-    with_string_ids,
-)
+from pyterrier_debias.core.frames import check_pairs, check_text, pair_numbers, reads_frames, with_grades, with_string_ids
 from pyterrier_debias.core.stage import flatten
 from pyterrier_debias.core.statistics import correct, inverted_interval, randomisation_test
 from pyterrier_debias.core.telling import gathered
 from pyterrier_debias.core.terrier import warn_of_expressions
+from pyterrier_debias.core.variants import reworded
 
 #: From a text to a text, or a stage that changes the column ``text`` (or ``query``) and keeps the rows.
 Change = Callable[[str], str] | pt.Transformer

@@ -16,6 +16,7 @@ import pyterrier as pt
 from pyterrier_debias.core import frames
 from pyterrier_debias.core.errors import InputError, check_number
 from pyterrier_debias.core.stage import Stage, same_value
+from pyterrier_debias.core.variants import documents_of, with_passages, without_index_columns
 
 #: Grades that judgements may have. TREC uses -2 for spam; a gain of 2 to the power of the grade must stay a small number.
 LABELS = (-2, 30)
@@ -201,8 +202,8 @@ def make_groups(
         frames.check_text(rows, column, stage)
     frames.check_pairs(rows, stage)
     frames.check_overlap(rows, judged, stage)
-    every, documents = rows["docno"].to_numpy(), frames.documents_of(rows["docno"], judged["docno"])
-    judged = frames.with_passages(judged, rows)
+    every, documents = rows["docno"].to_numpy(), documents_of(rows["docno"], judged["docno"])
+    judged = with_passages(judged, rows)
 
     written = np.zeros(len(rows), dtype=bool)
     for column in text_columns:
@@ -335,15 +336,15 @@ class AddJudged(Stage):
         """
         pt.validate.result_frame(inp, context=self)
         if len(inp) == 0:
-            return frames.without_index_columns(inp)
+            return without_index_columns(inp)
         check_number("AddJudged", "min_label", self.min_label)
         judged = grades(self.qrels, self)
         frame = inp
-        found = {*zip(frame["qid"], frame["docno"]), *zip(frame["qid"], frames.documents_of(frame["docno"], judged["docno"]))}
+        found = {*zip(frame["qid"], frame["docno"]), *zip(frame["qid"], documents_of(frame["docno"], judged["docno"]))}
         judged = judged[judged["label"].ge(self.min_label) & judged["qid"].isin(set(frame["qid"]))]
         pairs = sorted(pair for pair in zip(judged["qid"], judged["docno"]) if pair not in found)
         # Also where nothing is missing, so that what comes out does not depend on the queries at hand.
-        inp, frame = frames.without_index_columns(inp), frames.without_index_columns(frame)
+        inp, frame = without_index_columns(inp), without_index_columns(frame)
         if not pairs:
             return inp
         added = pd.DataFrame(pairs, columns=["qid", "docno"])

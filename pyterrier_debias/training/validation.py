@@ -13,13 +13,14 @@ from pyterrier_debias.core import frames
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.evaluation import per_query
 from pyterrier_debias.core.text import keyed_hash
+from pyterrier_debias.core.variants import documents_of
 from pyterrier_debias.training.groups import grades
 
 
 class Validation:
     """Validation candidates with their judgements.
 
-    Passages of documents (``d7%p0``, as ``pt.text.sliding`` calls them; see :func:`~pyterrier_debias.core.frames.documents_of`)
+    Passages of documents (``d7%p0``, as ``pt.text.sliding`` calls them; see :func:`~pyterrier_debias.core.variants.documents_of`)
     are scored one by one, and measured as their documents: each has the score of its best passage, as ``pt.text.max_passage()``
     gives it.
 
@@ -61,7 +62,7 @@ class Validation:
         judged = rows["qid"].isin(set(self.qrels["qid"])).to_numpy()
         kept = [name for name in ("qid", "docno", "rank") if name in rows.columns]
         self.rows = rows.loc[judged, kept].reset_index(drop=True)
-        self._documents = frames.documents_of(self.rows["docno"], self.qrels["docno"])
+        self._documents = documents_of(self.rows["docno"], self.qrels["docno"])
         self.queries = rows.loc[judged, "query"].tolist()
         self.texts = [texts[i] for i in np.flatnonzero(judged).tolist()]
         self.qids = list(dict.fromkeys(self.rows["qid"]))

@@ -13,11 +13,12 @@ import pyterrier as pt
 
 from pyterrier_debias.core.caches import marked
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
-from pyterrier_debias.core.frames import check_text, reworded
+from pyterrier_debias.core.frames import check_text
 from pyterrier_debias.core.scripts import composed, word_pattern, word_places
 from pyterrier_debias.core.stage import RowWise
 from pyterrier_debias.core.terrier import warn_of_expressions
 from pyterrier_debias.core.text import keyed_hash
+from pyterrier_debias.core.variants import reworded
 
 #: Words and their counterparts, both ways: titles, kinship, nouns for persons. Pronouns that have more than one are decided by
 #: :func:`followed_by_noun`. Words with other common meanings are left out (count, host, miss); "Guy", "Gal" and "Ms" count where

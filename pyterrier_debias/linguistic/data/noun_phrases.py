@@ -11,10 +11,11 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core.errors import InputError, check_choice
-from pyterrier_debias.core.frames import check_text, reworded, stage_name
+from pyterrier_debias.core.frames import check_text, stage_name
 from pyterrier_debias.core.scripts import joint, places_of
 from pyterrier_debias.core.stage import RowWise
 from pyterrier_debias.core.terrier import warn_of_expressions
+from pyterrier_debias.core.variants import reworded
 from pyterrier_debias.linguistic.data.analysers import Tagged, Tagger, check_tags, get_tagger, noun_phrases
 
 logger = logging.getLogger(__name__)

@@ -15,10 +15,11 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core.errors import InputError, check_choice
-from pyterrier_debias.core.frames import check_text, reworded
+from pyterrier_debias.core.frames import check_text
 from pyterrier_debias.core.scripts import joint, places_of
 from pyterrier_debias.core.stage import RowWise
 from pyterrier_debias.core.terrier import warn_of_expressions
+from pyterrier_debias.core.variants import reworded
 from pyterrier_debias.linguistic.data.analysers import (
     Tagged,
     Tagger,

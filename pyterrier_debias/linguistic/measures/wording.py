@@ -12,22 +12,14 @@ import pyterrier as pt
 from pyterrier_debias.core.caches import check_caches
 from pyterrier_debias.core.errors import InputError, check_number, one_line
 from pyterrier_debias.core.evaluation import deepest, judged_input, parse_measures, per_query, value_range
-from pyterrier_debias.core.frames import (
-    check_pairs,
-    check_text,
-    first_candidates,
-    in_parts,
-    ranked,
-    reads_frames,
-    reworded,
-    top_of_lists,
-)
+from pyterrier_debias.core.frames import check_pairs, check_text, first_candidates, in_parts, ranked, reads_frames, top_of_lists
 from pyterrier_debias.core.retrieval import answered, unanswered_queries
 from pyterrier_debias.core.stage import Stage, flatten
 from pyterrier_debias.core.statistics import inverted_interval, randomisation_test
 from pyterrier_debias.core.systems import System, check_run, probed_system, takes_topics
 from pyterrier_debias.core.telling import gathered
 from pyterrier_debias.core.terrier import as_asked, tokenising
+from pyterrier_debias.core.variants import reworded
 from pyterrier_debias.linguistic.data.analysers import Tagger
 from pyterrier_debias.linguistic.data.rewrites import REWRITES, check_rewrite, rewrite_name, rewritten_and_told
 from pyterrier_debias.linguistic.formulas.slope import Slope, within_slope

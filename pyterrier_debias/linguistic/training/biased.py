@@ -13,6 +13,7 @@ import pandas as pd
 from pyterrier_debias.core import frames
 from pyterrier_debias.core.errors import InputError, check_number
 from pyterrier_debias.core.text import keyed_hash
+from pyterrier_debias.core.variants import reworded
 from pyterrier_debias.linguistic.data.noun_phrases import RepeatNounPhrases
 from pyterrier_debias.rankers.base import InMemory, Ranker
 from pyterrier_debias.training.options import Training
@@ -241,7 +242,7 @@ class BiasedData(BiasedLearner):
         topics = frame[["qid", "query"]].drop_duplicates("qid")
         new = self.rewrite(topics)
         changed = frame["qid"].map(dict(zip(new["qid"], new["query"])))
-        return frames.reworded(candidates, changed.to_numpy(), keep=False)
+        return reworded(candidates, changed.to_numpy(), keep=False)
 
 
 #: The learners that have a name.

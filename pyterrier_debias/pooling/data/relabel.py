@@ -16,6 +16,7 @@ from pyterrier_debias.core import frames
 from pyterrier_debias.core.counterfactuals import scores_by
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.files import write_whole
+from pyterrier_debias.core.variants import with_passages
 from pyterrier_debias.pooling.formulas.negative_weights import COLUMNS, pool_chances
 from pyterrier_debias.rankers.base import Ranker
 from pyterrier_debias.rankers.trained_reranker import TrainedRanker
@@ -83,7 +84,7 @@ def relabel(
     pt.validate.columns(candidates, includes=["qid", "docno", *(["rank"] if depth is not None else [])], context=context)
     rows, judged = frames.with_string_ids(candidates, "relabel"), grades(qrels, "relabel")
     frames.check_pairs(rows, "relabel")
-    inherited = frames.with_passages(judged, rows)
+    inherited = with_passages(judged, rows)
     known, asked = set(zip(inherited["qid"], inherited["docno"])), set(judged["qid"])
     shown = np.array([qid in asked and (qid, docno) not in known for qid, docno in zip(rows["qid"], rows["docno"])], dtype=bool)
     if depth is not None:
@@ -118,7 +119,7 @@ def apply(
     if len(added):
         # A passage with a judgement of its own inherits none, in any query: what it inherits elsewhere is written down.
         relabelled = candidates[candidates["docno"].isin(set(added["docno"]))]
-        qrels = pd.concat([frames.with_passages(grades(qrels, "relabel"), relabelled), added], ignore_index=True)
+        qrels = pd.concat([with_passages(grades(qrels, "relabel"), relabelled), added], ignore_index=True)
     return candidates, qrels
 
 

@@ -28,6 +28,7 @@ from pyterrier_debias.core.evaluation import from_grade, parse_measures, per_que
 from pyterrier_debias.core.files import read_whole, restore, whole_folder, write_whole
 from pyterrier_debias.core.stage import Stage, chain, flatten
 from pyterrier_debias.core.telling import gathered
+from pyterrier_debias.core.variants import documents_of, with_passages
 from pyterrier_debias.pooling.data.relabel import RelabelReranker, apply
 from pyterrier_debias.pooling.formulas.negative_weights import emphasis_of
 from pyterrier_debias.pooling.measures.hidden_result import BETWEEN, HIDDEN, TRUE, HiddenResult
@@ -218,7 +219,7 @@ class HiddenJudgements:
         rows = frames.with_string_ids(candidates, self)
         columns = {"score": "pool_score", "rank": "pool_rank"}
         known = self.run.rename(columns=columns)[[*_PAIR, *columns.values()]]
-        pairs = pd.DataFrame({"qid": rows["qid"].to_numpy(), "docno": frames.documents_of(rows["docno"], self.run["docno"])})
+        pairs = pd.DataFrame({"qid": rows["qid"].to_numpy(), "docno": documents_of(rows["docno"], self.run["docno"])})
         found = pairs.merge(known, on=_PAIR, how="left")
         return rows.assign(**{name: found[name].to_numpy(dtype=np.float64) for name in columns.values()})
 
@@ -436,7 +437,7 @@ class HiddenJudgements:
 
         Passages have their document's grade, as in training.
         """
-        full, pooled = (frames.with_passages(judged, train) for judged in (self.full, self.pooled))
+        full, pooled = (with_passages(judged, train) for judged in (self.full, self.pooled))
         labels = train[_PAIR].merge(full, on=_PAIR, how="left")["label"].fillna(0).to_numpy()
         kept = pooled.loc[pooled["label"] > 0, _PAIR].assign(kept=True)
         known = train[_PAIR].merge(kept, on=_PAIR, how="left")["kept"].notna().to_numpy()
@@ -509,7 +510,7 @@ class HiddenJudgements:
 
     def _measured(self, run: pd.DataFrame, test: pd.DataFrame, measures: Sequence[Any]) -> pd.DataFrame:
         """Measures of documents, which have the scores of their best passages."""
-        documents = frames.documents_of(run["docno"], self.full["docno"])
+        documents = documents_of(run["docno"], self.full["docno"])
         if (documents != run["docno"].to_numpy()).any():
             run = run.assign(docno=documents).groupby(_PAIR, sort=False, as_index=False)["score"].max()
         parts = []

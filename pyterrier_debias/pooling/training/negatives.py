@@ -27,6 +27,7 @@ from pyterrier_debias.core import frames
 from pyterrier_debias.core.columns import remedy
 from pyterrier_debias.core.errors import InputError, check_number
 from pyterrier_debias.core.text import keyed_generator, keyed_hash
+from pyterrier_debias.core.variants import with_passages
 from pyterrier_debias.training.groups import grades
 from pyterrier_debias.training.samplers import ChanceSampler, UniformNegatives
 
@@ -463,7 +464,7 @@ class RankDistribution(CarefulSampler):
                 f"{cls.__name__}: column {column!r} is {bad[column].iloc[0]} for qid={bad['qid'].iloc[0]!r}, "
                 f"docno={bad['docno'].iloc[0]!r}; ranks are whole numbers from 0, e.g. pt.model.add_ranks(candidates)"
             )
-        found = rows.assign(at=at.astype("int64")).merge(frames.with_passages(judged, rows), on=["qid", "docno"])
+        found = rows.assign(at=at.astype("int64")).merge(with_passages(judged, rows), on=["qid", "docno"])
         if len(rows) and found.empty:
             raise InputError(
                 f"{cls.__name__}: no judged docno (e.g. {judged['docno'].iloc[0]!r}) is among the candidates (e.g. "
