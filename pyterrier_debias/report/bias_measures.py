@@ -1,4 +1,4 @@
-"""The figures of biases that are defined by query on one ranking, as measures for ``pt.Experiment``."""
+"""Bias figures that are defined per query on one ranking, as measures for ``pt.Experiment``."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pyterrier_debias.report.inputs import find_biases, named_systems, topics_an
 
 
 class Measures(list):
-    """A list of measures, as ``pt.Experiment`` takes it, that knows which figures need another run.
+    """A list of measures for ``pt.Experiment`` that also says which figures need a second run.
 
     Attributes:
-        second_run: Figure to where it can be had.
-        biases: Name of each measure to the bias that it is of.
+        second_run: For each figure that needs a second run, how to get it.
+        biases: For the name of each measure, the bias that it belongs to.
     """
 
     def __init__(self, measures: Any = (), second_run: dict[str, str] | None = None, biases: dict[str, str] | None = None):
@@ -32,7 +32,7 @@ class Measures(list):
         self.biases = dict(biases or {})
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a figure: ``figure``, ``bias`` (empty for plain effectiveness), ``how``."""
+        """One row per figure: ``figure``, ``bias`` (empty for plain effectiveness), ``how`` (how to get it)."""
         rows = [{"figure": str(m), "bias": self.biases.get(str(m), ""), "how": "this list"} for m in self]
         rows += [{"figure": f, "bias": self.biases.get(f, ""), "how": how} for f, how in self.second_run.items()]
         return pd.DataFrame(rows, columns=["figure", "bias", "how"])
@@ -49,28 +49,28 @@ def bias_measures(
     effectiveness: Any = ("nDCG@10",),
     depth: int = 100,
 ) -> Measures:
-    """Every figure of the biases that one ranking tells, for ``pt.Experiment``.
+    """Measures of bias for ``pt.Experiment``: every figure that can be computed from one ranking.
 
-    Give ``pt.Experiment`` the same topics and judgements. Topics without judgements may be among them: every measure here has a
-    value for judged topics only, so that none is mixed up with those that need judgements. Where a measure is over some of the
-    topics, its name says that single values are influence values (:class:`~pyterrier_debias.ARaB`); its mean is over these.
+    Give ``pt.Experiment`` the same topics and judgements. They may include topics without judgements: every measure here has
+    values for judged topics only, even one that needs no judgements. If a measure is over some of the topics, its name says
+    that single values are influence values (:class:`~pyterrier_debias.ARaB`), and its mean is over these topics.
 
     Args:
-        dataset: As for :func:`pyterrier_debias.report.run.audit`.
-        biases: The same.
-        systems: Systems whose rankings are compared; only figures that need to know all of them (labels inferred for unjudged
-            documents) are left out without them. They are run.
-        split: As for the audit.
-        topics: The same.
-        qrels: The same.
-        effectiveness: Plain measures that stand first.
-        depth: How many candidates of a query a ranker is given, where systems are run.
+        dataset: As for :func:`pyterrier_debias.audit`.
+        biases: As for :func:`pyterrier_debias.audit`.
+        systems: Systems whose rankings are compared; they are run. Without them, only the figures that need all rankings
+            (labels inferred for unjudged documents) are left out.
+        split: As for :func:`pyterrier_debias.audit`.
+        topics: As for :func:`pyterrier_debias.audit`.
+        qrels: As for :func:`pyterrier_debias.audit`.
+        effectiveness: Measures of effectiveness; they come first in the list.
+        depth: The number of candidates per query that a ranker is given, if systems are run.
 
     Returns:
-        The measures; ``second_run`` says how the other figures can be had.
+        The measures; ``second_run`` says how to get the other figures.
 
     Raises:
-        InputError: For an unknown bias, measure or dataset, or judgements of other topics.
+        InputError: If a bias, measure or dataset is unknown, or the judgements are of other topics.
 
     Example:
         >>> from pyterrier_debias import PlantedCollection, bias_measures
@@ -78,8 +78,8 @@ def bias_measures(
         >>> [str(m) for m in found], list(found.second_run)
         (['nDCG@10', 'Judged@10', 'nDCG(judged_only=True)@10'], ['nDCG@10 with inferred labels'])
 
-    When not to use it: for tests of bias. The audit knows what each figure is by chance and corrects for the number of tests; an
-    experiment's ``baseline`` does neither.
+    When not to use it: for tests of bias. The audit knows the value of each figure by chance alone and corrects for the number
+    of tests; the ``baseline`` of ``pt.Experiment`` does neither.
     """
     chosen = find_biases(biases)
     collection = open_dataset(dataset, split=split)

@@ -36,19 +36,19 @@ _Key: TypeAlias = tuple[str, str, str]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
-    """What :func:`compare` found.
+    """The result of :func:`compare`: how biases and effectiveness changed.
 
     Attributes:
-        table: One row a figure. ``kind`` is ``bias`` (the primary figures) or ``cost`` (effectiveness); ``system`` (such as
+        table: One row per figure. ``kind`` is ``bias`` (the primary figures) or ``cost`` (effectiveness); ``system`` (such as
             ``plain -> debiased``), ``bias``, ``measure``, ``contrast``; ``before`` and ``after``; ``change`` with its interval
-            ``low``, ``high``; of biases ``size_change`` with ``size_low`` and ``size_high``, the change of the figure's distance
-            from 0. ``p``: of biases the paired t-test of no change, of costs the non-inferiority test; ``p_corrected`` over the
-            rows of a kind (Holm); ``p_equivalent``: TOST with the same margin; all three with one training seed only. Over fewer
-            than six queries there are neither intervals nor p, and nothing is shown. ``n``
-            queries, ``seeds``, ``verdict`` (biases: smaller or larger where both intervals leave out 0, else no change shown;
-            costs: kept, lost, not ruled out), ``text``.
+            ``low``, ``high``; for biases ``size_change`` with ``size_low`` and ``size_high``, the change in the figure's
+            distance from 0. ``p``: for biases from a paired t-test of no change, for costs from the non-inferiority test;
+            ``p_corrected``, corrected over the rows of a kind (Holm); ``p_equivalent``, from TOST with the same margin; all
+            three only if there is one training seed. With fewer than six queries there are no intervals and no p values, and
+            nothing is shown. ``n`` queries, ``seeds``, ``verdict`` (biases: smaller or larger if neither interval contains 0,
+            otherwise no change shown; costs: kept, lost or not ruled out), ``text``.
         margin: The loss of effectiveness that does not matter.
-        dataset: What both were audited on.
+        dataset: The collection on which both were audited.
         notes: What differs between the audits: settings, judgements, and the conventions under which figures were computed.
     """
 
@@ -58,12 +58,12 @@ class Comparison:
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        """Verdicts in one line."""
+        """The number of each verdict, in one line."""
         counts = self.table["verdict"].value_counts()
         return f"<Comparison on {self.dataset}: {', '.join(f'{n} {verdict}' for verdict, n in counts.items())}>"
 
     def __str__(self) -> str:
-        """Table and sentences as text."""
+        """The comparison as plain text; see :meth:`to_text`."""
         return self.to_text()
 
     def _repr_html_(self) -> str:
@@ -76,10 +76,10 @@ class Comparison:
         """The comparison as plain text.
 
         Args:
-            width: Characters in a line of the sentences.
+            width: The width of a line in characters.
 
         Returns:
-            Sentences, biases first.
+            One sentence per figure, biases first.
         """
         parts = []
         for kind, title in _TITLES:
@@ -92,7 +92,7 @@ class Comparison:
         return "\n\n".join(parts)
 
     def to_html(self) -> str:
-        """The comparison as one self-contained page; what comes from data is escaped.
+        """The comparison as one self-contained HTML page; text from the data is escaped.
 
         Returns:
             An HTML document.
@@ -129,26 +129,28 @@ def compare(
     resamples: int = 2000,
     seed: int = 0,
 ) -> Comparison:
-    """What a debiased ranker gained, and what it cost, over the queries that both audits have.
+    """Compare a ranker before and after debiasing: how much bias was removed, and how much effectiveness was lost.
+
+    The comparison is over the queries that both audits have.
 
     Args:
-        before: An audit; or several of rankers that were trained with different seeds, under one name.
-        after: The same of the debiased ranker; several are paired with those of ``before`` in their order. One on a side stands
-            for all seeds. None compares two systems of ``before``.
-        systems: The names of the system before and after. None means: the two systems of one audit; the system that each of two
-            audits has and the other has not; or else all that both have.
-        margin: The loss of effectiveness that does not matter, in the measures' unit. Choose it before looking.
-        effectiveness: Measures whose loss is a cost; None means :data:`EFFECTIVENESS`, as far as the audits have them. A note
-            says which measure that is named here, and which bias, has no figure of both systems.
-        resamples: Bootstrap resamples.
+        before: An audit; or several audits of rankers that were trained with different seeds, under one name.
+        after: An audit, or several, of the debiased ranker; several are paired with those of ``before`` in order. A single audit
+            on one side stands for all seeds. None compares two systems of ``before``.
+        systems: The names of the system before and after. None means: the two systems of one audit; of two audits, the system
+            that only the first has and the one that only the second has; otherwise all systems that both have.
+        margin: The loss of effectiveness that does not matter, in the unit of the measures. Choose it before you see results.
+        effectiveness: Measures whose loss is a cost; None means those of :data:`EFFECTIVENESS` that the audits have. A note
+            lists the biases, and the measures named here, that lack a figure for one of the two systems.
+        resamples: The number of bootstrap resamples.
         seed: Seed of the resamples.
 
     Returns:
         The comparison.
 
     Raises:
-        InputError: For audits of different collections, systems that are not there or cannot be told, no figure in common, a
-            margin that is not positive, or measures that are no list of names.
+        InputError: If the audits are of different collections, a system does not exist or cannot be determined, there is no
+            figure in common, the margin is not positive, or ``effectiveness`` is not a list of names.
 
     Example:
         ::
@@ -188,14 +190,14 @@ def audits_of(given: Any, who: str) -> list[AuditTables]:
     """One audit or several, as a list.
 
     Args:
-        given: What a user gave.
-        who: Who asks; named in the message.
+        given: What the user passed.
+        who: The function that the message names.
 
     Returns:
         The audits.
 
     Raises:
-        InputError: For anything that is not an audit.
+        InputError: If something is not an audit.
     """
     found = list(given) if isinstance(given, (list, tuple)) else [given]
     wrong = next((one for one in found if not isinstance(one, AuditTables)), None)
@@ -205,17 +207,17 @@ def audits_of(given: Any, who: str) -> list[AuditTables]:
 
 
 def check_alike(results: Sequence[AuditTables], who: str) -> list[str]:
-    """Refuse audits of different collections; say what else differs between them.
+    """Refuse audits of different collections, and list what else differs between them.
 
     Args:
         results: The audits.
-        who: Who asks; named in the message.
+        who: The function that the message names.
 
     Returns:
-        One sentence for each setting that differs. Judgements are known by their content, in audits that say it.
+        One sentence for each setting that differs. Judgements are compared by their content, if the audits have it on record.
 
     Raises:
-        InputError: For different collections or splits.
+        InputError: If the collections or splits differ.
     """
     first = results[0].settings
     notes = []
@@ -288,14 +290,14 @@ def values_of(
     """The values of one figure in several audits, over the queries that all have.
 
     Args:
-        results: Audits, one a training seed.
+        results: Audits, one per training seed.
         system: The system's name.
         bias: The bias.
         measure: The measure.
         contrast: The contrast.
 
     Returns:
-        One row a query, one column an audit; empty where one of them lacks the figure.
+        One row per query, one column per audit; empty if one of them lacks the figure.
     """
     columns = []
     for result in results:
@@ -306,15 +308,15 @@ def values_of(
 
 
 def effectiveness_of(result: AuditTables, system: str, measure: str) -> list[tuple[str, str]]:
-    """Where an audit has the plain effectiveness of a system.
+    """The biases and contrasts under which an audit reports the plain effectiveness of a system.
 
     Args:
         result: The audit.
         system: The system's name.
-        measure: Such as ``'nDCG@10'``.
+        measure: The measure, such as ``'nDCG@10'``.
 
     Returns:
-        Bias and contrast of each bias that reports it, the plainest contrast first; empty where none does.
+        Bias and contrast of each bias that reports it, the plainest contrast first; empty if none does.
     """
     f = result.per_query
     own = f[(f["system"] == system) & (f["measure"] == measure)]

@@ -1,6 +1,6 @@
-"""One item is changed, everything else stays the same: how far does it move?
+"""Interventions: change one item, keep everything else, and see how far it moves in the ranking.
 
-For any ranker that maps ``query`` and ``text`` to scores. A passage is changed alone and ranked among the unchanged others; a
+For any ranker that maps ``query`` and ``text`` to scores. A passage is changed and ranked among the unchanged others; a
 query is reworded, and the new ranks of its relevant passages are found.
 """
 
@@ -37,29 +37,29 @@ TABLE = [
 
 @dataclass(frozen=True, eq=False, repr=False)
 class InterventionResult:
-    """What :func:`intervene` found.
+    """The result of :func:`intervene`: how far items moved.
 
     Attributes:
-        items: One row a change and item: ``change``, ``kind`` (``passage`` or ``query``), ``qid``, ``docno``, ``before`` and
+        items: One row per change and item: ``change``, ``kind`` (``passage`` or ``query``), ``qid``, ``docno``, ``before`` and
             ``after`` (ranks from 0), ``displacement`` (after - before: positive is further down), ``score_change``.
-        table: One row a change: ``items``, ``n`` queries, the mean ``displacement`` (items within a query first, then queries)
-            with its interval ``low`` and ``high`` (the means that the test does not reject; NaN where there are too few queries),
-            ``p`` (paired randomisation over queries; NaN where no score changed, so that the ranker may never have seen the
-            change) and ``p_corrected`` (Holm over changes), the shares of items that moved ``down``, ``up`` or out of the first
-            ten (``left_top_10``), the mean ``score_change``, and ``unchanged``: items that the change left as they were, which
-            are not counted.
+        table: One row per change: ``items``, ``n`` queries, the mean ``displacement`` (first over the items of a query, then
+            over queries) with its interval ``low`` and ``high`` (the means that the test does not reject; NaN if there are too
+            few queries), ``p`` (paired randomisation over queries; NaN if no score changed, because the ranker may never have
+            seen the change) and ``p_corrected`` (Holm over changes), the shares of items that moved ``down``, ``up`` or out of
+            the first ten (``left_top_10``), the mean ``score_change``, and ``unchanged``: the number of items that the change
+            did not alter, which are left out of the rest.
     """
 
     items: pd.DataFrame
     table: pd.DataFrame
 
     def __repr__(self) -> str:
-        """Displacements in one line."""
+        """The displacements in one line."""
         parts = [f"{r['change']} {r['displacement']:+.2f}" for r in self.table.to_dict("records")]
         return f"<InterventionResult: mean displacement {', '.join(parts)}>"
 
     def __str__(self) -> str:
-        """A sentence for each change."""
+        """One sentence for each change."""
         return "\n".join(_sentence(row) for row in self.table.to_dict("records"))
 
 
@@ -94,32 +94,32 @@ def intervene(
     level: float = 0.95,
     seed: int = 0,
 ) -> InterventionResult:
-    """Change single items and see how far they move.
+    """Change one passage or query at a time, and measure how many ranks the items move.
 
-    A changed passage gets its score in a list in which all passages are changed, and is ranked among the unchanged others by it.
-    That is right for rankers that score each pair by itself. For rankers that look at whole lists use
-    :class:`~pyterrier_debias.position.measures.sensitivity.PositionSensitivity`, which notices and changes one passage at a time.
-    To the ranker every changed list is a query of its own over documents of their own, so that no cache can hide the change.
+    A changed passage gets its score in a list in which all passages are changed, and this score ranks it among the unchanged
+    others. That is right for rankers that score each pair separately. For rankers that look at whole lists use
+    :class:`~pyterrier_debias.PositionSensitivity`, which detects this and changes one passage at a time. Each changed list has a
+    query and documents with identifiers of their own, so that no cache can hide the change.
 
     Args:
-        ranker: A black box from ``qid``, ``query``, ``docno``, ``text`` to ``score``.
-        candidates: What it ranks.
-        passages: Name to a change of texts, such as ``{'rotated': RotatePassages(seed=1)}``, a stage that swaps gendered
-            words, or a function from a text to a text.
-        queries: Name to a change of queries, such as ``{'keywords': RewriteQueries('keywords')}``, or a function.
-        items: Which pairs ``qid``, ``docno`` are looked at: judgements (a ``label`` of 1 or more counts) or any frame. None
-            looks at all candidates; over a whole list, displacements under a change of the query sum to 0.
-        resamples: Sign patterns of the test, of which the interval is made too; see
+        ranker: A black box that reads ``qid``, ``query``, ``docno`` and ``text`` and returns ``score``.
+        candidates: The documents that it ranks.
+        passages: The changes of passages, by name. A change is a stage, such as ``{'rotated': RotatePassages(seed=1)}`` or one
+            that swaps gendered words, or a function from a text to a text.
+        queries: The changes of queries, by name: stages, such as ``{'keywords': RewriteQueries('keywords')}``, or functions.
+        items: The pairs ``qid``, ``docno`` to examine: judgements (only labels of 1 or more count) or any frame. None examines
+            all candidates; over a whole list, displacements under a change of the query sum to 0.
+        resamples: The number of sign patterns of the test, which also give the interval; see
             :func:`~pyterrier_debias.core.statistics.inverted_interval`.
         level: Coverage of intervals.
-        seed: Of the sign patterns.
+        seed: Seed of the sign patterns.
 
     Returns:
         The items, and the table with paired tests.
 
     Raises:
-        InputError: For candidates without text, pairs that are repeated, a change that returns something else than texts for the
-            same rows, no change at all, or a ranker that returns other rows than it was given.
+        InputError: If candidates have no text, a pair is repeated, a change returns anything but texts for the same rows, there
+            is no change, or the ranker returns other rows than it was given.
 
     Example:
         >>> candidates = pd.DataFrame({"qid": "q1", "query": "tea", "docno": ["d1", "d2"], "text": ["tea and rain", "old boats"]})
@@ -128,7 +128,7 @@ def intervene(
         >>> intervene(early, candidates, passages=turned).items[["docno", "before", "after"]].values.tolist()
         [['d1', 0, 1], ['d2', 1, 1]]
 
-    When not to use it: as a measure of quality. An item may well deserve to move; what is asked is whether this change should
+    When not to use it: as a measure of quality. An item may well deserve to move; the question is whether this change should
     move it.
     """
     passages, queries = dict(passages or {}), dict(queries or {})

@@ -1,4 +1,4 @@
-"""Bias against effectiveness, system by system, and which of them no other one beats in both."""
+"""Bias against effectiveness: which systems no other system beats in both."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ def pareto(
     results: AuditTables | Sequence[AuditTables], bias: str, *, effectiveness: str = "nDCG@10",
     measure: str | None = None, contrast: str | None = None,
 ) -> pd.DataFrame:  # fmt: skip
-    """The front of one bias against effectiveness.
+    """Find the systems that no other system beats in both bias and effectiveness (the front).
 
     Args:
         results: An audit of several systems, or several audits of the same collection; their systems must have distinct names.
-        bias: The bias.
-        effectiveness: The measure.
-        measure: The figure of the bias; None (with ``contrast`` None) means each system's primary one.
-        contrast: The same. One of the two alone will do where it names a single figure.
+        bias: The name of the bias.
+        effectiveness: The measure of effectiveness.
+        measure: The measure of the bias; None (with ``contrast`` None) means the primary figure of each system.
+        contrast: The contrast of the bias. Either of the two is enough if it selects a single figure.
 
     Returns:
-        One row a system that has both: ``size`` (the figure's distance from 0) with the interval's ends likewise, the mean
-        ``effectiveness`` with Student's interval ``low`` and ``high``, ``n`` queries, ``convention`` (of the bias' figure),
-        ``on_front``: no other system is at most as biased and at least as effective, and better in one of the two. Most
-        effective first. The front is drawn from the point values alone: two systems whose intervals overlap may change places
-        on other queries.
+        One row per system that has both figures, the most effective first: ``size`` (the figure's distance from 0) with its
+        interval ``size_low`` and ``size_high``, the mean ``effectiveness`` with Student's interval ``low`` and ``high``, ``n``
+        queries, ``convention`` (of the bias figure), ``on_front``: no other system is at most as biased and at least as
+        effective, and better in one of the two. Intervals play no part in this: two systems whose intervals overlap may change
+        places on other queries.
 
     Raises:
-        InputError: For audits of different collections or judgements, names that occur twice, a measure or contrast that names
-            several figures, or where no system has both figures.
+        InputError: If the audits are of different collections or judgements, a name occurs twice, the measure or contrast
+            selects several figures, or no system has both figures.
 
     When not to use it: to choose a system by one figure; points whose intervals overlap are not ordered.
 
@@ -110,13 +110,13 @@ def _meant(findings: pd.DataFrame, bias: str, measure: str | None, contrast: str
 def plot_pareto(
     table: pd.DataFrame, ax: Axes | None = None, *, effectiveness: str = "nDCG@10", order: Sequence[str] | None = None
 ) -> Axes:
-    """Draw what :func:`pareto` returned: better is up and to the left; the front is joined, other systems are hollow.
+    """Plot the table of :func:`pareto`. Better is up and to the left; a line joins the front, other systems are hollow.
 
     Args:
-        table: The front.
+        table: What :func:`pareto` returned.
         ax: Matplotlib axes; None makes new ones.
-        effectiveness: What the vertical axis is called.
-        order: All systems by name, so that each has the colour of its place in other figures too; None: as in the table.
+        effectiveness: The label of the vertical axis.
+        order: The names of all systems, so that each has the same colour in other figures; None means the order of the table.
 
     Returns:
         The axes.
@@ -156,8 +156,8 @@ def pareto_figures(result: AuditTables, *, effectiveness: str = "nDCG@10") -> li
         effectiveness: The measure.
 
     Returns:
-        One figure a bias whose primary figure and effectiveness at least two systems have, in the order of the findings. There is
-        none where the primary figures are of several measures, as displacement in ranks and nDCG@10: they share no axis.
+        One figure for each bias whose primary figure and effectiveness at least two systems have, in the order of the findings.
+        A bias whose primary figures use different measures (displacement in ranks and nDCG@10) gets none: they share no axis.
 
     Example:
         ::

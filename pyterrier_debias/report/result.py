@@ -39,23 +39,23 @@ _TABLES = ("findings.csv", "per_query.csv", "index.html")
 
 
 class AuditResult(AuditTables):
-    """What an audit found, with everything needed to judge it.
+    """The result of an audit: what was found, with everything that is needed to judge it.
 
-    Printing it shows the verdict, then tables and plain sentences; notebooks show the HTML report.
+    ``print`` shows the verdict, then tables and plain sentences; notebooks show the HTML report.
 
     Attributes:
-        findings: One row a finding; the columns are the attributes of :class:`pyterrier_debias.core.bias.Finding`.
+        findings: One row per finding; the columns are the attributes of :class:`pyterrier_debias.core.bias.Finding`.
         per_query: The values behind the findings: ``system``, ``bias``, ``measure``, ``contrast``, ``qid``, ``value``.
         skipped: What was not examined: ``bias``, ``system``, ``reason``.
-        failed: Biases that failed with an internal error, and systems that raised: ``bias``, ``system`` (empty where the bias
-            itself failed), ``error``, ``traceback``.
+        failed: Biases that failed with an internal error, and systems that raised an error: ``bias``, ``system`` (empty if the
+            bias itself failed), ``error``, ``traceback``.
         settings: What was audited and how: dataset, split, systems, sizes, seed, correction, notes, versions.
-        figures: Pairs of bias and :class:`pyterrier_debias.core.bias.Figure`; they are drawn when somebody looks. A result
-            from a pickle has none, as one from JSON.
-        queries: The words of the queries of ``per_query``, by qid.
+        figures: Pairs of a bias and a :class:`pyterrier_debias.core.bias.Figure`, which is drawn only when it is shown. A
+            result that was read from JSON or a pickle has none.
+        queries: The texts of the queries in ``per_query``, by qid.
         attributions: What documents, words and positions contribute to figures; see :meth:`worst`.
 
-    When not to use it: as a certificate; an audit looks for each bias with one probe, on the given topics.
+    When not to use it: as a certificate. An audit looks for each bias with one probe, on the given topics.
 
     Example:
         ::
@@ -66,7 +66,7 @@ class AuditResult(AuditTables):
     """
 
     def __repr__(self) -> str:
-        """Sizes in one line; ``print`` shows the report."""
+        """The sizes of the audit in one line; ``print`` shows the report."""
         return (
             f"<AuditResult of {self.settings['dataset']}: {len(self.settings['systems'])} systems, "
             f"{len(self.findings)} findings, {len(self.skipped)} skipped, {len(self.failed)} failed>"
@@ -81,61 +81,62 @@ class AuditResult(AuditTables):
         return framed(self.to_html(), "Bias audit")
 
     def card(self, system: str | None = None) -> str:
-        """The audit as a Hugging Face model card: YAML metadata, verdict, figures, sentences, and how it was made.
+        """The audit as a Hugging Face model card: YAML metadata, verdict, figures, sentences, and how the audit was made.
 
         Args:
-            system: The system that the card is of; None shows all, and leaves figures out of the metadata unless there is one
-                only.
+            system: The system that the card describes. None shows all systems; the metadata then has figures only if there is
+                one system.
 
         Returns:
             Markdown.
 
         Raises:
-            InputError: For a system that was not audited.
+            InputError: If the system was not audited.
         """
         return merged("", self, system)
 
     def write_card(self, folder: str | Path, system: str | None = None) -> Path:
-        """Write the card into the README.md of a saved ranker; what an earlier audit wrote there is replaced, the rest stays.
+        """Write the card into the README.md of a saved ranker. The card of an earlier audit is replaced; other text is kept.
 
         Args:
             folder: The folder that the ranker's ``save()`` wrote.
             system: See :meth:`card`.
 
         Returns:
-            The card's path.
+            The path of the README.md.
 
         Raises:
-            InputError: Where there is no such folder, its card cannot be read or merged, or the system was not audited; nothing
-                is changed then.
+            InputError: If there is no such folder, its card cannot be read or merged, or the system was not audited; nothing is
+                changed in that case.
         """
         return write_card(self, folder, system)
 
     def verdict(self) -> pd.DataFrame:
-        """What the audit says in plain words: for each bias a question, and for each system an answer.
+        """What the audit found, in plain words: a question for each bias, and an answer for each system.
 
         Returns:
-            One row a bias and system, see :func:`pyterrier_debias.report.verdict.verdict_frame`.
+            One row per bias and system; see :func:`pyterrier_debias.report.verdict.verdict_frame`.
         """
         return verdict_frame(verdicts(self))
 
     def to_text(self, width: int = 110, *, most: int | None = None) -> str:
-        """The report as plain text: the verdict, then tables by bias.
+        """The report as plain text: the verdict, then one table per bias.
 
-        Sentences are printed for the primary tests and for what is significant; all of them are in the table and on the page.
+        Sentences are shown only for primary tests and significant findings; ``findings`` and the HTML page have all of them.
 
         Args:
-            width: Characters in a line; a table that needs more shortens the column ``contrast``.
-            most: How many lines there may be, 12 or more: then the verdict stands alone, as much of it as fits. None prints all.
+            width: The width of a line in characters; if a table needs more, its column ``contrast`` is shortened.
+            most: The largest number of lines, at least 12: only the verdict is shown, and only as much of it as fits. None shows
+                everything.
 
         Returns:
-            The verdict; unless ``most`` is given tables by bias, sentences beneath, and what was skipped.
+            The verdict; unless ``most`` is given, also the tables with sentences below them, and what was skipped.
         """
         told = verdict_text(self, width, most)
         return told if most is not None else f"{told}\n\n\n{as_text(self, width)}"
 
     def to_html(self) -> str:
-        """The report as one self-contained page: no network, figures inside, readable on a phone and in print.
+        """The report as one self-contained page: it includes the figures, needs no network, and suits phones and print.
 
         Returns:
             An HTML document.
@@ -143,12 +144,12 @@ class AuditResult(AuditTables):
         return as_html(self)
 
     def to_json(self) -> str:
-        """Everything but the figures as JSON; ``report/result.schema.json`` in the package describes it.
+        """Everything except the figures as JSON; ``report/result.schema.json`` in the package describes the format.
 
-        ``verdict`` is for other readers: :meth:`from_json` makes it anew of the findings.
+        The entry ``verdict`` is for other programs: :meth:`from_json` ignores it and derives the verdict from the findings.
 
         Returns:
-            JSON text, a line for each row of a table; numbers that are not defined are null.
+            JSON text, with one line for each row of a table; undefined numbers are null.
         """
         options: dict[str, Any] = {"ensure_ascii": False, "allow_nan": False}
         parts = {
@@ -166,7 +167,7 @@ class AuditResult(AuditTables):
 
     @classmethod
     def from_json(cls, text: str) -> AuditResult:
-        """Read what :meth:`to_json` wrote. The result has no figures.
+        """Read a result that :meth:`to_json` wrote. It has no figures.
 
         Args:
             text: JSON text.
@@ -175,7 +176,7 @@ class AuditResult(AuditTables):
             The result.
 
         Raises:
-            InputError: Where the text is no JSON, no audit, of a newer schema, or damaged.
+            InputError: If the text is not JSON, not an audit, damaged, or follows a newer schema.
         """
         try:
             content = json.loads(text)
@@ -201,16 +202,16 @@ class AuditResult(AuditTables):
 
     @classmethod
     def load(cls, path: str | Path) -> AuditResult:
-        """Read what :meth:`save` wrote. The result has no figures.
+        """Read a result that :meth:`save` wrote. It has no figures.
 
         Args:
-            path: The folder, or ``audit.json`` in it.
+            path: The folder, or the file ``audit.json`` in it.
 
         Returns:
             The result.
 
         Raises:
-            InputError: Where it is missing, or what it holds is refused by :meth:`from_json`.
+            InputError: If the file is missing, or :meth:`from_json` refuses its content.
 
         Example:
             ::
@@ -245,22 +246,22 @@ class AuditResult(AuditTables):
         return cls(findings, per_query, skipped, failed, settings, queries=queries, attributions=parts)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
-        """Write the audit to a folder: whole, or not at all.
+        """Write the audit to a folder, either completely or not at all.
 
-        ``findings.csv`` and ``per_query.csv``, ``audit.json``, ``index.html``, and the figures as PNG. Texts in the CSV files
-        that a spreadsheet would take for a formula have an apostrophe before them; in ``audit.json`` they are as they are.
+        The files are ``findings.csv``, ``per_query.csv``, ``audit.json``, ``index.html``, and the figures as PNG. In the CSV
+        files, a text that a spreadsheet would read as a formula begins with an apostrophe; ``audit.json`` has it unchanged.
 
         Args:
             folder: A folder that does not exist yet, or is empty.
-            overwrite: Whether an earlier audit there may be replaced: the files that it wrote, by the list of them in the folder.
-                Other files beside them stay.
+            overwrite: Whether an earlier audit in the folder may be replaced. Only the files that it wrote are replaced (the
+                folder has a list of them); other files are kept.
 
         Returns:
             The folder.
 
         Raises:
-            InputError: Where the folder holds anything already that may not be replaced, a file of the earlier audit that was
-                changed since, cannot be written, or is named as a file.
+            InputError: If the folder already holds something that may not be replaced, or a file of the earlier audit that has
+                been changed since; or if the folder cannot be written, or its name looks like that of a file.
         """
         check_name(folder)
         with whole_folder(folder, holds=HOLDS, overwrite=overwrite) as scratch:
@@ -268,13 +269,13 @@ class AuditResult(AuditTables):
         return Path(folder).expanduser()
 
     def write_files(self, folder: Path) -> None:
-        """Write the files of :meth:`save` into a folder that is there.
+        """Write the files of :meth:`save` into an existing folder.
 
         Args:
-            folder: An existing folder.
+            folder: The folder.
 
         Raises:
-            InputError: Where it holds a file of one of their names.
+            InputError: If the folder already has a file with one of these names.
         """
         findings, per_query, page = _TABLES
         write_whole(folder / findings, for_spreadsheets(self.findings).to_csv(index=False), replace=False)
@@ -293,26 +294,26 @@ class AuditResult(AuditTables):
 
 
 def check_name(folder: str | Path) -> None:
-    """Refuse the name of a file where a folder is to be written, which would then be called so.
+    """Refuse a folder name that looks like the name of a file, such as ``audit.json``.
 
     Args:
         folder: Where an audit is to be saved.
 
     Raises:
-        InputError: For a name that ends as the files of an audit do.
+        InputError: If the name has an ending that files of an audit have.
     """
     if Path(folder).suffix.lower() in (".html", ".json", ".csv"):
         raise InputError(f"{folder} is the name of a file, and an audit is saved as a folder; the page is {_TABLES[2]} in it")
 
 
 def for_spreadsheets(table: pd.DataFrame) -> pd.DataFrame:
-    """A table whose texts no spreadsheet takes for formulas: an apostrophe before those that begin as one.
+    """A table whose texts no spreadsheet reads as formulas: texts that look like one get an apostrophe in front.
 
     Args:
         table: Any table.
 
     Returns:
-        The same; columns of numbers, and texts that are numbers, are as they were.
+        The table; columns of numbers, and texts that are numbers, are unchanged.
 
     Example:
         >>> for_spreadsheets(pd.DataFrame({"qid": ["=1+1", "-7", "q1"], "value": [-1.0, 0.5, 2.0]}))["qid"].tolist()
