@@ -1,4 +1,4 @@
-"""LinguisticComplexity: the complexity of the wording of queries (or documents), by the indices of Lu and their mean."""
+"""LinguisticComplexity: how complex the wording of queries (or documents) is, by Lu's indices and their mean."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 INDICES = (*trees.LU, *lexical.LU, "D", "HD-D")
 #: The index sets that have names.
 INDEX_SETS = {
-    # What needs words alone, of Lu's 25.
+    # Those of Lu's 25 that need words only.
     "words": tuple(name for name in lexical.LU if name in lexical.WORDS_ONLY),
     # Cheng and Amiri, Table 4: the fourteen syntactic indices and Lu's measures of variation.
     "table4": (
@@ -61,7 +61,7 @@ _CHUNK, _KEPT_WORDS = 1_000, 3_000_000
 
 
 class _Analysed(NamedTuple):
-    """What one text holds: its words (lemmas, or as they stand), their counts, and those of its trees."""
+    """What was found in one text: its words (lemmas, or the words as they stand), their counts, and the counts of its trees."""
 
     words: tuple[str, ...]
     counts: lexical.LexicalCounts
@@ -74,14 +74,14 @@ class Normalisation:
 
     Attributes:
         indices: Names of the indices.
-        options: The options that they were computed under, by name.
-        segment: How many words a segment of the segmented indices has.
-        centre: What is taken from each index: its mean, or its least value.
-        scale: What it is divided by: its standard deviation (ddof 0), or its range. 0 for an index that is constant.
-        defined: The share of the texts that define each index.
+        options: The options under which they were computed, by name.
+        segment: Length of a segment in words, for the indices over segments.
+        centre: What is subtracted from each index: its mean, or its minimum.
+        scale: What each index is then divided by: its standard deviation (ddof 0), or its range. 0 for a constant index.
+        defined: For each index, the share of the texts for which it is defined.
         live: Whether each index is in the mean.
-        texts: How many different texts there were.
-        tools: What computed them besides: the names of tools, functions themselves, marks of lists of words, the seed.
+        texts: Number of different texts.
+        tools: What else the values depend on: the names of tools, functions themselves, marks of lists of words, the seed.
     """
 
     indices: tuple[str, ...]
@@ -101,8 +101,8 @@ class Normalisation:
             values: Shape [texts, indices].
 
         Returns:
-            Shape [texts]: the mean over the live indices that the text defines, NaN if it defines none. An index that was
-            constant counts 0.
+            Shape [texts]: the mean over the live indices that are defined for the text, NaN if none is. An index that was
+            constant counts as 0.
         """
         live = np.array(self.live, dtype=bool)
         centre, scale = np.array(self.centre)[live], np.array(self.scale)[live]
@@ -116,35 +116,36 @@ class Normalisation:
 class LinguisticComplexity(Stage):
     """Adds the complexity of a text's wording: the mean of normalised indices of lexical and syntactic complexity.
 
-    Cheng and Amiri, "EqualizeIR: Mitigating Linguistic Biases in Retrieval Models", NAACL 2025: each index is normalised over the
-    set of queries, and a query's complexity is the mean over indices. The indices are Lu's (2010, 2012), computed by our own
-    code from words, part-of-speech tags and constituency trees; see :mod:`pyterrier_debias.linguistic.formulas.lexical` and
-    :mod:`pyterrier_debias.linguistic.formulas.trees` for their definitions.
+    This follows Cheng and Amiri, "EqualizeIR: Mitigating Linguistic Biases in Retrieval Models", NAACL 2025: each index is
+    normalised over the set of queries, and a query's complexity is the mean over indices. The indices are Lu's (2010, 2012),
+    computed by our own code from words, part-of-speech tags and constituency trees; their definitions are in
+    :mod:`pyterrier_debias.linguistic.formulas.lexical` and :mod:`pyterrier_debias.linguistic.formulas.trees`.
 
-    Input: a frame with ``column`` (topics, results, documents). Output: the same rows and columns and ``out`` (float64); with
-    ``keep_indices`` one more column per index, under its name in the literature (``TTR``, ``C/T``, ``MSTTR-50``; the 50 becomes
-    the segment's length where it is another).
+    Input: a frame with ``column`` (topics, results, documents). Output: the same rows and columns, and ``out`` (float64). With
+    ``keep_indices``, each index gets a column too, under its name in the literature (``TTR``, ``C/T``, ``MSTTR-50``; the 50 is
+    replaced by the length of a segment if that differs).
 
-    *What is normalised over.* After :meth:`fit`, the texts that it was given; otherwise the texts of the frame, each different
-    text once, so that the values are comparable within one call only.
+    *The set that is normalised over.* After :meth:`fit`, the texts given to it; otherwise the texts of the frame, each different
+    text once. Without ``fit``, values are therefore comparable within one call only.
 
-    *What is in the mean.* An index is live if at least ``min_defined`` of those texts define it; the same indices for all
-    texts, so that complexity does not become definedness. What a text leaves undefined is left out of its own mean. Of short
-    queries, most indices are undefined or constant: :meth:`report` says which were live, and so does the log (level INFO).
+    *The indices in the mean.* An index is live if it is defined for at least ``min_defined`` of those texts. The live indices are
+    the same for all texts; otherwise complexity would mostly measure which indices are defined. An index that is undefined for a
+    text is left out of that text's mean. For short queries, most indices are undefined or constant; :meth:`report` and the log
+    (level INFO) list the live ones.
 
-    *Tools.* Tags by ``tagger``, lemmas by ``lemmatiser``, trees by ``parser``; none of them is used where no index
-    needs it. Without a parser the fourteen syntactic indices are NaN and outside of the mean. Punctuation is not counted. Tagged
-    and parsed texts are kept, so that a text is analysed once however often it comes back.
+    *Tools.* Tags come from ``tagger``, lemmas from ``lemmatiser`` and trees from ``parser``; each is used only if an index
+    needs it. Without a parser, the fourteen syntactic indices are NaN and not in the mean. Punctuation is not counted. Tagged
+    and parsed texts are cached, so that a repeated text is analysed only once.
 
-    *Texts without a word* (empty, or of signs and emoji alone) have no complexity: all is NaN, whatever ``undefined`` is, they
-    play no part in the normalisation, and a warning tells their share.
+    *Texts without a word* (empty, or made of signs and emoji only) have no complexity: all their values are NaN, whatever
+    ``undefined`` is. They are not part of the normalisation, and a warning gives their share.
 
     Raises:
         InputError: For an option that is unknown or out of range, when the stage is first used.
 
-    When not to use it: as a difficulty of queries (it does not know the collection); on one query, without ``fit``; between
-    collections that were not normalised together; on languages other than English, except for the indices of words. On short
-    queries the set ``'words'`` is little more than their length: put the number of words beside it as a control.
+    When not to use it: as a measure of query difficulty (it does not know the collection); on a single query without ``fit``; to
+    compare collections that were not normalised together; on languages other than English, except for the indices over words. On
+    short queries, the set ``'words'`` measures little more than length: use the number of words as a control.
 
     Example:
         >>> import pandas as pd
@@ -158,7 +159,7 @@ class LinguisticComplexity(Stage):
 
     schematic = {"label": "LinguisticComplexity", "help_url": None}  # noqa: RUF012
 
-    #: What :meth:`fit` learnt; None before.
+    #: What :meth:`fit` learnt; None before that.
     normalisation: Normalisation | None = None
     _report: pd.DataFrame | None = None
     _measured: pd.DataFrame | None = None
@@ -191,41 +192,41 @@ class LinguisticComplexity(Stage):
         Args:
             index_set: ``'words'`` (ten of Lu's lexical indices, which need no tool), ``'table4'`` (the thirty of Cheng and
                 Amiri's Table 4: the fourteen syntactic ones, and Lu's measures of lexical variation with D), ``'lu'`` (Lu's
-                14 + 25), or a list of names (see ``INDICES``; also ``D``, ``HD-D``).
+                14 syntactic and 25 lexical ones), or a list of names (see ``INDICES``, which also has ``D`` and ``HD-D``).
             column: The column with the texts.
-            out: The column that gets their complexity.
-            keep_indices: Whether each index becomes a column too.
+            out: The column for the complexity.
+            keep_indices: Whether to add each index as a column too.
             preset: ``'paper'`` fixes ``index_set='table4'``, ``undefined='zero'``, ``segment='p20'``, ``nv='nlex'``,
-                ``uber='log10N2'``, ``hyphenated=False`` and ``normalise='zscore'``, as the tools behind the paper compute them;
-                None: as given.
-            undefined: What an index is for a text that does not define it: ``'nan'``, or ``'zero'``: 0, as guarded versions of
-                Lu's tools have it; the indices over segments then fall back to NDW and TTR for texts shorter than a segment, as
-                in his script. Without a parser the syntactic indices are NaN all the same.
-            min_defined: The share of the texts that must define an index for it to be in the mean, in [0, 1].
-            normalise: ``'zscore'`` (standard deviation with ddof 0) or ``'minmax'`` (to [0, 1]). A constant index counts 0.
-            segment: How many words a segment of NDW-50, NDW-ER50, NDW-ES50 and MSTTR-50 has; ``'p20'``: the 20th percentile of
-                the numbers of words in the texts that are normalised over, at least 1.
+                ``uber='log10N2'``, ``hyphenated=False`` and ``normalise='zscore'``, as in the tools used by the paper. With
+                None, the other options apply as given.
+            undefined: The value of an index for a text for which it is undefined: ``'nan'``, or ``'zero'`` for 0, as in guarded
+                versions of Lu's tools. With ``'zero'``, the indices over segments are replaced by NDW and TTR for texts shorter
+                than a segment, as in his script. Without a parser the syntactic indices are NaN in either case.
+            min_defined: The share of the texts for which an index must be defined to be in the mean, in [0, 1].
+            normalise: ``'zscore'`` (standard deviation with ddof 0) or ``'minmax'`` (to [0, 1]). A constant index counts as 0.
+            segment: Length of a segment in words, for NDW-50, NDW-ER50, NDW-ES50 and MSTTR-50. ``'p20'`` is the 20th percentile
+                of the numbers of words in the texts that are normalised over, at least 1.
             nv: NV = Tnoun/Nlex (``'nlex'``) or Tnoun/Nnoun (``'nnoun'``).
             uber: ``'log10N2'`` or ``'lnT2'``; see :func:`pyterrier_debias.linguistic.formulas.lexical.lexical_indices`.
-            hyphenated: Whether words with a hyphen are among the words of trees (MLS, MLT, MLC); Lu's analyser does not count
-                them. The lexical indices count them always.
-            tagger: ``'auto'``, ``'spacy'``, ``'nltk'``, ``'textblob'``, or a function from texts to lists of (word, Penn Treebank
-                tag, or universal one); see :mod:`pyterrier_debias.linguistic.data.analysers`. It plays no part where no index
-                needs tags.
+            hyphenated: Whether words with a hyphen count among the words of trees (MLS, MLT, MLC); Lu's analyser does not count
+                them. The lexical indices always count them.
+            tagger: ``'auto'``, ``'spacy'``, ``'nltk'``, ``'textblob'``, or a function from texts to lists of (word, tag), with
+                Penn Treebank or universal tags; see :mod:`pyterrier_debias.linguistic.data.analysers`. It is not used if no
+                index needs tags.
             lemmatiser: ``'auto'``, ``'lemminflect'``, ``'form'``, or a function from word and tag to the lemma. Types are lemmas.
-                With ``'auto'`` they are lower-cased words where no index needs tags, and where lemminflect is missing.
+                With ``'auto'``, they are lower-cased words if no index needs tags or lemminflect is not installed.
             parser: ``'stanford'`` (the parser of Lu's analyser, in a Java process of its own; see
-                :class:`~pyterrier_debias.linguistic.data.stanford.StanfordParser`), or a function from texts to the trees of
-                each, in brackets or as ``nltk.Tree``, or None for a text that it does not parse; None: no trees.
-            common_words: What is *not* sophisticated: ``'wordfreq'`` (the 2,000 most frequent words of that package), a path to a
-                list laid out as Lu's (BNC, ANC), the words themselves, or a
-                :class:`~pyterrier_debias.linguistic.formulas.lexical.FrequencyList`. Except for the last and the path, adjectives
-                (which decide which adverbs are lexical) come from textblob's lexicon.
-            seed: Seed of the samples of NDW-ER50, NDW-ES50 and D; drawn by the words of a text, not by its row.
+                :class:`~pyterrier_debias.linguistic.data.stanford.StanfordParser`), or a function that returns for each text its
+                trees, in brackets or as ``nltk.Tree``, or None for a text that it does not parse. None means no trees.
+            common_words: The words that do *not* count as sophisticated: ``'wordfreq'`` (the 2,000 most frequent words of that
+                package), the path of a list in the format of Lu's (BNC, ANC), the words themselves, or a
+                :class:`~pyterrier_debias.linguistic.formulas.lexical.FrequencyList`. Adjectives (which decide which adverbs are
+                lexical) come from such a path or ``FrequencyList``, otherwise from textblob's lexicon.
+            seed: Seed of the samples for NDW-ER50, NDW-ES50 and D; the samples depend on the words of a text, not on its row.
             verbose: Whether to show progress.
-            segmenter: What words are in scripts without blanks (Chinese, Japanese, Thai) where no tagger cuts the text: a
-                function from a stretch to its words, such as ``jieba.lcut``. None: each ideograph, kana or grapheme cluster, and
-                a warning.
+            segmenter: How to cut scripts without blanks (Chinese, Japanese, Thai) into words where no tagger cuts the text: a
+                function from a stretch of text to its words, such as ``jieba.lcut``. With None, each ideograph, kana or grapheme
+                cluster counts as a word, and a warning is logged.
         """
         self.index_set = index_set
         self.column = column
@@ -250,12 +251,12 @@ class LinguisticComplexity(Stage):
     # ------------------------------------------------------------------------------------------------ the stage
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Add complexity; see the class.
+        """Add the complexity of each text; see the class.
 
         Raises:
-            InputError: For an unknown option, a text that is missing, a tool that is asked for and not installed, a
-                tagger or parser that does not return one result a text, a normalisation that was learnt under other options or
-                with other tools.
+            InputError: For an unknown option, a missing text, a requested tool that is not installed, a tagger or parser that
+                does not return one result for each text, or a normalisation that was learnt under other options or with other
+                tools.
         """
         pt.validate.columns(inp, includes=[self.column], context=self)
         chosen = self._chosen()
@@ -266,7 +267,7 @@ class LinguisticComplexity(Stage):
                 f"LinguisticComplexity: out={self.out!r} is the column of an index, which keep_indices adds; name another one"
             )
         fitted = self.normalisation
-        # Tools are looked up for texts alone: an empty frame needs none.
+        # Tools are looked up only if there are texts.
         if fitted is not None and (fitted.options != _options(chosen) or (len(inp) and fitted.tools != self._tools(names))):
             raise InputError(
                 "LinguisticComplexity: the normalisation was learnt under other options (tools, lists of words and the seed are "
@@ -290,7 +291,7 @@ class LinguisticComplexity(Stage):
 
     @property
     def pieces(self) -> str:  # type: ignore[override]  # a class has one that is never fitted
-        """``'rows'`` once it is fitted; before, values are normalised over the frame."""
+        """``'rows'`` once the stage is fitted; before that, values are normalised over the frame."""
         return "frame" if self.normalisation is None else "rows"
 
     @reads_frames
@@ -304,7 +305,7 @@ class LinguisticComplexity(Stage):
             The stage itself.
 
         Raises:
-            InputError: As :meth:`transform`; and for a frame without words.
+            InputError: As in :meth:`transform`, and for a frame without words.
         """
         pt.validate.columns(inp, includes=[self.column], context=self)
         chosen = self._chosen()
@@ -324,18 +325,18 @@ class LinguisticComplexity(Stage):
 
     @reads_frames
     def report(self, inp: pd.DataFrame | None = None) -> pd.DataFrame:
-        """How each index was used.
+        """Show how each index was used: whether it is in the mean, for how many texts it is defined, and which tool computed it.
 
         Args:
             inp: A frame with ``column``; None: the last one that was scored or fitted.
 
         Returns:
             One row per index: ``index``; ``needs`` (``words``, ``tags``, ``list`` or ``trees``); ``defined``: the share of the
-            normalised texts that define it; ``live``: whether it is in the mean; ``constant``; ``centre`` and ``scale`` of the
-            normalisation; ``by``: what computed it.
+            normalised texts for which it is defined; ``live``: whether it is in the mean; ``constant``; ``centre`` and ``scale``
+            of the normalisation; ``by``: the tool that computed it.
 
         Raises:
-            InputError: As :meth:`transform`; and where nothing was scored yet and no frame is given.
+            InputError: As in :meth:`transform`, and if nothing was scored yet and no frame is given.
         """
         if inp is not None:
             self.transform(inp)
@@ -345,19 +346,19 @@ class LinguisticComplexity(Stage):
 
     @reads_frames
     def summary(self, inp: pd.DataFrame | None = None) -> dict[str, float]:
-        """What to tell beside complexity: how many texts have nothing to count, and how far complexity is only length.
+        """What to report with complexity: how many texts have no T-unit or clause, and how closely complexity follows length.
 
         Args:
             inp: A frame with ``column``; None: the last one that was scored or fitted.
 
         Returns:
-            Over its different texts that hold a word: ``texts``, their number; ``words``, the mean number of words; ``live``, the
-            number of indices in the mean; ``no_t_unit`` and ``no_clause``, the shares of the parsed texts that hold no
-            T-unit and no clause, so that all indices per T-unit or clause are undefined (NaN without a parser);
-            ``rho_words``, Spearman's correlation of complexity with the number of words (NaN where one of them is constant).
+            Over the different texts that contain a word: ``texts``, their number; ``words``, the mean number of words; ``live``,
+            the number of indices in the mean; ``no_t_unit`` and ``no_clause``, the shares of the parsed texts without a T-unit
+            and without a clause, for which all indices per T-unit or clause are undefined (NaN without a parser);
+            ``rho_words``, Spearman's correlation of complexity with the number of words (NaN if one of them is constant).
 
         Raises:
-            InputError: As :meth:`report`; and where no frame is given to a copy, which does not have what the stage scored.
+            InputError: As in :meth:`report`, and if a copy is called without a frame: copies do not keep what the stage scored.
 
         Example:
             >>> stage = LinguisticComplexity(["NDW"])
@@ -384,13 +385,13 @@ class LinguisticComplexity(Stage):
         return {**super().identity(), "normalisation": self.normalisation}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Analysed texts stay behind."""
+        """The state without the analysed texts."""
         return {name: value for name, value in self.__dict__.items() if name not in ("_kept", "_measured")}
 
     # ------------------------------------------------------------------------------------------------ options
 
     def _chosen(self) -> dict[str, Any]:
-        """The options that choose between readings, checked, with those of the preset in place; ``names`` are the indices."""
+        """The options that decide how indices are computed, checked and with the preset applied; ``names`` are the indices."""
         defaults = {**(LinguisticComplexity.__init__.__kwdefaults__ or {}), "index_set": "words"}
         chosen = {name: getattr(self, name) for name in PAPER}
         check_choice("LinguisticComplexity", "preset", self.preset, ("paper", None))
@@ -419,14 +420,14 @@ class LinguisticComplexity(Stage):
     # ------------------------------------------------------------------------------------------------ analysis
 
     def _texts(self, inp: pd.DataFrame) -> tuple[list[str], np.ndarray]:
-        """The different texts of a frame, and which of them each row has."""
+        """The different texts of a frame, and for each row the number of its text."""
         check_text(inp, self.column, self)
         warn_of_expressions(inp[self.column] if self.column == "query" else (), self)
         row_of, texts = pd.factorize(inp[self.column].to_numpy(dtype=object))
         return list(texts), row_of
 
     def _worded(self, analysed: list[_Analysed], texts: list[str]) -> tuple[list[_Analysed], np.ndarray]:
-        """The texts that hold words, and which of all they are; what could not be treated is warned of."""
+        """The texts that contain words, and a mask of them; warns of the others."""
         worded = np.array([one.counts.N > 0 for one in analysed], dtype=bool)
         silent = len(texts) - int(worded.sum())
         if silent:
@@ -437,7 +438,7 @@ class LinguisticComplexity(Stage):
         return [one for one, has in zip(analysed, worded) if has], worded
 
     def _of_words(self, texts: list[str]) -> list[_Analysed]:
-        """Texts that no tagger cuts."""
+        """Analyse texts without a tagger, by words only."""
         unspaced = 0 if self.segmenter is not None else sum(map(is_unspaced, texts))
         if unspaced:
             logger.warning(
@@ -585,7 +586,7 @@ class LinguisticComplexity(Stage):
             centre = np.where(known, values, np.inf).min(axis=0, initial=np.inf)
             scale = np.where(known, values, -np.inf).max(axis=0, initial=-np.inf) - centre
             centre, scale = np.where(known.any(axis=0), centre, 0.0), np.where(known.any(axis=0), scale, 0.0)
-        # The spread that rounding leaves of a constant is none.
+        # A spread that is due to rounding only counts as 0.
         scale = np.where(scale > 1e-12 * np.maximum(np.abs(centre), 1e-300), scale, 0.0)
         live = (defined >= self.min_defined) & known.any(axis=0)
         centres, scales, shares, lives = (tuple(each.tolist()) for each in (centre, scale, defined, live))
@@ -625,7 +626,7 @@ class LinguisticComplexity(Stage):
         })
 
     def _tools(self, names: tuple[str, ...]) -> tuple[Any, ...]:
-        """What tells apart the tools that the indices need, the list of words, and the seed."""
+        """What identifies the tools that the indices need, the list of words, and the seed."""
         needs, by = self._needs(names), self._sources(names)
         tools: list[Any] = [by[_need(name)] for name in names]  # by name, as 'auto' means another one elsewhere
         functions = (self.tagger, self.lemmatiser) if needs["tags"] else (self.segmenter,)
@@ -638,7 +639,7 @@ class LinguisticComplexity(Stage):
         return tuple(tools)
 
     def _sources(self, names: tuple[str, ...]) -> dict[str, str]:
-        """The tools that compute the indices of each kind, in words."""
+        """For each kind of index, a description of the tools that compute it."""
         types = "words as they stand"
         tagged = ""
         if self._needs(names)["tags"]:
@@ -656,7 +657,7 @@ class LinguisticComplexity(Stage):
 
 
 def _measured(analysed: list[_Analysed], complexity: np.ndarray) -> pd.DataFrame:
-    """What :meth:`LinguisticComplexity.summary` is made of, one row per text."""
+    """The values that :meth:`LinguisticComplexity.summary` is computed from, one row per text."""
     parsed = [(np.nan, np.nan) if one.trees is None else (one.trees.T, one.trees.C) for one in analysed]
     return pd.DataFrame(np.reshape(parsed, (-1, 2)), columns=["T", "C"]).assign(
         words=[one.counts.N for one in analysed], complexity=complexity
@@ -664,7 +665,7 @@ def _measured(analysed: list[_Analysed], complexity: np.ndarray) -> pd.DataFrame
 
 
 def chosen_columns(names: Sequence[str], segment: int | str) -> list[str]:
-    """The columns of indices: under their own names, with the length of a segment in place of 50.
+    """The names of the columns for indices: the indices' own names, with the length of a segment in place of 50.
 
     Args:
         names: Indices.

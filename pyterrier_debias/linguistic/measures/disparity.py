@@ -1,8 +1,8 @@
 """Disparity: how effectiveness is spread over queries, and how it depends on the complexity of their wording.
 
-Reads what ``pt.Experiment(perquery=True)`` returns, and gives the figures of Cheng and Amiri (2025), Tables 1 and 2 and Figures 1
-and 3, with intervals. It adds the slope of effectiveness on complexity with controls, because standard deviation and coefficient
-of variation measure every spread between queries, not bias. The mathematics is in
+It reads what ``pt.Experiment(perquery=True)`` returns, and computes the figures of Cheng and Amiri (2025), Tables 1 and 2 and
+Figures 1 and 3, with intervals. It adds the slope of effectiveness over complexity with controls, because the standard deviation
+and the coefficient of variation measure every spread between queries, not bias. The mathematics is in
 :mod:`pyterrier_debias.linguistic.formulas.spread` and :mod:`pyterrier_debias.linguistic.formulas.slope`.
 """
 
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Controls that are computed where no column of their name is there.
+#: Controls that are computed if there is no column of that name.
 LENGTH, RELEVANT = "length", "relevant"
-#: The group of all queries, and the collection that stands for all of them.
+#: The name of the group of all queries, and that of all collections together.
 EVERYONE, TOGETHER = "all", "all datasets"
-#: The group of queries that all have one complexity, so that there are no bins.
+#: The name of the only group where all queries have the same complexity, so that there are no bins.
 UNDIVIDED = "undivided"
 
 _SPREAD = [f"{statistic}{end}" for statistic in ("mean", "sd", "cv") for end in ("", "_low", "_high")]
@@ -58,22 +58,22 @@ class DisparityResult:
     """What :meth:`Disparity.evaluate` returns.
 
     Attributes:
-        table: As :meth:`Disparity.transform` returns it: one row per system (``name``), ``measure``, ``dataset`` and ``group``
-            (``all``, and the bins of complexity), with ``n``, the mean ``complexity``, and ``mean``, ``sd``, ``cv``, each with
-            its interval.
+        table: The frame that :meth:`Disparity.transform` returns: one row per system (``name``), ``measure``, ``dataset`` and
+            ``group`` (``all``, and the bins of complexity), with ``n``, the mean ``complexity``, and ``mean``, ``sd``, ``cv``,
+            each with its interval.
         tests: One row per system, measure and ``test``, over all datasets together: ``slope`` (for one standard deviation of
-            complexity, given the controls; the primary test), ``share`` (of the variance that complexity explains beyond the
-            controls), ``rank correlation``, ``Kruskal-Wallis``, ``worst group`` (its name is in ``group``) and ``gap`` (best
-            less worst group); with ``low``, ``high``, ``p`` and ``noise_floor`` (what chance alone gives) where they are
-            defined.
-        per_query: What was analysed: ``name``, ``measure``, ``dataset``, ``qid``, ``value``, ``complexity``, ``group``, the
-            controls and indices; and ``influence``, whose mean is the slope for one standard deviation and whose paired
-            differences compare the slopes of two systems.
+            complexity, given the controls; the primary test), ``share`` (the share of the variance that complexity explains
+            beyond the controls), ``rank correlation``, ``Kruskal-Wallis``, ``worst group`` (its name is in ``group``) and ``gap``
+            (best group less worst); with ``low``, ``high``, ``p`` and ``noise_floor`` (the value to expect by chance alone) where
+            they are defined.
+        per_query: The values that were analysed: ``name``, ``measure``, ``dataset``, ``qid``, ``value``, ``complexity``,
+            ``group``, the controls and indices; and ``influence``, whose mean is the slope for one standard deviation and whose
+            paired differences compare the slopes of two systems.
         indices: One row per system, measure and index of complexity: rank correlation, slope for one standard deviation given the
-            controls, p values, corrected over the indices of one system and measure (Holm). Empty where no indices were asked
-            for.
+            controls, and p values, corrected over the indices of one system and measure (Holm). Empty if no indices were
+            requested.
         notes: What a reader should know, such as how many queries were left out.
-        convention: The choices under which all this was computed.
+        convention: The options under which all this was computed.
         options: The options of the :class:`Disparity`.
     """
 
@@ -95,7 +95,7 @@ class DisparityResult:
         """One row of :attr:`tests`.
 
         Args:
-            test: Such as ``'slope'``.
+            test: Name of the test, such as ``'slope'``.
             name: The system; None for the first.
             measure: The measure; None for the first.
 
@@ -117,15 +117,16 @@ class DisparityResult:
 
         Args:
             measure: Which measure; None for the first.
-            points: How many points, evenly spaced from the 1st to the 99th percentile of the queries' complexity.
-            span: Share of the queries in the neighbourhood of a point.
-            resamples: Bootstrap resamples.
+            points: Number of points, evenly spaced from the 1st to the 99th percentile of the queries' complexity.
+            span: Share of the queries that the local fit at each point uses.
+            resamples: Number of bootstrap samples for the band.
 
         Returns:
-            Frame ``name``, ``complexity``, ``value``, ``low``, ``high``; systems with fewer than three queries are left out.
+            A frame with ``name``, ``complexity``, ``value``, ``low``, ``high``; systems with fewer than three queries are left
+            out.
         """
         values = self._of(measure)
-        # Of queries, not of rows, whose percentiles would move with the number of systems.
+        # Percentiles over queries; over rows, they would depend on the number of systems.
         queries = values.drop_duplicates(["dataset", "qid"])["complexity"]
         first, last = np.quantile(queries, [0.01, 0.99]) if len(queries) else (0.0, 0.0)
         at = np.linspace(first, last, points) if len(values) else np.empty(0)
@@ -143,12 +144,13 @@ class DisparityResult:
     def plot_curve(
         self, ax: Axes | None = None, *, measure: str | None = None, order: Sequence[str] | None = None, **options: Any
     ) -> Axes:
-        """Draw :meth:`curve`.
+        """Draw effectiveness against complexity, as computed by :meth:`curve`.
 
         Args:
             ax: Matplotlib axes; None makes new ones.
             measure: Which measure; None for the first.
-            order: All systems by name, so that each has the colour of its place in other figures too; None: as they are here.
+            order: All systems by name; each gets the colour of its position, so colours match other figures. None uses the order
+                here.
             options: Options of :meth:`curve`.
 
         Returns:
@@ -178,7 +180,7 @@ class DisparityResult:
         Args:
             ax: Matplotlib axes; None makes new ones.
             measure: Which measure; None for the first.
-            order: All systems by name, so that each has the colour of its place in other figures too; None: as they are here.
+            order: All systems by name; see :meth:`plot_curve`.
 
         Returns:
             The axes.
@@ -214,30 +216,31 @@ class DisparityResult:
 
 
 def overall(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a disparity table over all datasets: those of the only one, or of all of them together."""
+    """The rows of a disparity table over all datasets together, or over the only one."""
     several = table["dataset"].nunique() > 1
     return table[table["dataset"] == TOGETHER] if several else table
 
 
 class Disparity(Stage):
-    """Spread of effectiveness over queries, by complexity of their wording, with tests.
+    """Measures how effectiveness varies over queries and with the complexity of their wording, with tests.
 
     Input: effectiveness by query, as ``pt.Experiment(..., perquery=True)`` returns it (long form: ``name``, ``qid``,
-    ``measure``, ``value``), or one column per measure (wide form: ``qid``, ``name``, ``nDCG@10``, ...); ``name`` and ``dataset``
-    may be missing where there is one. The complexity of each query is a column of that frame, or of the topics that
-    :meth:`evaluate` is given.
+    ``measure``, ``value``), or with one column per measure (wide form: ``qid``, ``name``, ``nDCG@10``, ...). ``name`` and
+    ``dataset`` may be missing if there is only one. The complexity of each query is a column of that frame, or of the topics
+    given to :meth:`evaluate`.
 
     Output: one row per system (``name``), ``measure``, ``dataset`` and ``group``: ``n``, mean ``complexity``, and ``mean``,
-    ``sd`` and ``cv`` (sd / mean) with intervals (``mean_low``, ``mean_high``, ...). Groups are ``all`` and bins of complexity,
-    made inside each dataset: ``easy``, ``medium`` and ``hard`` by default. With several datasets, rows of ``all datasets`` put
-    them together by ``cv_average``. :meth:`evaluate` adds tests, curves and a view of single indices.
+    ``sd`` and ``cv`` (sd / mean) with intervals (``mean_low``, ``mean_high``, ...). Groups are ``all`` and bins of complexity
+    within each dataset: ``easy``, ``medium`` and ``hard`` by default. With several datasets, the rows of ``all datasets``
+    combine them as ``cv_average`` says. :meth:`evaluate` adds tests, curves and a table of single indices.
 
-    **sd and cv measure every spread between queries, not bias.** A ranker that is equally bad everywhere has little of both, one
-    that fails on the same share of simple and of complex queries has much; and cv rises when the mean falls, whatever the
-    wording. What goes with complexity is the slope, and what complexity explains is its share of the variance (``tests``).
+    **sd and cv measure every spread between queries, not bias.** Both are small for a ranker that is equally bad on every query,
+    and large for one that fails on the same share of simple and of complex queries; and cv rises when the mean falls, whatever
+    the wording. The slope shows how effectiveness changes with complexity, and the share shows how much of the variance
+    complexity explains (``tests``).
 
     Source: Cheng and Amiri, "EqualizeIR: Mitigating Linguistic Biases in Retrieval Models", NAACL 2025 (mean, standard deviation,
-    c_v); slopes, controls and tests are ours.
+    c_v); the slopes, controls and tests are ours.
 
     Raises:
         InputError: For an option that is unknown or out of range, when the stage is first used.
@@ -253,9 +256,9 @@ class Disparity(Stage):
         >>> round(Disparity(resamples=999).evaluate(found).test("slope")["value"], 3)
         -0.224
 
-    When not to use it: over few queries (the standard deviation of 43 queries is known to within a fifth at best), to choose
-    between rankers of different means by their cv, or to show that wording is the *cause*: the needs expressed by complex
-    queries may be the difficult ones. For that, ask the same need in several wordings: ``WordingSensitivity``.
+    When not to use it: on few queries (with 43 queries, the standard deviation is known to within a fifth at best); to choose by
+    cv between rankers with different means; or to show that wording is the *cause*: complex queries may express more difficult
+    needs. To test the cause, ask the same need in several wordings, with ``WordingSensitivity``.
 
     .. cite.dblp:: journals/corr/abs-2504-07115
     """
@@ -280,21 +283,21 @@ class Disparity(Stage):
     ):
         """
         Args:
-            complexity: The column that holds the complexity of each query; or a stage that adds such a column to the topics of
-                a dataset (``qid``, ``query``), such as ``LinguisticComplexity()``; None means ``LinguisticComplexity()``.
-            measures: Which measures, ir_measures objects or names; None means all that the frame has.
+            complexity: The column with the complexity of each query, or a stage that adds such a column to the topics of
+                a dataset (``qid``, ``query``); None means ``LinguisticComplexity()``.
+            measures: Which measures, as ir_measures objects or names; None means all measures in the frame.
             bins: ``'tertile'``; a number of bins of equal size; ``'equal_width'`` (ten); or the edges between bins.
-            cv_average: How datasets are put together: ``'macro'`` (the mean of their statistics), ``'pooled'`` (all queries as
+            cv_average: How datasets are combined: ``'macro'`` (the mean of their statistics), ``'pooled'`` (all queries as
                 one dataset) or ``'ratio_of_means'`` (mean sd / mean of means).
-            controls: What else may explain effectiveness: columns of the frame or of the topics, numbers or names (``type``).
-                Where there are no such columns, ``'length'`` is the number of words of the query, and ``'relevant'`` the
-                natural logarithm of the number of relevant documents. Length is itself a part of most indices of complexity:
-                with it as a control the slope speaks of complexity beyond length.
-            indices: Columns with single indices of complexity, each to be looked at alone.
+            controls: What else may explain effectiveness: columns of the frame or of the topics, with numbers or names, such as
+                ``type``. If there is no such column, ``'length'`` is the number of words of the query, and ``'relevant'`` the
+                natural logarithm of the number of relevant documents. Most indices of complexity depend on length themselves:
+                with length as a control, the slope is that of complexity beyond length.
+            indices: Columns with single indices of complexity, each of which is analysed alone.
             ddof: The standard deviation divides by n - ddof.
             level: Coverage of the intervals.
-            resamples: Permutations of each test.
-            seed: Their seed.
+            resamples: Number of permutations in each test.
+            seed: Seed of the permutations.
             verbose: Whether to show progress.
         """
         self.complexity = complexity
@@ -310,11 +313,11 @@ class Disparity(Stage):
         self.verbose = verbose
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """The disparity table; see the class.
+        """Compute the disparity table; see the class.
 
         Raises:
-            InputError: For an unknown option, a query that has two complexities, a measure that is not there, a value or
-                complexity that is infinite or no number.
+            InputError: For an unknown option, a query with two complexities, a measure that is not in the frame, or a value or
+                complexity that is infinite or not a number.
         """
         form = self._mode(inp)
         self._check_options()
@@ -326,23 +329,23 @@ class Disparity(Stage):
     def evaluate(
         self, inp: pd.DataFrame, topics: pd.DataFrame | None = None, qrels: pd.DataFrame | None = None
     ) -> DisparityResult:
-        """The disparity table, the tests, and the view of single indices.
+        """Compute the disparity table, the tests, and the table of single indices.
 
         Args:
             inp: Effectiveness by query, see the class.
-            topics: ``qid``, and what the values' frame lacks of complexity, indices, controls and ``query``. A column
-                ``dataset`` says which dataset's query each is; it may be missing where qids do not repeat.
-            qrels: ``qid``, ``docno``, ``label``, and ``dataset`` as of the topics; needed for the control ``'relevant'`` only.
+            topics: A frame with ``qid`` and those of complexity, indices, controls and ``query`` that ``inp`` lacks. A column
+                ``dataset`` names the dataset of each query; it may be missing if no qid occurs in two datasets.
+            qrels: ``qid``, ``docno``, ``label``, and ``dataset`` as in ``topics``; needed only for the control ``'relevant'``.
 
         Returns:
-            The result. Queries whose value, complexity or control in numbers is missing are left out, and counted in the notes;
-            of a control in names, a missing one is a level of its own (see
-            :func:`~pyterrier_debias.linguistic.formulas.slope.design`). The notes also say where systems are over different
-            queries, where a few queries decide a slope, and why a slope is not defined.
+            The result. Queries without a value, a complexity or a numeric control are left out, and counted in the notes. In
+            a control with names, missing ones form a level of their own (see
+            :func:`~pyterrier_debias.linguistic.formulas.slope.design`). The notes also say if systems were measured over
+            different queries, if a few queries decide a slope, and why a slope is undefined.
 
         Raises:
-            InputError: As :meth:`transform`; where complexity, a control or an index is nowhere; where topics or judgements
-                share no query or no dataset with the values, or are of several datasets and the values name none.
+            InputError: As in :meth:`transform`; if complexity, a control or an index is in neither frame; if topics or judgements
+                share no query or no dataset with the values, or belong to several datasets and the values name none.
         """
         form = self._mode(inp, complexity=topics is None)
         self._check_options()
@@ -375,7 +378,7 @@ class Disparity(Stage):
 
     @property
     def convention(self) -> str:
-        """The choices under which figures are computed, in words."""
+        """The options under which figures are computed, in words."""
         parts = [
             f"bins {self.bins if np.ndim(self.bins) == 0 else list(cast(Sequence[float], self.bins))}",
             f"ddof {self.ddof}",
@@ -411,7 +414,7 @@ class Disparity(Stage):
     def _values(
         self, inp: pd.DataFrame, form: str, topics: pd.DataFrame | None, qrels: pd.DataFrame | None
     ) -> tuple[pd.DataFrame, list[str]]:
-        """One row per system, measure and query, sorted, with complexity, group, controls and indices; and notes."""
+        """A sorted frame with one row per system, measure and query, with complexity, group, controls and indices; and notes."""
         topics, qrels = (_of_datasets(given, inp, what) for given, what in ((topics, "topics"), (qrels, "judgements")))
         frame = inp.assign(**{column: alone for column, alone in (("name", "system"), ("dataset", "")) if column not in inp})
         if form == "long":  # measures may be objects of ir_measures
@@ -449,8 +452,8 @@ class Disparity(Stage):
                 notes.append(f"All queries{where} have one complexity, so that they are one group, {UNDIVIDED!r}.")
                 logger.warning("Disparity: %s", notes[-1])
         merged = pd.concat(grouped) if grouped else merged.assign(group=pd.Series(dtype="str"))
-        # Systems, measures and datasets keep the frame's order, or that of the options; queries have their own, because
-        # permutations depend on it.
+        # Systems, measures and datasets keep the order of the frame or of the options; queries are sorted by qid, because
+        # permutations depend on their order.
         order = {c: {v: i for i, v in enumerate(dict.fromkeys(values[c]))} for c in ("name", "measure", "dataset")}
         if self.measures is not None:
             order["measure"] = {str(measure): i for i, measure in enumerate(self.measures)}
@@ -522,7 +525,7 @@ class Disparity(Stage):
         if "query" not in known.columns:
             raise InputError("Disparity: complexity is computed from queries; give evaluate(values, topics) topics with 'query'")
         topics = known.drop(columns=["complexity", *self.indices], errors="ignore")
-        # Each dataset by itself: a stage that was not fitted normalises over what it is given.
+        # Dataset by dataset: a stage that is not fitted normalises over its input.
         stage = None if isinstance(self.complexity, str) else self.complexity
         parts = [with_complexity(own, stage) for _, own in topics.groupby("dataset", sort=False)]
         return pd.concat(parts, ignore_index=True)
@@ -537,7 +540,7 @@ class Disparity(Stage):
         raise InputError(f"Disparity: control {name!r} is not a column of the values or the topics; give evaluate() {hint}")
 
     def _grouped(self, values: pd.DataFrame) -> pd.DataFrame:
-        """Bins of the queries of one dataset."""
+        """The values of one dataset with the column ``group``: the bin of each query."""
         queries = values.drop_duplicates("qid")["complexity"].to_numpy()
         edges = inner_edges(queries, self.bins)
         if np.ptp(queries) == 0:  # the last bin, by the rule for ties: its name would say that they are hard
@@ -578,7 +581,7 @@ class Disparity(Stage):
         )  # fmt: skip
 
     def _no_slope(self, own: pd.DataFrame, strata: pd.Series | None) -> str:
-        """Why a slope is NaN, in words."""
+        """The reason why a slope is NaN, in words."""
         if own["complexity"].nunique() == 1:
             return "all its queries have one complexity"
         alone = partial_slope(
@@ -647,15 +650,15 @@ class Disparity(Stage):
 
 
 def with_complexity(topics: pd.DataFrame, complexity: pt.Transformer | None = None) -> pd.DataFrame:
-    """Topics with the column ``complexity``.
+    """Add the column ``complexity`` to topics.
 
     Args:
-        topics: ``qid``, ``query``, and anything else.
+        topics: A frame with ``qid``, ``query`` and any other columns.
         complexity: A stage that adds the column ``complexity`` (or the one that its attribute ``out`` names); None means
             ``LinguisticComplexity()``.
 
     Returns:
-        The topics with what the stage added.
+        The topics with the columns that the stage added.
 
     Raises:
         InputError: If the stage adds no such column.
@@ -677,17 +680,17 @@ def query_length(queries: pd.Series) -> pd.Series:
 
 
 def log_relevant(topics: pd.DataFrame, qrels: pd.DataFrame) -> pd.Series:
-    """Natural logarithm of the number of documents with a label above 0 of each topic, at least 0; 0 where there are none.
+    """Natural logarithm of each topic's number of documents with a label above 0; 0 if there are none.
 
     Args:
-        topics: ``qid``, and ``dataset`` where the judgements have one too.
+        topics: ``qid``, and ``dataset`` if the judgements have it too.
         qrels: ``qid``, ``docno``, ``label``; a document that is judged several times counts once.
 
     Returns:
         One value per topic, with the topics' index.
 
     Raises:
-        InputError: If both frames have ``dataset`` and one of the topics' is not judged; see also
+        InputError: If both frames have ``dataset`` and a dataset of the topics has no judgements; see also
             :func:`~pyterrier_debias.core.frames.with_grades`.
     """
     keys = ["dataset", "qid"] if "dataset" in qrels.columns and "dataset" in topics.columns else ["qid"]
@@ -706,7 +709,7 @@ def log_relevant(topics: pd.DataFrame, qrels: pd.DataFrame) -> pd.Series:
 
 
 def _of_datasets(given: pd.DataFrame | None, values: pd.DataFrame, what: str) -> pd.DataFrame | None:
-    """Topics or judgements whose ``dataset``, where there is one, is a key: as text, and only if the values have one too."""
+    """Topics or judgements with ``dataset`` ready as a key: as text, and kept only if the values have that column too."""
     if given is None or "dataset" not in given.columns:
         return given
     check_names(given, ["dataset"], f"Disparity, {what}")
@@ -728,7 +731,7 @@ def _of_datasets(given: pd.DataFrame | None, values: pd.DataFrame, what: str) ->
 
 
 def _numbers(values: pd.Series, qids: pd.Series, what: str) -> pd.Series:
-    """A column as numbers, NaN where nothing is given."""
+    """A column as numbers; NaN where there is no value."""
     found = pd.to_numeric(values, errors="coerce").astype("float64")
     text = found.isna() & values.notna()
     if text.any():
@@ -742,7 +745,7 @@ def _numbers(values: pd.Series, qids: pd.Series, what: str) -> pd.Series:
 
 
 def _unlike_queries(values: pd.DataFrame) -> Iterator[str]:
-    """What is to be said where systems were measured over different queries."""
+    """Notes about systems that were measured over different queries."""
     for measure, own in values.groupby("measure", sort=False):
         asked = {name: set(zip(part["dataset"], part["qid"])) for name, part in own.groupby("name", sort=False)}
         common = set.intersection(*asked.values())
@@ -757,7 +760,7 @@ def _unlike_queries(values: pd.DataFrame) -> Iterator[str]:
 
 
 def _is_measure(frame: pd.DataFrame, column: Any) -> bool:
-    """Whether a column holds numbers under the name of a measure."""
+    """Whether a column is named like a measure and has numbers."""
     if not isinstance(column, str) or not pd.api.types.is_numeric_dtype(frame[column].dtype):
         return False
     if column.startswith(("ndcg_cut_", "P_", "recall_", "map", "recip_rank", "ndcg")):  # trec_eval's names, as PyTerrier has them
@@ -774,7 +777,7 @@ def _test(test: str, found: Interval, **more: Any) -> dict[str, Any]:
 
 
 def _frame(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
-    """Rows as a frame whose columns have one type, whether there are rows or not."""
+    """Rows as a frame whose column types are the same with and without rows."""
     words = {"name", "measure", "dataset", "group", "test", "index", "convention"}
     frame = pd.DataFrame([{**dict.fromkeys(words & set(columns), ""), **row} for row in rows], columns=list(columns))
     return frame.astype({c: "str" if c in words else "int64" if c == "n" else "float64" for c in columns})

@@ -1,4 +1,4 @@
-"""Disparity as measures for ``pt.Experiment`` and ir_measures."""
+"""OverQueries: the statistics of Disparity as measures for ``pt.Experiment`` and ir_measures."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ STATISTICS = ("sd", "cv", *_BY_COMPLEXITY)
 
 
 class OverQueries(Measure):
-    """A statistic over queries of another measure: a measure for ``pt.Experiment`` and ir_measures.
+    """A measure for ``pt.Experiment`` and ir_measures: how another measure varies over queries, or with their complexity.
 
-    - ``'sd'`` and ``'cv'``: standard deviation (ddof 0), and standard deviation by mean;
-    - ``'slope'``: the slope on complexity, for one standard deviation of complexity, without controls;
-    - ``'worst'``: the mean of the third of the queries, by complexity, with the lowest mean;
+    - ``'sd'`` and ``'cv'``: standard deviation (ddof 0), and standard deviation divided by mean;
+    - ``'slope'``: the slope over complexity, for one standard deviation of complexity, without controls;
+    - ``'worst'``: the mean of the worst third, that is, of the third of the queries, by complexity, with the lowest mean;
     - ``'gap'``: the mean of the best third less that of the worst.
 
-    Evaluation averages the values of queries. So each query's value is its *influence value*: the statistic plus what the query
-    adds to it, whose mean is the statistic exactly. That makes columns of ``pt.Experiment`` right, and tests against its
-    ``baseline`` too: the paired t-test of influence values is the delta method's test of a difference between the statistics. A
-    single query's value has no meaning of its own.
+    Evaluation averages the values of queries, so each query gets its *influence value*: the statistic plus the query's
+    contribution to it. The mean of these values is exactly the statistic, so the columns of ``pt.Experiment`` are right. So are
+    tests against its ``baseline``: the paired t-test of influence values is the delta method's test of a difference between the
+    statistics. The value of a single query has no meaning of its own.
 
-    Measures are equal where their names are, and experiments have one column per name. So the name of the last three statistics
-    tells which complexity they are by, as its number of queries and a hash: ``slope(nDCG@10,complexity=43:9f2c81d0)``. ``name=``
-    gives another one.
+    Measures with equal names are equal, and an experiment has one column per name. The names of the last three statistics
+    therefore identify the complexity that they use, by its number of queries and a hash:
+    ``slope(nDCG@10,complexity=43:9f2c81d0)``. Choose another name with ``name=``.
 
     Raises:
-        InputError: While evaluating, where a judged query has no complexity; in ``pt.Experiment(..., batch_size=n)``, which hands
-            over a few queries at a time.
+        InputError: During evaluation, if a judged query has no complexity; in ``pt.Experiment(..., batch_size=n)``, which passes
+            only a few queries at a time.
 
     Example:
         >>> import pandas as pd
@@ -53,9 +53,8 @@ class OverQueries(Measure):
         >>> pt.Evaluate(run, qrels, [RR @ 10, OverQueries(RR @ 10, "sd"), OverQueries(RR @ 10, "cv")])
         {'RR@10': 0.75, 'sd(RR@10)': 0.25, 'cv(RR@10)': 0.3333333333333333}
 
-    When not to use it: in a search for the best parameters (a
-    small spread is easily had by being equally bad everywhere), or where several datasets or controls matter: that is
-    :class:`~pyterrier_debias.linguistic.measures.disparity.Disparity`.
+    When not to use it: to search for the best parameters (a ranker that is equally bad everywhere has a small spread), or
+    if several datasets or controls matter: use :class:`~pyterrier_debias.linguistic.measures.disparity.Disparity`.
     """
 
     __name__ = "OverQueries"
@@ -73,14 +72,14 @@ class OverQueries(Measure):
     def __init__(self, of: Any, statistic: str, complexity: pd.DataFrame | None = None, *, name: str | None = None):
         """
         Args:
-            of: The other measure, an ir_measures object or its name.
+            of: The other measure, as an ir_measures object or by name.
             statistic: ``'sd'``, ``'cv'``, ``'slope'``, ``'worst'`` or ``'gap'``.
-            complexity: Frame ``qid``, ``complexity``: topics that went through ``LinguisticComplexity()``. Needed for the last
-                three statistics.
-            name: What tables call the measure.
+            complexity: A frame with ``qid`` and ``complexity``, such as the output of ``LinguisticComplexity()`` for topics.
+                Needed for the last three statistics.
+            name: The name of the measure in tables; None for the one described above.
 
         Raises:
-            InputError: For an unknown measure or statistic, or where complexity is needed and not given, or a query has several.
+            InputError: For an unknown measure or statistic, if complexity is needed and not given, or if a query has several.
         """
         check_choice("OverQueries", "statistic", statistic, STATISTICS)
         if statistic in _BY_COMPLEXITY and (complexity is None or not {"qid", "complexity"} <= set(complexity.columns)):
@@ -90,18 +89,18 @@ class OverQueries(Measure):
         self._name = name or f"{statistic}({self.params['of']}{by})"
 
     def __repr__(self) -> str:
-        """The name; without one the statistic, the measure, and by which complexity."""
+        """The name; by default made of the statistic, the measure, and the complexity."""
         return self._name
 
     def runtime_impl(self, qrels: pd.DataFrame, run: pd.DataFrame) -> Iterator[Metric]:
-        """What ir_measures calls.
+        """Compute the values of queries; called by ir_measures.
 
         Args:
             qrels: ``query_id``, ``doc_id``, ``relevance``.
             run: ``query_id``, ``doc_id``, ``score``.
 
         Yields:
-            The influence value of each judged query; without results its measure counts 0.
+            The influence value of each judged query; the other measure counts as 0 for a query without results.
         """
         refuse_batches(self)
         named = evaluated_qids(qrels, self)
@@ -137,7 +136,7 @@ def _mark(complexity: pd.DataFrame) -> str:
 
 
 def influence_values(values: np.ndarray, statistic: str, complexity: np.ndarray | None = None) -> np.ndarray:
-    """A value for each query whose mean is the statistic; see :class:`OverQueries`.
+    """Compute a value for each query such that their mean is the statistic; see :class:`OverQueries`.
 
     Args:
         values: Shape [n].

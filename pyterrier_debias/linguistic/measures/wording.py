@@ -1,4 +1,4 @@
-"""WordingSensitivity: is the same need answered equally well when its wording is more complex?"""
+"""WordingSensitivity: whether a system answers the same need equally well when it is worded differently."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from pyterrier_debias.linguistic.formulas.slope import Slope, within_slope
 from pyterrier_debias.linguistic.measures.disparity import query_length, with_complexity
 
 ORIGINAL = "original"
-#: The unchanged original queries, where wordings are tokenised.
+#: The name of the original queries as they come, where wordings are compared in another form.
 AS_IT_COMES = "original, as it comes"
-#: The columns of rankings under each wording.
+#: The columns of the rankings for the wordings.
 COLUMNS = ["qid", "docno", "score", "rank", "arm"]
 _UNANSWERED = ["qid", "arm", "query", "reason"]
 _TABLE = ["comparison", "measure", "before", "after", "difference", "low", "high", "p", "n", "changed", "words", "complexity"]
@@ -41,22 +41,22 @@ class WordingResult:
     Attributes:
         table: One row per rewrite and measure: ``comparison`` (such as ``keywords - original``), ``measure``, ``before`` and
             ``after`` (means over queries), ``difference``, ``p`` (paired randomisation) with the interval ``low`` and ``high``
-            (this test inverted), ``n`` queries, ``changed`` (queries whose wording the rewrite changed), ``words`` (the mean
-            change of the number of words), and ``complexity``: the mean change of complexity, in standard deviations of the
+            (from inverting this test), ``n`` queries, ``changed`` (queries whose wording the rewrite changed), ``words`` (the
+            mean change in the number of words), and ``complexity``: the mean change of complexity, in standard deviations of the
             original queries' complexity.
-        slopes: Measure to the :class:`~pyterrier_debias.linguistic.formulas.slope.Slope` of effectiveness on complexity *within*
-            needs, over all wordings.
+        slopes: For each measure the :class:`~pyterrier_debias.linguistic.formulas.slope.Slope` of effectiveness over complexity
+            *within* needs, over all wordings.
         per_query: One row per query and measure: ``qid``, ``measure``, and one column per wording, the original first.
         wordings: One row per query and wording: ``qid``, ``arm``, ``query``, ``complexity``.
-        rankings: The rankings, as :meth:`WordingSensitivity.transform` returns them.
-        convention: The choices under which all this was computed.
-        as_it_comes: What the system is worth on the original queries exactly as they come, where that is not what wordings are
-            compared with: ``qid``, ``measure``, ``value``. Over Terrier every wording is asked in its words alone, so that one
-            parser reads all of them; and a query that was written for Terrier gives way to the topic's. Else empty.
-        unanswered: One row per query and wording that has no results, and counts 0 there: ``qid``, ``arm`` (also
-            :data:`AS_IT_COMES`), ``query``, ``reason`` (what was raised; empty if nothing was found).
-        without_phrases: Of each rewrite that looks for noun phrases: in how many different queries it found none, of how many;
-            it treats these as a whole.
+        rankings: The rankings that :meth:`WordingSensitivity.transform` returns.
+        convention: The options under which all this was computed.
+        as_it_comes: Effectiveness on the original queries exactly as they come (``qid``, ``measure``, ``value``), if the wordings
+            are compared with another form of them; otherwise empty. With Terrier, every wording is reduced to its words, so that
+            one parser reads all of them, and a query that a stage wrote for Terrier is replaced by the topic's.
+        unanswered: One row per query and wording without results, which counts as 0: ``qid``, ``arm`` (also
+            :data:`AS_IT_COMES`), ``query``, ``reason`` (the error; empty if nothing was found).
+        without_phrases: For each rewrite that looks for noun phrases: in how many of how many different queries it found none;
+            it treats such a query as one phrase.
     """
 
     table: pd.DataFrame
@@ -77,13 +77,13 @@ class WordingResult:
 
 @dataclass(frozen=True)
 class _Asked:
-    """What a system made of the wordings.
+    """What a system returned for the wordings.
 
     Attributes:
-        rankings: As :meth:`WordingSensitivity.transform` returns them.
-        as_it_comes: Its ranking of the original queries as they came, where they were asked otherwise; None where they were not.
+        rankings: The rankings that :meth:`WordingSensitivity.transform` returns.
+        as_it_comes: Its ranking for the original queries as they come, if they were also asked in another form; otherwise None.
         unanswered: As in :class:`WordingResult`.
-        tokenised: Whether Terrier got the words of queries alone.
+        tokenised: Whether queries were reduced to their words for Terrier.
     """
 
     rankings: pd.DataFrame
@@ -93,22 +93,23 @@ class _Asked:
 
 
 class WordingSensitivity(Stage):
-    """Asks the same needs in several wordings, and compares what a system makes of them.
+    """Rewords queries, and measures how a system's effectiveness changes when the same needs are worded differently.
 
-    Input: candidates (``qid``, ``query``, ``docno`` and what the ranker reads), which the ranker orders under each wording; or,
-    for a pipeline that begins with a retriever, topics (``qid``, ``query``). Where a stage adds ``text``, what follows it is
-    the ranker and gets the same candidates under each wording, so that nothing but the ranker is examined.
+    Input: candidates (``qid``, ``query``, ``docno`` and the columns that the ranker reads), which the ranker orders for each
+    wording; or, for a pipeline that begins with a retriever, topics (``qid``, ``query``). If a stage of the pipeline adds
+    ``text``, the stages after it are the ranker: they get the same candidates for each wording, so that only the ranker is
+    examined.
 
-    Output: the rankings under each wording: ``qid``, ``docno``, ``score``, ``rank``, ``arm`` (``original``, and the names of the
-    rewrites). :meth:`evaluate` compares.
+    Output: the rankings for each wording: ``qid``, ``docno``, ``score``, ``rank``, ``arm`` (``original``, and the names of the
+    rewrites). :meth:`evaluate` compares them.
 
-    Over Terrier every wording is asked in its words alone, the original too: whether a question mark or a colon stands in a
-    query decides how Terrier reads it, which is not a property of the wording. ``evaluate(...).as_it_comes`` has the original
-    without that, ``evaluate(...).unanswered`` names the queries that have no results.
+    With Terrier, every wording, including the original, is reduced to its words: a question mark or a colon in a query decides
+    how Terrier reads it, which is not a property of the wording. ``evaluate(...).as_it_comes`` has the effectiveness on the
+    unchanged original queries, and ``evaluate(...).unanswered`` lists the queries without results.
 
-    A need is compared with itself, so that what makes it difficult plays no part; that is what a slope over different queries
-    (:class:`~pyterrier_debias.linguistic.measures.disparity.Disparity`) cannot promise. What remains open is whether the
-    rewritten queries are such as users ask.
+    Each need is compared with itself, so its difficulty plays no part. A slope over different queries
+    (:class:`~pyterrier_debias.linguistic.measures.disparity.Disparity`) cannot guarantee that. It remains open whether users
+    would ask the rewritten queries.
 
     Source: ours.
 
@@ -129,7 +130,7 @@ class WordingSensitivity(Stage):
         >>> probe.evaluate(candidates, qrels).table[["before", "after", "changed"]].round(2).values.tolist()[0]
         [1.0, 0.63, 3.0]
 
-    When not to use it: for systems whose answers are run files (they cannot be asked again), or to rank systems: a system that
+    When not to use it: for systems given as run files (they cannot be asked again), or to rank systems: a system that
     ignores the query is perfectly insensitive to its wording.
     """
 
@@ -155,17 +156,17 @@ class WordingSensitivity(Stage):
         """
         Args:
             pipeline: A ranker, a pipeline that begins with a retriever, or a :class:`pyterrier_debias.System`.
-            rewrites: Names of :data:`~pyterrier_debias.linguistic.data.rewrites.REWRITES`, or functions from a query to a query.
-            complexity: A stage that adds ``complexity`` to topics; None means ``LinguisticComplexity()``, of words alone. All
-                wordings are given to it together, so that they share one scale. Look at what it makes of the rewrites before you
-                read a slope: the mean of all of Lu's indices takes keywords for *more* complex, since each of them has content.
-            dataset: Where judgements come from, if they are not given, and candidates for a ranker that stands alone.
+            rewrites: Names in :data:`~pyterrier_debias.linguistic.data.rewrites.REWRITES`, or functions from a query to a query.
+            complexity: A stage that adds ``complexity`` to topics; None means ``LinguisticComplexity()``, over words only. It
+                gets all wordings together, so that they share one scale. Look at the complexity of the rewrites before you
+                interpret a slope: by the mean of all of Lu's indices, keywords are *more* complex, since each has content.
+            dataset: The source of judgements, if they are not given, and of candidates for a ranker without a first stage.
             measures: ir_measures objects or names.
-            tagger: What finds noun phrases; see :class:`~pyterrier_debias.linguistic.data.rewrites.RewriteQueries`.
-            depth: How many candidates of a query the ranker gets, by rank; None for all.
-            level: Coverage of intervals.
-            resamples: Permutations of each test, which give the intervals too.
-            seed: Their seed.
+            tagger: How noun phrases are found; see :class:`~pyterrier_debias.linguistic.data.rewrites.RewriteQueries`.
+            depth: Number of candidates that the ranker gets for each query, by rank; None for all.
+            level: Coverage of the intervals.
+            resamples: Number of permutations in each test; the intervals come from these too.
+            seed: Seed of the permutations.
             verbose: Whether to show progress.
         """
         self.pipeline = pipeline
@@ -182,11 +183,11 @@ class WordingSensitivity(Stage):
 
     @gathered()
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Rank under each wording; see the class.
+        """Rank for each wording; see the class.
 
         Raises:
-            InputError: For an unknown option, a query that is missing, a system that cannot be asked again, a ranker
-                that returns scores that are not numbers.
+            InputError: For an unknown option, a missing query, a system that cannot be asked again, or a ranker that returns
+                scores that are not numbers.
         """
         given = self._mode(inp)
         self._check_options()
@@ -200,18 +201,18 @@ class WordingSensitivity(Stage):
     def evaluate(
         self, inp: pd.DataFrame, qrels: pd.DataFrame | None = None, *, topics: pd.DataFrame | None = None
     ) -> WordingResult:
-        """Rank under each wording, and compare.
+        """Rank for each wording, and compare each rewrite with the original.
 
         Args:
-            inp: Candidates or topics, as :meth:`transform` takes them.
-            qrels: Judgements ``qid``, ``docno``, ``label``; default the dataset's.
-            topics: The topics, where ``inp`` are candidates and some topic has none: it counts 0 if it is judged.
+            inp: Candidates or topics, as for :meth:`transform`.
+            qrels: Judgements ``qid``, ``docno``, ``label``; None for those of the dataset.
+            topics: All topics. Needed if ``inp`` has candidates, and none for some topic: that topic counts as 0 if it is judged.
 
         Returns:
             The result.
 
         Raises:
-            InputError: As :meth:`transform`; and where no query is judged, or there are no judgements.
+            InputError: As in :meth:`transform`, and if no query is judged, or there are no judgements.
         """
         return self._evaluated(inp, qrels, topics, None)
 
@@ -220,15 +221,15 @@ class WordingSensitivity(Stage):
     def figures(
         self, inp: pd.DataFrame, qrels: pd.DataFrame | None = None, *, topics: pd.DataFrame | None = None
     ) -> WordingResult:
-        """What :meth:`evaluate` returns, without holding all rankings: for lists that do not fit into memory in all wordings.
+        """Compute the same figures as :meth:`evaluate` in less memory, by keeping only the top of each ranking.
 
         Args:
-            inp: See there, as for the next.
-            qrels: The same.
-            topics: The same.
+            inp: Candidates or topics, as for :meth:`evaluate`.
+            qrels: Judgements, as for :meth:`evaluate`.
+            topics: All topics, as for :meth:`evaluate`.
 
         Returns:
-            The result; its ``rankings`` end at the greatest cut-off, where all measures have one, but for the last row of each.
+            The result. If all measures have a cut-off, its ``rankings`` end at the largest one, plus the last row of each list.
         """
         return self._evaluated(inp, qrels, topics, deepest(self.measures))
 
@@ -270,7 +271,7 @@ class WordingSensitivity(Stage):
 
     @property
     def convention(self) -> str:
-        """The choices under which figures are computed, in words."""
+        """The options under which figures are computed, in words."""
         return f"rewrites {', '.join(self._arms[1:])}; depth {'all' if self.depth is None else self.depth}"
 
     # ------------------------------------------------------------------------------------------------ what follows
@@ -351,7 +352,7 @@ class WordingSensitivity(Stage):
     def _run(
         self, stage: pt.Transformer, asks: pd.DataFrame, system: System, kept: int | None = None
     ) -> tuple[pd.DataFrame, dict[str, str]]:
-        """What a retriever makes of topics, without those that it raises for, or a ranker of candidates."""
+        """The ranking of a retriever for topics, or of a ranker for candidates; and the errors that were raised for topics."""
         runs: list[pd.DataFrame] = []
         failed: dict[str, str] = {}
         found: pd.DataFrame
@@ -371,7 +372,7 @@ class WordingSensitivity(Stage):
     def _as_it_comes(
         self, stage: pt.Transformer, asks: pd.DataFrame, system: System, kept: int | None = None
     ) -> tuple[pd.DataFrame, dict[str, str]]:
-        """The same if the queries were answered in words: whatever happens to them as they come, the system is not broken."""
+        """As :meth:`_run`, for queries as they come: an error is recorded, since the system did answer the queries as words."""
         nothing = pd.DataFrame(columns=COLUMNS[:-1])
         found: pd.DataFrame
         try:
@@ -407,13 +408,13 @@ class WordingSensitivity(Stage):
 
 
 def asking_again_reason(system: System) -> str | None:
-    """Why a system cannot be asked its queries in other words, in one sentence; None if it can.
+    """Say why a system cannot be asked reworded queries; None if it can.
 
     Args:
         system: The system.
 
     Returns:
-        One sentence, or None.
+        The reason in one sentence, or None.
     """
     if system.ranker is None and isinstance(flatten(system.candidates)[0], pt.transformer.SourceTransformer):
         return "its results are a run, which cannot be asked again in other words; give the pipeline that made it"
@@ -421,7 +422,7 @@ def asking_again_reason(system: System) -> str | None:
 
 
 def _unanswered(asks: pd.DataFrame, run: pd.DataFrame, failed: dict[str, str], arm: str) -> pd.DataFrame:
-    """The queries of a wording that have no results, as :class:`WordingResult` lists them."""
+    """The queries of a wording without results, as :class:`WordingResult` lists them."""
     without = unanswered_queries(asks, run, failed)
     named = asks[asks["qid"].isin(without)]
     queries = dict(zip(named["qid"], named["query"]))
