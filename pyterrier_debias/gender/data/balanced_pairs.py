@@ -1,4 +1,4 @@
-"""BalancedPairs: female and male pairs of query and document that are similar in everything else."""
+"""BalancedPairs: matches female and male pairs of query and document that are similar in everything else."""
 
 from __future__ import annotations
 
@@ -24,28 +24,27 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Columns that are labels, which saved and augmented data leave out unless asked.
+#: Columns of labels, which saved and augmented data leave out by default.
 LABEL_COLUMNS = ("gender", "gender_female", "gender_male", "gender_neutral", "gender_other")
 
 
 class BalancedPairs(Stage):
-    """Matches female with male pairs of query and document with documents of similar profiles.
+    """Matches female with male pairs of query and document whose documents have similar profiles.
 
     ===============  ==========================================================================
     columns in       ``qid``, ``docno``, the group (``gender``) and the profile (``profile.*``); any others
-    columns out      the same, two rows a match, the first group's row first; ``match``: the number of the match, the most similar
-                     one 0; ``similarity``: the cosine of the two profiles
+    columns out      the same, two rows per match, the first group's row first; ``match``: the number of the match, 0 for the most
+                     similar one; ``similarity``: the cosine of the two profiles
     ===============  ==========================================================================
 
-    Rows of other groups, and of none (a missing label), are left out. Labels that mean ``female`` and ``male`` are the same in
-    any case and in short (``Female``, ``f``). A document is judged by the gender of its query, as in the
-    paper: the frame holds positive pairs (a query that was written or generated for the document), the query labelled by
-    :class:`~pyterrier_debias.gender.data.query_gender.QueryGender`, the document profiled by
-    :class:`~pyterrier_debias.gender.data.profiles.LexiconProfiles`.
+    Rows of other groups, or without a label, are left out. ``female`` and ``male`` may be written in any case and abbreviated
+    (``Female``, ``f``). As in the paper, a document has the gender of its query: the frame holds positive pairs (a query that was
+    written or generated for the document), in which :class:`~pyterrier_debias.gender.data.query_gender.QueryGender` has labelled
+    the query and :class:`~pyterrier_debias.gender.data.profiles.LexiconProfiles` has profiled the document.
 
-    The paper takes, for each female document, the nearest male one, with replacement and by approximate search
-    (``replacement=True``; exact here). One-to-one is the default, because only then are as many different male as female
-    documents shown, which is the point of balancing.
+    The paper takes the nearest male document for each female one, with replacement and by approximate search
+    (``replacement=True``; exact here). One-to-one matching is the default, because only then are there as many different male as
+    female documents, which is the point of balancing.
 
     Source: Bigdeli, Arabzadeh, Seyedsalehi, Mitra, Zihayat and Bagheri, "De-biasing Relevance Judgements for Fair Ranking",
     ECIR 2023.
@@ -62,8 +61,8 @@ class BalancedPairs(Stage):
 
         From documents: ``(queries_for_documents >> QueryGender() >> LexiconProfiles(lexicon) >> BalancedPairs())(documents)``.
 
-    When not to use it: with so few pairs of one group that the matches are poor (see ``balance``); where the groups differ in
-    what the lexicon cannot see; to balance more than two groups (match them two by two).
+    When not to use it: with so few pairs of one group that the matches are poor (see ``balance``); if the groups differ in
+    properties that the lexicon does not measure; to balance more than two groups (match them two at a time).
     """
 
     schematic: ClassVar[dict[str, Any]] = {"label": "BalancedPairs", "help_url": None}
@@ -82,12 +81,13 @@ class BalancedPairs(Stage):
     ):
         """
         Args:
-            columns: The profile: names, or what they begin with.
+            columns: The columns of the profile: their names, or a prefix.
             group: The column with the groups.
-            groups: The two that are matched, "f" and "m" of ``direction``.
+            groups: The two groups to match, called "f" and "m" in ``direction``.
             replacement: Whether a document may be in several matches, as in the paper.
-            method: ``'greedy'`` or ``'optimal'`` (up to 10,000 a side); without replacement.
-            direction: ``'f2m'`` (each of the first group its nearest of the second), ``'m2f'`` or ``'both'``; with replacement.
+            method: How to match without replacement: ``'greedy'`` or ``'optimal'`` (up to 10,000 rows per group).
+            direction: How to match with replacement: ``'f2m'`` (each row of the first group with the nearest of the second),
+                ``'m2f'`` or ``'both'``.
             min_similarity: Matches with a lower cosine are left out; None keeps all.
         """
         self.columns = columns
@@ -99,11 +99,11 @@ class BalancedPairs(Stage):
         self.min_similarity = min_similarity
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Match; see the class. How many profiles were left out, and why, is in ``attrs['matching']`` of the frame.
+        """Match the pairs. ``attrs['matching']`` of the returned frame says how many profiles were left out, and why.
 
         Raises:
-            InputError: For unknown options, a frame without profile columns or with labels of other groups alone, or profiles
-                that hold no real numbers.
+            InputError: For unknown options, a frame without profile columns or with labels of other groups only, or profiles that
+                are not real numbers.
         """
         pt.validate.columns(inp, includes=["qid", "docno", self.group], context=self)
         for name, known in (("method", METHODS), ("direction", DIRECTIONS)):
@@ -151,15 +151,15 @@ class BalancedPairs(Stage):
         return out
 
     def _sides(self, frame: pd.DataFrame) -> list[np.ndarray]:
-        """Which rows are of which group."""
+        """Which rows belong to which group."""
         labels = frame[self.group].astype(object).where(frame[self.group].notna(), None).map(label_of, na_action="ignore")
         return [labels.isin([label_of(group)]).to_numpy(dtype=bool) for group in self.groups]
 
     def _tell_absent(self, frame: pd.DataFrame, sides: list[np.ndarray]) -> None:
-        """A group without rows: a column with other labels is a mistake, one without any may be a part of a larger frame.
+        """Report a group without rows: other labels are a mistake; without labels, the rows may be part of a larger frame.
 
         Raises:
-            InputError: If rows are labelled, and none with one of the two groups.
+            InputError: If rows have labels, but none has that of one of the two groups.
         """
         labels = sorted({str(label) for label in frame[self.group].dropna()})
         absent = [str(group) for group, side in zip(self.groups, sides) if not len(side)]
@@ -172,7 +172,7 @@ class BalancedPairs(Stage):
         logger.warning("BalancedPairs: no row of %d is of group %s, so that nothing is matched", len(frame), " or ".join(absent))
 
     def profile_columns(self, frame: pd.DataFrame) -> list[str]:
-        """The columns of the profile.
+        """The names of the columns of the profile.
 
         Args:
             frame: Any frame.
@@ -181,7 +181,7 @@ class BalancedPairs(Stage):
             Their names.
 
         Raises:
-            InputError: If there are none, or one is missing.
+            InputError: If there are none, or if one is missing.
         """
         if isinstance(self.columns, str):
             names = [name for name in frame.columns if str(name).startswith(self.columns)]
@@ -196,18 +196,18 @@ class BalancedPairs(Stage):
 
     @reads_frames
     def balance(self, before: pd.DataFrame, matched: pd.DataFrame) -> pd.DataFrame:
-        """The balance of the profiles.
+        """Compare the two groups' mean profiles before and after matching.
 
         Args:
-            before: What went into the stage.
-            matched: What came out.
+            before: The input of the stage.
+            matched: Its output.
 
         Returns:
             One row per category: ``category``, the groups' means ``<group>_before``, ``<group>_after``, and the standardised mean
             differences ``before`` and ``after``, first group minus second. All-zero profiles are left out of both.
 
         Raises:
-            InputError: See :meth:`transform`.
+            InputError: As for :meth:`transform`.
         """
         names = self.profile_columns(before)
         parts = []
@@ -241,11 +241,11 @@ def _profiles(frame: pd.DataFrame, names: Sequence[str], sides: Sequence[np.ndar
 
 
 def plot_balance(balance: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """The standardised mean differences before and after, one line per category, the largest at the top.
+    """Plot the standardised mean differences before and after matching, one line per category, the largest at the top.
 
     Args:
-        balance: What :meth:`BalancedPairs.balance` gives.
-        ax: Matplotlib axes; None makes new ones, higher for more categories.
+        balance: The table that :meth:`BalancedPairs.balance` returns.
+        ax: Matplotlib axes; None makes new ones, taller for more categories.
 
     Returns:
         The axes.
@@ -270,19 +270,19 @@ def plot_balance(balance: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
 @reads_frames
 def save_pairs(pairs: pd.DataFrame, path: str | Path, *, keep_labels: bool = False) -> None:
-    """Write matched pairs as tab-separated values, without labels of gender by default.
+    """Write matched pairs as tab-separated values, by default without labels of gender.
 
-    Without labels the two rows of a match come in an order that tells nothing, and profiles are kept out, as the paper's authors
-    chose not to publish predicted genders. The stage notes in ``attrs['labels']`` of its frame which columns are the group and
-    the profile where they have other names than usual; a merge loses this note, and then such columns are yours to drop.
+    Without labels, the order of the two rows of a match carries no information, and profiles are left out, since the paper's
+    authors chose not to publish predicted genders. The stage records columns of group and profile with unusual names in
+    ``attrs['labels']`` of its frame; a merge loses this record, and you must then drop such columns yourself.
 
     Args:
-        pairs: What :class:`BalancedPairs` gives.
+        pairs: The output of :class:`BalancedPairs`.
         path: The file.
-        keep_labels: Whether ``gender`` and its probabilities are written, and the first group stays first.
+        keep_labels: Whether to write ``gender`` and its probabilities, and keep the first group first.
 
     Raises:
-        InputError: If the frame holds no matches, a text holds a tab or a line break, or the file cannot be written.
+        InputError: If the frame has no matches, a text contains a tab or a line break, or the file cannot be written.
     """
     context: Any = "save_pairs"  # printed only
     pt.validate.columns(pairs, includes=["match", "qid", "docno"], context=context)
@@ -302,11 +302,11 @@ def save_pairs(pairs: pd.DataFrame, path: str | Path, *, keep_labels: bool = Fal
 
 
 def without_labels(frame: pd.DataFrame, keep: bool) -> pd.DataFrame:
-    """A frame without labels of gender and without profiles, or unchanged.
+    """A frame without labels of gender and without profiles.
 
     Args:
-        frame: Any frame; further labels are named in its ``attrs['labels']``.
-        keep: Whether it is not changed.
+        frame: Any frame; its ``attrs['labels']`` can name further columns to drop.
+        keep: Whether to keep these columns and return the frame unchanged.
 
     Returns:
         The frame.

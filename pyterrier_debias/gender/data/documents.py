@@ -1,4 +1,4 @@
-"""Documents of result frames: their texts, loaded once, and their words, counted once."""
+"""The documents of result frames: each text is loaded once, and its words are counted once."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Texts:
         source: None for the column; a transformer that adds the text to frames with ``docno``; anything with ``text_loader()`` (a
             dataset, a ``TerrierIndex``); a frame ``docno``, ``text``; or a mapping from a docno to its text.
         field: The column that holds the text.
-        unknown: What is done with a document without text: ``'raise'``, or ``'zero'``: it counts as one without any words, and a
-            warning says how many there are.
+        unknown: What to do with a document without text: ``'raise'``, or ``'zero'``: count it as one without any words; a warning
+            says how many there are.
     """
 
     def __init__(self, source: Any = None, field: str = "text", unknown: str = "raise"):
@@ -42,7 +42,7 @@ class Texts:
         elif isinstance(source, Mapping):
             if not all(isinstance(docno, str) for docno in source):
                 source = {as_name(docno): text for docno, text in source.items()}
-        elif hasattr(source, "text_loader"):  # asked first: an index of PyTerrier is a transformer, too
+        elif hasattr(source, "text_loader"):  # checked first: an index of PyTerrier is also a transformer
             source = _loader_of(source, field)
         elif source is not None and (not isinstance(source, pt.Transformer) or isinstance(source, pt.Indexer)):
             raise InputError(
@@ -57,20 +57,21 @@ class Texts:
 
     @classmethod
     def given(cls, source: Any, field: str = "text", unknown: str = "raise") -> Texts:
-        """Texts of a source; one that is such an object already is taken as it is, with what it has loaded and counted.
+        """The texts of a source; a :class:`Texts` is returned as it is, with what it has already loaded and counted.
 
         Args:
-            source: See the class, as for the next.
-            field: The same.
-            unknown: The same.
+            source: A source, as for the class, or a :class:`Texts`.
+            field: The column that holds the text.
+            unknown: What to do with a document without text, as for the class.
 
         Raises:
-            InputError: For ``unknown='zero'`` beside such an object, which has the option itself; and what the class refuses.
+            InputError: If ``unknown='zero'`` is given together with a :class:`Texts` that has another value of this option; and
+                for all that the class rejects.
         """
         if not isinstance(source, cls):
             return cls(source, field, unknown)
         check_choice("texts", "unknown", unknown, UNKNOWN)
-        if unknown != "raise" and unknown != source.unknown:  # "raise" may be the default of who asks
+        if unknown != "raise" and unknown != source.unknown:  # "raise" may be the caller's default
             raise InputError(
                 f"texts: unknown={unknown!r} is an option of the Texts that are given: Texts(..., unknown={unknown!r})"
             )
@@ -79,7 +80,7 @@ class Texts:
     def counted(
         self, frame: pd.DataFrame, wordlist: WordList, tokeniser: str | Tokeniser, stage: Any
     ) -> tuple[WordCounts, np.ndarray]:
-        """See :func:`counted`. Where a docno tells the text, no text is counted again."""
+        """See :func:`counted`. If texts come from a loader, no document is counted twice."""
         texts = self.of(frame, stage)
         if self.source is None:
             first, own = document_numbers(frame["docno"].tolist(), texts)
@@ -99,14 +100,14 @@ class Texts:
         """The text of each row.
 
         Args:
-            frame: Frame with ``docno``, and the text where there is no loader.
+            frame: Frame with ``docno``, and the text if there is no loader.
             stage: The calling stage, named in messages.
 
         Returns:
             n texts.
 
         Raises:
-            InputError: If a document has no text and ``unknown`` is ``'raise'``, or where there is neither column nor loader.
+            InputError: If a document has no text and ``unknown`` is ``'raise'``, or if there is neither column nor loader.
         """
         if self.source is None:
             if self.field not in frame.columns:
@@ -163,7 +164,7 @@ class Texts:
                 there = ", ".join(map(str, loaded.columns))
                 raise InputError(f"the loader of texts adds no column {self.field!r} (there are {there}); use text_field=...")
             return dict(zip(loaded["docno"].astype(str), loaded[self.field]))
-        # A loader that refuses everything for one document that it does not know is asked for half at a time.
+        # A loader may fail because of one document that it does not know: each half is then loaded separately.
         if len(docnos) == 1:
             return {}
         half = len(docnos) // 2
@@ -186,23 +187,23 @@ def _loader_of(source: Any, field: str) -> pt.Transformer:
 def counted(
     frame: pd.DataFrame, texts: Texts, wordlist: WordList, tokeniser: str | Tokeniser, stage: Any
 ) -> tuple[WordCounts, np.ndarray]:
-    """Count the words of each document of a frame once, and not those that were counted for another frame.
+    """Count the words of each document of a frame once, and reuse the counts of other frames.
 
     Args:
         frame: Frame with ``docno``.
-        texts: Where their texts come from. Counts are kept with it, unless texts are a column of the frame.
-        wordlist: The words.
+        texts: Where the texts come from. It keeps the counts, unless texts are a column of the frame.
+        wordlist: The words to count.
         tokeniser: See :func:`~pyterrier_debias.gender.formulas.counting.get_gender_tokeniser`.
         stage: The calling stage, named in messages.
 
     Returns:
-        The counts of documents, those of the frame among them, and the number of each row's document, shape [n].
+        The counts of documents, including those of the frame, and the number of each row's document, shape [n].
     """
     return texts.counted(frame, wordlist, tokeniser, stage)
 
 
 def wanted_qids(query_filter: Any, stage: Any) -> frozenset[str] | None:
-    """The qids of an option ``query_filter``.
+    """The qids given as ``query_filter``, checked and as strings.
 
     Args:
         query_filter: A list, set, array or series of qids; None for all queries.
@@ -212,8 +213,8 @@ def wanted_qids(query_filter: Any, stage: Any) -> frozenset[str] | None:
         The qids as strings; None for all.
 
     Raises:
-        InputError: For what is not a collection of qids, or holds a missing one. A text would be read as a collection of its
-            letters.
+        InputError: If it is not a collection of qids, or has a missing one. A string is rejected too, because it would be read
+            letter by letter.
 
     Example:
         >>> sorted(wanted_qids([2.0, "1"], "example"))
@@ -233,19 +234,19 @@ def wanted_qids(query_filter: Any, stage: Any) -> frozenset[str] | None:
 
 
 def in_order(results: pd.DataFrame, stage: Any) -> pd.DataFrame:
-    """Result rows in the order of their ranks, query by query as they first occur.
+    """Sort result rows by rank within each query, with queries in the order in which they first occur.
 
     Args:
-        results: ``qid``, ``docno`` and ``rank`` or ``score``. Ties of ranks (or, without ranks, all rows) go by score, falling,
-            then by docno, falling, as trec_eval has it. Scores may be missing where there are ranks.
+        results: ``qid``, ``docno`` and ``rank`` or ``score``. Ties of ranks (or, without ranks, all rows) are sorted by
+            descending score, then by descending docno, as in trec_eval. Scores may be missing if there are ranks.
         stage: The calling stage, named in the message.
 
     Returns:
         The same rows, index reset.
 
     Raises:
-        InputError: If there is neither ``rank`` nor ``score``, where a score is missing and there is no ``rank``, or where both
-            are known of a query and the score rises with the rank.
+        InputError: If there is neither ``rank`` nor ``score``, if a score is missing and there is no ``rank``, or if a query has
+            both and its scores rise with the rank.
     """
     if "rank" not in results.columns and "score" not in results.columns:
         raise InputError(f"{stage_name(stage)}: results need the column 'score' or 'rank', to know their order")
@@ -280,13 +281,13 @@ def _check_agreement(results: pd.DataFrame, order: np.ndarray, stage: Any) -> No
 
 
 def query_slices(qids: pd.Series) -> dict[str, slice]:
-    """Where each query's rows stand in a frame that is sorted query by query.
+    """The row range of each query in a frame that is sorted query by query.
 
     Args:
         qids: Shape [n].
 
     Returns:
-        Query to its rows, in the order of the frame.
+        Mapping from each query to its slice of rows, in the order of the frame.
     """
     numbers, names = pd.factorize(qids)
     starts = np.flatnonzero(np.diff(numbers, prepend=-1))

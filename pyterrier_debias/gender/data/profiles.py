@@ -1,7 +1,6 @@
-"""Profiles of texts by any lexicon of categories: LIWC's format, Empath's, or the user's own.
+"""Profiles of texts: the share of a text's words in each category of a lexicon.
 
-A profile gives the share of a text's words in each category. LIWC's dictionary is proprietary and not included: bring your own
-``.dic`` file, Empath's open categories, or a mapping.
+LIWC's dictionary is proprietary and not included: use your own copy of its ``.dic`` file, Empath's open categories, or a mapping.
 """
 
 from __future__ import annotations
@@ -41,18 +40,18 @@ _SAME = {"achieve": "achiev"}
 
 @dataclass(frozen=True)
 class Lexicon:
-    """Categories of words; a word may belong to several, and ``happ*`` stands for all words that begin so.
+    """Categories of words; a word may belong to several, and ``happ*`` stands for all words that begin with ``happ``.
 
-    A word counts once in each category that has it, by itself or by any of its beginnings.
+    A word counts once in each category that contains the word or one of its beginnings.
 
     Attributes:
-        categories: Category to its words and beginnings, lower-cased.
-        name: What conventions call the lexicon.
+        categories: Mapping from each category to its words and beginnings, lower-cased.
+        name: The lexicon's name in conventions.
 
     Raises:
-        InputError: For no category, a category that is not a list of words, or a bare ``*``.
+        InputError: If there is no category, a category is not a list of words, or an entry is a bare ``*``.
 
-    When not to use it: where the sense of a word decides; a lexicon counts words.
+    When not to use it: where the sense of a word matters; a lexicon only counts words.
 
     Example:
         >>> mood = Lexicon({"posemo": ["happ*", "joy"], "affect": ["happ*", "joy", "sad"]}, "mood")
@@ -82,8 +81,8 @@ class Lexicon:
         """A lexicon from a mapping, a word list or a file.
 
         Args:
-            spec: A mapping from a category to its words, a :class:`WordList` or ``'debias'`` (its groups are the categories), the
-                path of a ``.dic`` file (:func:`read_dic`) or of Empath's categories (:func:`read_empath`), or a lexicon.
+            spec: A mapping from each category to its words, a :class:`WordList` or ``'debias'`` (its groups are the categories),
+                the path of a ``.dic`` file (:func:`read_dic`) or of Empath's categories (:func:`read_empath`), or a lexicon.
 
         Returns:
             The lexicon.
@@ -118,7 +117,7 @@ class Lexicon:
 
     @cached_property
     def _entries(self) -> tuple[dict[str, frozenset[int]], dict[str, frozenset[int]]]:
-        """Whole words, and beginnings, to the numbers of their categories."""
+        """Mappings from whole words, and from beginnings, to the numbers of their categories."""
         found: tuple[dict[str, set[int]], dict[str, set[int]]] = {}, {}
         for number, words in enumerate(self.categories.values()):
             for word in words:
@@ -136,13 +135,13 @@ class Lexicon:
         return found
 
     def __eq__(self, other: object) -> bool:
-        """By name and content, categories in their order, which is that of arrays of shares."""
+        """Whether name and content are equal, including the order of categories, which is that of arrays of shares."""
         if not isinstance(other, Lexicon):
             return NotImplemented
         return self.name == other.name and list(self.categories.items()) == list(other.categories.items())
 
     def __hash__(self) -> int:
-        """By content."""
+        """A hash of the content."""
         return hash((self.name, self.fingerprint))
 
     def __repr__(self) -> str:
@@ -150,7 +149,7 @@ class Lexicon:
         return f"<Lexicon {self}>"
 
     def __str__(self) -> str:
-        """Name, number of categories and fingerprint, as conventions carry it."""
+        """Name, number of categories and fingerprint, as conventions show them."""
         return f"{self.name} ({len(self.categories)} categories; {self.fingerprint})"
 
 
@@ -165,12 +164,12 @@ def category_counts(
 
     Args:
         texts: n texts.
-        lexicon: What :meth:`Lexicon.of` takes.
-        tokeniser: See :func:`~pyterrier_debias.gender.formulas.counting.get_gender_tokeniser`; the default is what the original
-            scripts use, runs of ``\w`` in lower case.
+        lexicon: Anything that :meth:`Lexicon.of` accepts.
+        tokeniser: How texts are split; see :func:`~pyterrier_debias.gender.formulas.counting.get_gender_tokeniser`. The default
+            is that of the original scripts, runs of ``\w`` in lower case.
 
     Returns:
-        Whole numbers, shape [n, categories] and shape [n].
+        The words in each category, shape [n, categories], and all words, shape [n]; whole numbers.
 
     Raises:
         InputError: For a text that is not a string.
@@ -222,14 +221,14 @@ def category_shares(
     columns: str | Sequence[str] = "all",
     tokeniser: str | Tokeniser = "regex_word",
 ) -> np.ndarray:
-    """The profile of each text: which share of its words belongs to each category.
+    """The profile of each text: the share of its words in each category.
 
     Args:
         texts: n texts.
-        lexicon: What :meth:`Lexicon.of` takes.
+        lexicon: Anything that :meth:`Lexicon.of` accepts.
         columns: ``'all'``, ``'paper'`` (the 22 of Bigdeli et al. 2023, for a lexicon that has them), or names of categories. The
             name ``persconc`` is the sum of its six categories, as in the paper.
-        tokeniser: See :func:`category_counts`.
+        tokeniser: How texts are split into words, as in :func:`category_counts`.
 
     Returns:
         Shape [n, columns], in [0, 1] (``persconc`` can exceed 1); 0 for a text without words.
@@ -237,7 +236,7 @@ def category_shares(
     Raises:
         InputError: For a column that the lexicon lacks.
 
-    When not to use it: to compare texts of very different length: of a short text most shares are 0.
+    When not to use it: to compare texts of very different lengths, because most shares of a short text are 0.
     """
     lexicon = Lexicon.of(lexicon)
     wanted = chosen_columns(lexicon, columns)
@@ -249,11 +248,11 @@ def chosen_columns(lexicon: LexiconLike, columns: str | Sequence[str] = "all") -
     """The names of a profile's columns; see :func:`category_shares`.
 
     Args:
-        lexicon: What :meth:`Lexicon.of` takes.
+        lexicon: Anything that :meth:`Lexicon.of` accepts.
         columns: ``'all'``, ``'paper'`` or names.
 
     Returns:
-        Names.
+        The names.
 
     Raises:
         InputError: For a column that the lexicon lacks.
@@ -267,16 +266,16 @@ def chosen_columns(lexicon: LexiconLike, columns: str | Sequence[str] = "all") -
 
 
 def columns_of(table: np.ndarray, names: Sequence[str], wanted: Sequence[str], what: str = "the table") -> np.ndarray:
-    """Columns of a table of categories by name, with the sum that the paper defines.
+    """Select columns of a table of categories by name; ``persconc`` is the sum that the paper defines.
 
     ``persconc`` (personal concerns) is not a category of LIWC: it is the sum of work, leisure, home, money, relig and death.
-    ``achieve`` and ``achiev`` are one name.
+    ``achieve`` and ``achiev`` are the same name.
 
     Args:
         table: Shape [n, len(names)].
         names: The categories.
         wanted: Names of categories, or ``'persconc'``.
-        what: Whose table it is; named in the message.
+        what: What the table belongs to, for messages.
 
     Returns:
         Shape [n, len(wanted)].
@@ -308,19 +307,19 @@ def columns_of(table: np.ndarray, names: Sequence[str], wanted: Sequence[str], w
 def read_dic(path: str | Path, name: str | None = None) -> Lexicon:
     """Read a dictionary in LIWC's ``.dic`` format.
 
-    Between two lines ``%`` stand the categories, a number and a name each; then words, each followed by the numbers of its
-    categories. LIWC 2007 has a few entries whose category depends on the word before, such as ``(02 134)125/464``; of these the
-    last number is taken. Phrases and signs are kept, and no tokeniser for words will find them.
+    The categories, each a number and a name, are between two lines ``%``; words follow, each with the numbers of its categories.
+    LIWC 2007 has a few entries whose category depends on the word before, such as ``(02 134)125/464``; their last number is used.
+    Phrases and signs are kept, but no tokeniser for words finds them.
 
     Args:
-        path: The file; yours, since the dictionary is sold.
-        name: What conventions call it; default the file's name.
+        path: Your own copy of the file (the dictionary is sold).
+        name: The lexicon's name in conventions; by default the file's name.
 
     Returns:
-        The lexicon, its categories in the file's order.
+        The lexicon, with categories in the file's order.
 
     Raises:
-        InputError: For a file without the two lines, or a category that is not declared, with the line.
+        InputError: If the file lacks the two lines, or a category is not declared; the message names the line.
     """
     path = Path(path).expanduser()
     lines = _text(path).splitlines()
@@ -359,17 +358,17 @@ def read_dic(path: str | Path, name: str | None = None) -> Lexicon:
 
 
 def read_empath(path: str | Path, name: str | None = None) -> Lexicon:
-    """Read Empath's categories: one a line, its name and then its words, between tabs (Fast, Chen and Bernstein, CHI 2016).
+    """Read Empath's categories: one per line, a name and its words, separated by tabs (Fast, Chen and Bernstein, CHI 2016).
 
     Args:
         path: The file.
-        name: What conventions call it; default the file's name.
+        name: The lexicon's name in conventions; by default the file's name.
 
     Returns:
         The lexicon.
 
     Raises:
-        InputError: For a line without words, with its number.
+        InputError: If a line has no words; the message has its number.
     """
     path = Path(path).expanduser()
     found: dict[str, set[str]] = {}
@@ -397,9 +396,9 @@ class LexiconProfiles(RowWise):
     """Adds the profile of each document: one column per category, named ``profile.<category>``.
 
     Input: any frame with ``docno`` and the text. Output: the same rows with float columns in [0, 1], the share of the document's
-    words that belongs to the category; 0 for a document without words. Each document is read once, however many rows it has.
+    words that belong to the category; 0 for a document without words. Each document is read once, however many rows it has.
 
-    When not to use it: on titles and queries, where one word more or less is everything.
+    When not to use it: on titles and queries, where a single word changes everything.
 
     Example:
         >>> frame = pd.DataFrame({"docno": ["d1"], "text": ["Happy days"]})
@@ -420,13 +419,13 @@ class LexiconProfiles(RowWise):
     ):
         """
         Args:
-            lexicon: What :meth:`Lexicon.of` takes.
+            lexicon: The categories; anything that :meth:`Lexicon.of` accepts.
             columns: ``'all'``, ``'paper'`` or names; see :func:`category_shares`.
-            tokeniser: See :func:`category_counts`.
+            tokeniser: How texts are split into words, as in :func:`category_counts`.
             text_field: The column that holds the text.
-            verbose: Accepted by every stage; this one is quick.
+            verbose: Has no effect: every stage accepts it, and this one is fast.
 
-        An unusable option raises an InputError when the stage is first used.
+        An invalid option raises an InputError when the stage is first used.
         """
         self.lexicon = lexicon
         self.columns = columns
@@ -435,7 +434,7 @@ class LexiconProfiles(RowWise):
         self.verbose = verbose
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Add the columns; see the class."""
+        """Add the columns that the class describes."""
         pt.validate.columns(inp, includes=["docno", self.text_field], context=self)
         names = chosen_columns(self.lexicon, self.columns)
         check_text(inp, self.text_field, self)

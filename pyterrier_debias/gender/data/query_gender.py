@@ -1,4 +1,4 @@
-"""QueryGender: the gender that a query asks about, according to its words."""
+"""QueryGender: labels queries with the gender that they ask about, according to their words."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pyterrier_debias.core.text import Tokeniser
 from pyterrier_debias.gender.data.words import WordList, WordListLike
 from pyterrier_debias.gender.formulas.counting import count_words, get_gender_tokeniser
 
-#: What queries are labelled with, in this order. ``other``: more than one gender, or none of the two.
+#: The labels of queries, in this order. ``other``: more than one gender, or neither of the two.
 LABELS = ("female", "male", "neutral", "other")
 
 #: Their abbreviations in annotations.
@@ -34,7 +34,7 @@ _ABOUT, _WEIGHTS, _ENCODER = "query_gender.json", "query_gender.npz", "encoder"
 
 
 def read_gender_queries(path: str | Path) -> pd.DataFrame:
-    """Read queries that were annotated with a gender: lines ``qid,query,label``, in which the query may hold commas.
+    """Read queries annotated with a gender from a file of lines ``qid,query,label``; the query may contain commas.
 
     Source: the 3,750 queries of Rekabsaz and Schedl, "Do Neural Ranking Models Intensify Gender Bias?", SIGIR 2020.
 
@@ -45,7 +45,7 @@ def read_gender_queries(path: str | Path) -> pd.DataFrame:
         Frame ``qid``, ``query``, ``gender`` (:data:`LABELS`).
 
     Raises:
-        InputError: For a file that cannot be read, a line without two commas, or a label other than f, m, n, o.
+        InputError: If the file cannot be read, a line has fewer than two commas, or a label is not f, m, n or o.
     """
     try:
         lines = Path(path).expanduser().read_text(encoding="utf-8-sig").splitlines()
@@ -64,13 +64,13 @@ def read_gender_queries(path: str | Path) -> pd.DataFrame:
 
 
 def label_of(label: Any) -> Any:
-    """A label as this library spells it: ``female``, ``male``, ``neutral`` and ``other`` from short forms and in any case.
+    """A label in this library's spelling: ``female``, ``male``, ``neutral`` or ``other`` from abbreviations and in any case.
 
     Args:
         label: Any label.
 
     Returns:
-        The label in :data:`LABELS` that it means, or as it is.
+        The corresponding label in :data:`LABELS`; any other label unchanged.
 
     Example:
         >>> label_of("F"), label_of(" Male"), label_of("young")
@@ -82,15 +82,15 @@ def label_of(label: Any) -> Any:
 def by_words(
     texts: Sequence[str], wordlist: WordListLike = "debias", tokeniser: str | Tokeniser = "regex_word"
 ) -> np.ndarray:
-    """Labels by a list of words: a gender where its words alone occur, ``neutral`` without any, ``other`` with both.
+    """Label texts with a word list: a gender if only its words occur, ``neutral`` without any, ``other`` with both.
 
     Args:
         texts: n texts.
         wordlist: A list with the groups ``male`` and ``female`` (or ``m`` and ``f``).
-        tokeniser: See :func:`~pyterrier_debias.gender.formulas.counting.get_gender_tokeniser`.
+        tokeniser: How texts are split; see :func:`~pyterrier_debias.gender.formulas.counting.get_gender_tokeniser`.
 
     Returns:
-        Shape [n, 4] in the order of :data:`LABELS`: 1 for the label, 0 for the others, since a rule has no doubts.
+        Shape [n, 4] in the order of :data:`LABELS`: 1 for the label, 0 for the others.
 
     Raises:
         InputError: For a list without these groups.
@@ -112,11 +112,11 @@ def label_accuracies(said: Sequence[str] | np.ndarray, labels: Sequence[str] | n
     """The accuracy of labels, over all queries and by label.
 
     Args:
-        said: n labels that a labeller gave, of :data:`LABELS`.
-        labels: n labels that are true.
+        said: n labels from :data:`LABELS` that a labeller gave.
+        labels: The n true labels.
 
     Returns:
-        One row for ``all`` and for each true label: ``label``, ``n``, ``accuracy`` (of a label: its recall), ``low``, ``high``
+        One row for ``all`` and for each true label: ``label``, ``n``, ``accuracy`` (for a label, its recall), ``low``, ``high``
         (95 %, exact binomial), ``precision`` (NaN for a label that was never given).
 
     Example:
@@ -137,21 +137,21 @@ def label_accuracies(said: Sequence[str] | np.ndarray, labels: Sequence[str] | n
 
 
 class GenderClassifier(Saved):
-    """A linear head on a sentence encoder, fitted on annotated queries (multinomial logistic regression).
+    """Classifies queries by the gender they ask about: a linear head on a sentence encoder, fitted on annotated queries.
 
-    The encoder is not changed, unless ``epochs`` says that it is to be fine-tuned: a copy of it is then trained on together with
-    the fitted head.
+    The head is a multinomial logistic regression. The encoder is not changed unless ``epochs`` is above 0: a copy of it is then
+    fine-tuned together with the fitted head.
 
     Args:
         encoder: A name or folder of a sentence encoder, or anything with ``encode_queries(texts)``, such as a ``BiEncoder``.
-        strength: Inverse of the regularisation (scikit-learn's C).
-        epochs: Passes over the queries in which the encoder is fine-tuned; 0 for none.
-        learning_rate: Its peak (AdamW), for fine-tuning.
-        batch_size: Queries of a step, for fine-tuning.
-        seed: Seed of the order of queries and of dropout, for fine-tuning.
+        strength: Inverse of the regularisation strength (scikit-learn's C).
+        epochs: Passes over the queries for fine-tuning the encoder; 0 for none.
+        learning_rate: Peak learning rate of fine-tuning (AdamW).
+        batch_size: Queries per step of fine-tuning.
+        seed: Seed of the order of queries and of dropout in fine-tuning.
 
     Raises:
-        InputError: From ``fit``: for an option out of range; where it is used before ``fit``.
+        InputError: From ``fit``, for an option out of range; from any use before ``fit``.
 
     Example:
         >>> class Letters:
@@ -161,8 +161,8 @@ class GenderClassifier(Saved):
         >>> head.labels, head.probabilities(["ffff"]).argmax(axis=1).tolist()
         (('female', 'male', 'neutral'), [0])
 
-    When not to use it: on queries of another kind than those it was fitted on; on names it has not seen, about which the encoder
-    may still have an opinion; to label *users*.
+    When not to use it: on queries of a different kind from those it was fitted on; on names that it has not seen, which the
+    encoder may still associate with a gender; to label *users*.
     """
 
     ARTIFACT_TYPE = "query_classifier"
@@ -192,7 +192,7 @@ class GenderClassifier(Saved):
         return {name: getattr(self, name) for name in ("strength", "epochs", "learning_rate", "batch_size", "seed")}
 
     def _opened(self) -> Any:
-        """The encoder, as a bi-encoder where a name was given; its weights are read once."""
+        """The encoder, as a bi-encoder if a name was given; its weights are read once."""
         if isinstance(self.encoder, (str, Path)):
             from pyterrier_debias.rankers.bi_encoder import BiEncoder
 
@@ -209,18 +209,18 @@ class GenderClassifier(Saved):
         return LogisticRegression(C=self.strength, max_iter=1000)
 
     def fit(self, texts: Sequence[str], labels: Sequence[str] | np.ndarray) -> Self:
-        """Fit the head, and fine-tune a copy of the encoder where that was asked for; what was fitted before is forgotten.
+        """Fit the head and, if ``epochs`` is above 0, fine-tune a copy of the encoder; replaces any earlier fit.
 
         Args:
             texts: n queries.
-            labels: Their labels, of :data:`LABELS` or f, m, n, o.
+            labels: Their labels, from :data:`LABELS` or f, m, n, o.
 
         Returns:
-            The classifier itself.
+            This classifier.
 
         Raises:
-            InputError: For an option out of range, unequal lengths, fewer than two labels, or one that is not known; for an
-                encoder that cannot be fine-tuned.
+            InputError: For an option out of range, unequal lengths, fewer than two labels, or an unknown label; for an encoder
+                that cannot be fine-tuned.
         """
         check_number("GenderClassifier", "strength", self.strength, above=0)
         check_number("GenderClassifier", "epochs", self.epochs, least=0, whole=True)
@@ -247,7 +247,7 @@ class GenderClassifier(Saved):
         return self
 
     def _keep(self, head: Any) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
-        """Take the labels, weights and bias of a fitted head."""
+        """Keep the labels, weights and bias of a fitted head."""
         weights, bias = head.coef_, head.intercept_
         if len(head.classes_) == 2:  # scikit-learn keeps one row for two classes
             weights, bias = np.concatenate([-weights / 2, weights / 2]), np.concatenate([-bias / 2, bias / 2])
@@ -257,7 +257,7 @@ class GenderClassifier(Saved):
         return self.labels, self._weights, self._bias
 
     def probabilities(self, texts: Sequence[str]) -> np.ndarray:
-        """Probabilities of :attr:`labels`.
+        """The probability of each of :attr:`labels` for each text.
 
         Args:
             texts: n texts.
@@ -282,14 +282,14 @@ class GenderClassifier(Saved):
         Args:
             texts: n queries.
             labels: Their labels.
-            folds: How many.
-            seed: Seed of the folds, which keep the labels' shares.
+            folds: How many folds.
+            seed: Seed of the folds, which are stratified by label.
 
         Returns:
-            See :func:`label_accuracies`.
+            Accuracies over all queries and by label; see :func:`label_accuracies`.
 
         Raises:
-            InputError: See :meth:`fit`; for a label with fewer queries than folds.
+            InputError: As for :meth:`fit`, and for a label with fewer queries than folds.
         """
         from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
@@ -311,16 +311,16 @@ class GenderClassifier(Saved):
         return label_accuracies(said, checked)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write the head and the encoder's name; the encoder itself stays where it is, unless it was fine-tuned.
+        """Save the head and the encoder's name; the encoder itself is saved only if it was fine-tuned.
 
-        A fine-tuned encoder is written into ``encoder``, an ordinary sentence-transformers folder.
+        A fine-tuned encoder is written to the subfolder ``encoder``, an ordinary sentence-transformers folder.
 
         Args:
-            folder: Where to write; it appears whole or not at all.
-            overwrite: Whether what was saved there before may be replaced; files that the package did not write stay.
+            folder: Where to write; it is written completely or not at all.
+            overwrite: Whether an earlier save there may be replaced; files that the package did not write are kept.
 
         Raises:
-            InputError: Before ``fit``; where the encoder has no name; where the folder exists and may not be replaced.
+            InputError: Before ``fit``; if the encoder has no name; if the folder exists and may not be replaced.
         """
         if self.labels is None or self._weights is None or self._bias is None:
             raise InputError("GenderClassifier: fit() must be called first; there is nothing to save")
@@ -336,23 +336,23 @@ class GenderClassifier(Saved):
             np.savez(scratch / _WEIGHTS, weights=self._weights, bias=self._bias)
 
     def saved_state(self) -> Any:
-        """Options, head and, where it was fine-tuned, the encoder."""
+        """Options, head and, if it was fine-tuned, the encoder."""
         tuned = None if self._tuned is None else self._tuned.saved_state()
         return self._options(), self.labels, self._weights, self._bias, tuned
 
     @classmethod
     def load(cls, folder: str | Path, *, encoder: Any = None) -> Self:  # type: ignore[override]  # PyTerrier calls it path
-        """Open what :meth:`save` wrote.
+        """Load a classifier that :meth:`save` wrote.
 
         Args:
             folder: The folder.
-            encoder: In place of the saved name, where the encoder lies elsewhere now; one that was fine-tuned lies in the folder.
+            encoder: Used instead of the saved name, if the encoder is now elsewhere; a fine-tuned one is in the folder.
 
         Returns:
-            A fitted classifier, whose encoder reads as the saved one did; it is loaded when it is first asked.
+            A fitted classifier, whose encoder reads texts as the saved one did; the encoder is loaded on first use.
 
         Raises:
-            InputError: If there is no such folder, it holds something else, or is not as it was written.
+            InputError: If the folder does not exist, contains something else, or was changed after it was written.
         """
         folder = Path(folder).expanduser()
         return read_whole(folder, lambda: cls._read(folder, encoder))
@@ -380,7 +380,7 @@ class GenderClassifier(Saved):
         return found
 
     def fingerprint(self) -> str:
-        """A text that changes when the labels that it gives may: with the encoder, the head, or a fine-tuned encoder."""
+        """A string that changes whenever the labels may change: with the encoder, the head, or a fine-tuned encoder."""
         state = blake2b(repr(self).encode(), digest_size=16)
         for array in (self._weights, self._bias):
             state.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
@@ -390,7 +390,7 @@ class GenderClassifier(Saved):
         return state.hexdigest()
 
     def __eq__(self, other: object) -> bool:
-        """Equal encoders and equal heads."""
+        """Whether the encoders and the heads are equal."""
         if not isinstance(other, GenderClassifier):
             return NotImplemented
         names = [getattr(one.encoder, "model", one.encoder) for one in (self, other)]
@@ -419,7 +419,7 @@ def _checked_labels(texts: Sequence[str], labels: Sequence[str] | np.ndarray) ->
 
 
 class QueryGender(RowWise):
-    """Labels queries, or documents, with the gender they are about: female, male, neutral or other.
+    """Labels queries or documents with the gender they are about: female, male, neutral or other.
 
     ===============  ==========================================================================
     columns in       ``query`` (or another column of texts), and any others
@@ -427,18 +427,20 @@ class QueryGender(RowWise):
                      its probability
     ===============  ==========================================================================
 
-    - ``'words'``: by a list of words; says female where words of that group alone occur, other where both do. On the 3,750
-      annotated queries it is right in .48, since people are mostly named and not called "he": a lower bound, not a method.
+    The ``labeller`` can be
+
+    - ``'words'``, a word list: female if only words of that group occur, other if both do. On the 3,750 annotated queries its
+      accuracy is .48, since most people are named and not called "he": a lower bound, not a method;
     - a :class:`GenderClassifier`, fitted on annotated queries: .815 in five-fold cross-validation with all-MiniLM-L6-v2, .848
-      where the encoder is fine-tuned, too; .822 and .854 without ``other``. Bigdeli et al. report .856 for a fine-tuned BERT.
+      if the encoder is fine-tuned too; .822 and .854 without ``other``. Bigdeli et al. report .856 for a fine-tuned BERT;
     - a function from a list of texts to labels, or to probabilities of shape [n, 4].
 
-    **What such a label leaves out.** It is about words of a text, never about a person who asks. It has two genders and a rest:
-    non-binary people, people whom no text calls "he" or "she", and texts about several people all end up in ``neutral`` or
-    ``other``, and nothing measured on "female" and "male" speaks of them. Labellers labelled names by what is usual for a name.
-    A share of the labels is wrong, and errors differ between the labels, so that a difference between groups can be a difference
-    between errors: look at ``cross_validate`` by label. Labels that were predicted should not be published as facts about
-    queries; :func:`~pyterrier_debias.gender.data.balanced_pairs.save_pairs` drops them unless asked.
+    **What such a label leaves out.** It is about the words of a text, never about the person who asks. It knows two genders and a
+    rest: non-binary people, people whom no text calls "he" or "she", and texts about several people all end up in ``neutral`` or
+    ``other``, and results for "female" and "male" say nothing about them. Labellers labelled names by the gender usual for them.
+    Some labels are wrong, and error rates differ between labels, so a difference between groups can be a difference in errors:
+    look at ``cross_validate`` by label. Predicted labels should not be published as facts about queries;
+    :func:`~pyterrier_debias.gender.data.balanced_pairs.save_pairs` drops them by default.
 
     Raises:
         InputError: For an option that is unknown or out of range, when the stage is first used.
@@ -449,7 +451,7 @@ class QueryGender(RowWise):
         >>> QueryGender()(topics)["gender"].tolist()
         ['other', 'neutral']
 
-    When not to use it: to profile users; to decide what to show to whom.
+    When not to use it: to profile users; to decide what to show to which user.
 
     .. cite.dblp:: journals/corr/abs-2005-00372
     """
@@ -467,7 +469,7 @@ class QueryGender(RowWise):
         """
         Args:
             labeller: ``'words'``, a fitted :class:`GenderClassifier`, or a function.
-            text_field: The column of texts, e.g. ``'text'`` for documents.
+            text_field: The column to label, e.g. ``'text'`` for documents.
             wordlist: A list with the groups ``f`` and ``m``, for ``'words'``.
             tokeniser: For ``'words'``; see :func:`~pyterrier_debias.gender.formulas.counting.get_gender_tokeniser`.
         """
@@ -477,10 +479,10 @@ class QueryGender(RowWise):
         self.tokeniser = tokeniser
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Label the texts, each distinct one once; see the class.
+        """Add the label and its probabilities; each distinct text is labelled once.
 
         Raises:
-            InputError: For a text that is missing, a labeller that is not known, or what it must not answer.
+            InputError: For a missing text, an unknown labeller, or an invalid answer of the labeller.
         """
         pt.validate.columns(inp, includes=[self.text_field], context=self)
         if not callable(self.labeller) and not isinstance(self.labeller, GenderClassifier):

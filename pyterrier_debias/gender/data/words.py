@@ -1,4 +1,4 @@
-"""Lists of words that represent groups: our own, published ones from their files, or the user's."""
+"""Lists of words that represent groups: the library's own, published lists read from files, or the user's."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DEBIAS = {
     ),
 }
 
-#: How files call two groups that every list of gendered words has, and how they are called here.
+#: Names of the two groups of gendered word lists in files, and their names here.
 _SAME = {
     **dict.fromkeys(("m", "male", "males", "man", "men", "masculine"), "male"),
     **dict.fromkeys(("f", "female", "females", "woman", "women", "feminine"), "female"),
@@ -41,18 +41,18 @@ _SAME = {
 
 @dataclass(frozen=True)
 class WordList:
-    """Groups of words; a word belongs to one group.
+    """Words that represent groups, such as gendered words; each word belongs to one group.
 
-    Words are lower-cased and in Unicode's normal form C, as the text is that they are looked up in: the published list of 326
+    Words are lower-cased and in Unicode's normal form C, like the texts in which they are looked up: the published list of 326
     words has capitalised names, which would otherwise never be found.
 
     Attributes:
-        groups: Group to its words, in the order of the groups; signed measures are "first group minus second", so that lists
-            whose groups come in another order are not equal.
-        name: What conventions call the list.
+        groups: Mapping from each group to its words. The order matters: signed measures are "first group minus second", so lists
+            with the groups in a different order are not equal.
+        name: The list's name in conventions.
 
     Raises:
-        InputError: For no group, a group without words, an entry that is not a word, or a word of two groups.
+        InputError: If there is no group, a group has no words, an entry is not a word, or a word is in two groups.
 
     Example:
         >>> ages = WordList({"old": ["Elderly", "senior"], "young": ["teen", "young"]}, "ages")
@@ -61,17 +61,17 @@ class WordList:
         >>> WordList.of("debias").names
         ('male', 'female')
 
-    When not to use it: to decide who a text is about. A word says that a group is spoken of, not how, and people of whom a text
-    speaks by name or trade alone are not seen; what is neither of two groups is not represented by two groups.
+    When not to use it: to decide who a text is about. A word shows that a group is mentioned, not how; people whom a text only
+    mentions by name or occupation are not counted, and two groups do not represent people who belong to neither.
     """
 
     if TYPE_CHECKING:
-        # Any words are taken, and kept as sets.
+        # Any iterable of words is accepted; they are kept as sets.
         groups: Mapping[str, frozenset[str]]
         name: str = "words"
 
         def __init__(self, groups: Mapping[str, Iterable[str]], name: str = "words") -> None:
-            """See the class."""
+            """The attributes that the class describes."""
     else:
         groups: Mapping[str, Iterable[str]]
         name: str = "words"
@@ -104,8 +104,8 @@ class WordList:
         """A word list from its name, its file, or a mapping.
 
         Args:
-            spec: ``'debias'`` (the library's own); a path, see :func:`read_word_list`; a mapping from a group to its words; or a
-                word list, which is returned as it is.
+            spec: ``'debias'`` (the library's own); a path, see :func:`read_word_list`; a mapping from each group to its words; or
+                a word list, which is returned unchanged.
 
         Returns:
             The list.
@@ -137,12 +137,12 @@ class WordList:
 
     @cached_property
     def words(self) -> tuple[str, ...]:
-        """All words, group by group, sorted within a group."""
+        """All words, group by group, sorted within each group."""
         return tuple(word for words in self.groups.values() for word in sorted(words))
 
     @cached_property
     def owners(self) -> tuple[int, ...]:
-        """For each of :attr:`words` the number of its group."""
+        """The number of the group of each of :attr:`words`."""
         return tuple(number for number, words in enumerate(self.groups.values()) for _ in words)
 
     @cached_property
@@ -152,7 +152,7 @@ class WordList:
         return blake2b(content.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
 
     def group_of(self, word: str) -> str | None:
-        """The group of a word, in any case; None if it has none."""
+        """The group of a word, whatever its case; None if it has none."""
         word = composed(word.lower())
         return next((group for group, words in self.groups.items() if word in words), None)
 
@@ -160,13 +160,13 @@ class WordList:
         """The same list without some words, for example first names that are common words.
 
         Args:
-            words: Words to leave out, in any case; those that are not there are ignored.
+            words: Words to remove, in upper or lower case; words that are not in the list are ignored.
 
         Returns:
-            A list whose name says that it is not the whole one.
+            A list whose name says that it is only a part.
 
         Raises:
-            InputError: For a text, which would be read as its letters, and for a group that no word is left of.
+            InputError: If ``words`` is a string, which would be read letter by letter, or if a group has no word left.
         """
         if isinstance(words, str):
             raise InputError(f"word list {self.name!r}: without({words!r}) is one string; give a list of words, [{words!r}]")
@@ -174,18 +174,17 @@ class WordList:
         return WordList({group: own - out for group, own in self.groups.items()}, f"{self.name} (part)")
 
     def contrast(self, contrast: str | tuple[str, str] | None = None) -> dict[str, float]:
-        """What a signed measure weighs the groups by.
+        """The weights of the groups in a signed measure.
 
         Args:
             contrast: Two groups: the first minus the second. One group: that group minus the mean of the others (minus nothing
-                where there are none). None: the first minus the second where there are two groups; the only one where there is
-                one.
+                if there are none). None: the first minus the second of two groups, or the only group.
 
         Returns:
-            Group to its weight, in the groups' order.
+            Mapping from each group to its weight, in the order of the groups.
 
         Raises:
-            InputError: For an unknown group, or where there are more than two groups and none are named.
+            InputError: For an unknown group, or if there are more than two groups and none are named.
 
         Example:
             >>> WordList.of("debias").contrast()
@@ -210,13 +209,13 @@ class WordList:
         return {name: 1.0 if name == asked[0] else -1.0 / (len(names) - 1) for name in names}
 
     def __eq__(self, other: object) -> bool:
-        """By name and content, groups in their order."""
+        """Whether name and content are equal, including the order of the groups."""
         if not isinstance(other, WordList):
             return NotImplemented
         return self.name == other.name and list(self.groups.items()) == list(other.groups.items())
 
     def __hash__(self) -> int:
-        """By content."""
+        """A hash of name and content."""
         return hash((self.name, self.fingerprint))
 
     def __repr__(self) -> str:
@@ -224,43 +223,43 @@ class WordList:
         return f"<WordList {self}>"
 
     def __str__(self) -> str:
-        """Name, sizes and fingerprint, as conventions carry it."""
+        """Name, sizes and fingerprint, as conventions show them."""
         sizes = ", ".join(f"{group} {len(words)}" for group, words in self.groups.items())
         return f"{self.name} ({sizes}; {self.fingerprint})"
 
 
-#: What :meth:`WordList.of` takes.
+#: What :meth:`WordList.of` accepts.
 WordListLike = str | Path | Mapping[str, Iterable[str]] | WordList
 
 
 def read_word_list(path: str | Path, *, groups: tuple[str, str] | None = None, name: str | None = None) -> WordList:
     """Read a word list from a file or a folder.
 
-    The forms in which lists of gendered words are published:
+    It reads the formats in which lists of gendered words are published:
 
     - lines ``word,group`` or ``word<tab>group`` (Rekabsaz and Schedl 2020: 64 words; Rekabsaz et al. 2021: 326);
-    - one word a line, or a JSON array of words: one group, named after the file;
-    - a folder with one such file a group (gn_glove: ``male_word_file.txt``, ``female_word_file.txt``);
-    - a JSON array of pairs (debiaswe's equalize and definitional pairs), the first words one group, the second another;
-    - a JSON object from a group to its words.
+    - one word per line, or a JSON array of words: one group, named after the file;
+    - a folder with one such file per group (gn_glove: ``male_word_file.txt``, ``female_word_file.txt``);
+    - a JSON array of pairs (debiaswe's equalize and definitional pairs): the first words form one group, the second another;
+    - a JSON object with the words of each group.
 
-    Groups that files call ``m`` or ``men`` are ``male`` here, ``f`` or ``women`` ``female``, and these two come first, in that
-    order: signed measures are male minus female, whoever wrote the list.
+    Groups called ``m`` or ``men`` in files are ``male`` here, and ``f`` or ``women`` are ``female``. These two come first, in
+    this order, so signed measures are male minus female for every list.
 
     Args:
         path: The file or folder.
-        groups: The names of the first and of the second words of pairs. None: the side that holds more of this library's own male
-            words is ``male``.
-        name: What conventions call the list; default the file's name without its ending.
+        groups: The names of the groups of the first and the second words of pairs. None: the side with more of this library's own
+            male words is ``male``.
+        name: The list's name in conventions; by default the file's name without its ending.
 
     Returns:
         The list.
 
     Raises:
-        InputError: For a file that is missing, empty, or of none of these forms, and what :class:`WordList` refuses.
+        InputError: If the file is missing, empty, or in none of these formats, and for all that :class:`WordList` rejects.
 
-    When not to use it: with scores for words (debiaswe's professions): where the line between groups lies is for you to say, in a
-    mapping.
+    When not to use it: with scores for words (debiaswe's professions): you must decide where the line between groups lies; then
+    give a mapping.
     """
     path = Path(path).expanduser()
     name = name or path.stem
@@ -340,7 +339,7 @@ def _json_groups(content: Any, path: Path, alone: str, groups: tuple[str, str] |
 
 
 def _sides(first: list[str], second: list[str], path: Path) -> tuple[str, str]:
-    """Which side of pairs is male: the one that holds more words of our own list."""
+    """Which side of pairs is male: the one with more male words of the library's own list."""
     known = [sum(word.lower() in DEBIAS[group] for word in side) for side in (first, second) for group in ("male", "female")]
     lean = known[0] - known[1] - known[2] + known[3]
     if lean == 0:

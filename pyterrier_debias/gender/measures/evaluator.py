@@ -1,4 +1,4 @@
-"""ARaBEvaluator and AnnotateGender: how far rankings and documents lean, as stages; sums over a collection."""
+"""ARaBEvaluator and AnnotateGender: stages that measure how far rankings and documents lean; word counts of a collection."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pyterrier_debias.gender.formulas.counting import WordCounts, get_gender_tok
 from pyterrier_debias.gender.measures.background import Background, check_background, collection, is_collection, tell_outside
 from pyterrier_debias.gender.measures.evaluation import BiasResult, cluster_of
 
-#: Columns of what :class:`ARaBEvaluator` returns, behind ``qid`` and what the results tell about a query.
+#: Columns that :class:`ARaBEvaluator` returns after ``qid`` and the columns about the query.
 VALUES = ("ARaB", "RaB", "FaiRR", "IFaiRR", "NFaiRR", "agnostic", "expected", "sd")
 _ABOUT_QUERY = ("query", "gender", "type")
 
@@ -50,7 +50,7 @@ class _OfWords(Stage):
         self.portions = portions
 
     def _ready(self) -> WordList:
-        """The word list, after all options were looked at."""
+        """The word list, after all options have been checked."""
         words = WordList.of(self.wordlist)
         get_gender_tokeniser(self.tokeniser)
         arab.check_magnitude(self.method, self.tf_form)
@@ -68,7 +68,7 @@ class _OfWords(Stage):
         return arab.neutrality(counts.total(), counts.wordlist.names, self.portions, self.threshold)
 
     def convention(self) -> str:
-        """The choices under which values were computed, in words."""
+        """The options under which values were computed, as text."""
         words = WordList.of(self.wordlist)
         weights = words.contrast(self.contrast)
         plus, minus = ([g for g, w in weights.items() if w * side > 0] for side in (1, -1))
@@ -79,13 +79,13 @@ class _OfWords(Stage):
 
 
 class AnnotateGender(RowWise, _OfWords):
-    """Adds to each document how strongly each group is mentioned, how far it leans, and how neutral it is.
+    """Adds columns that say how strongly each document mentions each group, how far it leans, and how neutral it is.
 
     Input: any frame with ``docno`` and the text. Output: the same rows with
 
-    - ``count_<group>``: c_g, how many of the group's words there are (whole numbers);
+    - ``count_<group>``: c_g, how often the group's words occur (whole numbers);
     - ``magnitude_<group>``: mag_g(d) by ``method``;
-    - ``lean``: magnitude of the first group minus the second's (with the library's list, positive is male);
+    - ``lean``: the magnitude of the first group minus that of the second (with the library's list, positive is male);
     - ``neutrality``: at most 1; see :func:`~pyterrier_debias.gender.formulas.arab.neutrality`. NaN for a list of one group;
     - ``words``: the words found and how often, such as ``he 2, her 1``; empty if there are none.
 
@@ -94,7 +94,7 @@ class AnnotateGender(RowWise, _OfWords):
     Source: Rekabsaz and Schedl, "Do Neural Ranking Models Intensify Gender Bias?", SIGIR 2020 (magnitudes); Rekabsaz, Kopeinik
     and Schedl, SIGIR 2021 (neutrality).
 
-    When not to use it: to tell of what gender the people in a text are; see
+    When not to use it: to tell the gender of the people in a text; see
     :class:`~pyterrier_debias.gender.data.words.WordList`.
 
     Example:
@@ -124,16 +124,16 @@ class AnnotateGender(RowWise, _OfWords):
         Args:
             wordlist: ``'debias'`` (the library's own), a path or a mapping; see :meth:`WordList.of`.
             method: ``'tf'``, ``'bool'`` or ``'tc'``; see :func:`~pyterrier_debias.gender.formulas.arab.magnitudes`.
-            tf_form: ``'log1p_total'`` (as released), ``'sum_log'`` (as printed) or ``'sum_log1p'``.
-            tokeniser: See :func:`~pyterrier_debias.gender.formulas.counting.get_gender_tokeniser`.
-            contrast: What is compared; see :meth:`WordList.contrast`.
-            threshold: How many words of the list still count as neutral.
-            portions: Group to its wished portion; None for equal ones.
-            unknown: Documents whose text is missing: ``'raise'`` or ``'zero'`` (as without words, with a warning).
+            tf_form: Formula of ``'tf'``: ``'log1p_total'`` (released code), ``'sum_log'`` (as printed) or ``'sum_log1p'``.
+            tokeniser: How texts are split; see :func:`~pyterrier_debias.gender.formulas.counting.get_gender_tokeniser`.
+            contrast: Which groups are compared; see :meth:`WordList.contrast`.
+            threshold: How many words of the list a document may have and still count as neutral.
+            portions: Mapping from each group to its desired portion; None for equal portions.
+            unknown: Documents without text: ``'raise'`` or ``'zero'`` (count as without words, with a warning).
             text_field: The column that holds the text.
-            verbose: Accepted by every stage; this one is quick.
+            verbose: Has no effect: every stage accepts it, and this one is fast.
 
-        An unusable option raises an InputError when the stage is first used.
+        An invalid option raises an InputError when the stage is first used.
         """
         super().__init__(wordlist, method, tf_form, tokeniser, contrast, threshold, portions)
         self.unknown = unknown
@@ -141,7 +141,7 @@ class AnnotateGender(RowWise, _OfWords):
         self.verbose = verbose
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Add the columns; see the class."""
+        """Add the columns that the class describes."""
         pt.validate.columns(inp, includes=["docno", self.text_field], context=self)
         words = self._ready()
         counts, own = counted(inp, Texts(None, self.text_field, self.unknown), words, self.tokeniser, self)
@@ -154,26 +154,26 @@ class AnnotateGender(RowWise, _OfWords):
 
 
 class ARaBEvaluator(_OfWords):
-    """How far rankings lean to one group, query by query, at several cut-offs at once.
+    """Measures how far rankings lean to one group, for each query and at several cut-offs at once.
 
     Input: a result frame ``qid``, ``docno``, ``score`` or ``rank``, and the text (or ``texts=``). Output, one row per query and
-    cut-off: ``qid``, ``query``, ``gender`` and ``type`` where the results have them, ``cutoff``, ``documents`` (how many there
-    are up to the cut-off), and
+    cut-off: ``qid``, ``query``, ``gender`` and ``type`` if the results have them, ``cutoff``, ``documents`` (how many there are
+    up to the cut-off), and
 
     - ``ARaB``, ``RaB``: average rank bias and rank bias, positive towards the first group (Rekabsaz and Schedl, SIGIR 2020);
-    - ``FaiRR``, ``IFaiRR``, ``NFaiRR``: fairness by neutrality to the cut-off (Rekabsaz, Kopeinik and Schedl, SIGIR 2021), and
-      its ideal and the ratio to it, which are over the ranks to ``depth`` at most, so that NFaiRR is FaiRR / IFaiRR where depth
-      is at least the cut-off; NaN for a list of one group, NFaiRR also where the ideal is not above 0, both last ones where the
-      background lacks the query;
-    - ``agnostic``: the mean of NFaiRR over all orders of the background's documents, which no ranker had a part in
+    - ``FaiRR``, ``IFaiRR``, ``NFaiRR``: fairness by neutrality up to the cut-off, its ideal, and the ratio to it (Rekabsaz,
+      Kopeinik and Schedl, SIGIR 2021). Ideal and ratio are over at most ``depth`` ranks, so NFaiRR is FaiRR / IFaiRR if depth is
+      at least the cut-off. All are NaN for a list of one group, IFaiRR and NFaiRR also if the background lacks the query, and
+      NFaiRR if the ideal is not above 0;
+    - ``agnostic``: the mean of NFaiRR over all orders of the background's documents, which does not depend on a ranker
       (:class:`~pyterrier_debias.gender.measures.background.Fairness`);
-    - ``expected``, ``sd``: mean and standard deviation of ARaB over all orders of the query's documents: what the documents
-      themselves lean, and how much of ARaB is the chance of an order.
+    - ``expected``, ``sd``: mean and standard deviation of ARaB over all orders of the query's documents: the lean of the
+      documents themselves, and how much ARaB varies by chance alone.
 
-    The order is that of ``rank`` where it is there; a rank that contradicts the scores is refused. Queries without results are
-    skipped, as are those that ``query_filter`` leaves out; :meth:`evaluate` counts them and tests.
+    Documents are ordered by ``rank`` if it is present; a rank that contradicts the scores is an error. Queries without results
+    and those that ``query_filter`` excludes are skipped; :meth:`evaluate` counts the former and tests.
 
-    When not to use it: over queries that themselves name a gender; give ``query_filter`` the neutral ones.
+    When not to use it: over queries that themselves name a gender; pass the neutral ones as ``query_filter``.
 
     Example:
         >>> run = pd.DataFrame({
@@ -211,27 +211,27 @@ class ARaBEvaluator(_OfWords):
     ):
         """
         Args:
-            cutoffs: t of ARaB@t, one or several; a list shorter than t counts as far as it goes.
-            wordlist: See :class:`AnnotateGender`, as for the next six.
-            method: See there.
-            tf_form: See there.
-            tokeniser: See there.
-            contrast: See there.
-            threshold: See there.
-            portions: See there.
-            background: What could have been ranked, for NFaiRR: a result frame, with text where no ``texts`` are given; documents
-                (``docno`` and text, without ``qid``) for every query, such as the whole collection; None for the results
-                themselves, so that each system has a background of its own.
-            depth: How many documents of a background of results count for a query, from the top, and how many ranks.
-            outside: Ranked documents that the background lacks: ``'add'`` lets the ideal have them too, so that NFaiRR is at most
-                1; ``'count'`` counts them for the ranking alone, as the released code does.
-            query_filter: The qids that count, such as the neutral ones, as a list; None for all.
-            texts: None for the column; a text loader, a dataset, a frame or a mapping.
-            unknown: Documents without text: ``'raise'`` or ``'zero'``.
+            cutoffs: t of ARaB@t, one or several; a list shorter than t counts up to its end.
+            wordlist: The words of each group, as in :class:`AnnotateGender`.
+            method: How magnitudes are computed, as in :class:`AnnotateGender`.
+            tf_form: Formula of the method tf, as in :class:`AnnotateGender`.
+            tokeniser: How texts are split into words, as in :class:`AnnotateGender`.
+            contrast: Which groups are compared, as in :class:`AnnotateGender`.
+            threshold: How many words of the list a document may have and still count as neutral.
+            portions: Mapping from each group to its desired portion; None for equal portions.
+            background: The documents that could have been ranked, for NFaiRR: a result frame, with text if ``texts`` is not
+                given; documents (``docno`` and text, without ``qid``) for every query, such as the whole collection; None for
+                the results themselves, so that each system has its own background.
+            depth: How many documents from the top of a background of results count for a query, and how many ranks.
+            outside: Ranked documents that are not in the background: ``'add'`` lets the ideal contain them too, so that NFaiRR is
+                at most 1; ``'count'`` counts them for the ranking alone, as the released code does.
+            query_filter: List of the qids that count, such as those of neutral queries; None for all.
+            texts: Where texts come from: None for the column; a text loader, a dataset, a frame or a mapping.
+            unknown: Documents without text: ``'raise'`` or ``'zero'`` (count as without words, with a warning).
             text_field: The column that holds the text.
-            verbose: Accepted by every stage; this one is quick.
+            verbose: Has no effect: every stage accepts it, and this one is fast.
 
-        An unusable option raises an InputError when the stage is first used.
+        An invalid option raises an InputError when the stage is first used.
         """
         self.cutoffs = cutoffs
         super().__init__(wordlist, method, tf_form, tokeniser, contrast, threshold, portions)
@@ -245,7 +245,7 @@ class ARaBEvaluator(_OfWords):
         self.verbose = verbose
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Evaluate; see the class."""
+        """The values of each query at each cut-off, in the columns that the class describes."""
         needed = ["qid", "docno", *([] if self.texts is not None else [self.text_field])]
         with pt.validate.any(inp, context=self) as v:
             v.columns(includes=[*needed, "score"], mode="score")
@@ -291,7 +291,7 @@ class ARaBEvaluator(_OfWords):
         return pd.DataFrame(rows, columns=columns).astype(kinds)
 
     def _cutoffs(self) -> list[int]:
-        """The cut-offs, looked at."""
+        """The cut-offs, after a check."""
         asked: Any = self.cutoffs
         cutoffs = list(asked) if isinstance(asked, Iterable) and not isinstance(asked, str) else [asked]
         if not cutoffs:
@@ -308,7 +308,7 @@ class ARaBEvaluator(_OfWords):
     def _background(
         self, run: pd.DataFrame, neutral: np.ndarray, slices: Mapping[str, slice], texts: Texts, words: WordList
     ) -> Mapping[str, Background]:
-        """For each query what could have been ranked."""
+        """The documents that could have been ranked for each query."""
         depth = self.depth
         if self.background is None:
             docnos = run["docno"].tolist()
@@ -343,18 +343,18 @@ class ARaBEvaluator(_OfWords):
         """Evaluate one system or several, with tests, intervals, and the documents that contribute most.
 
         Args:
-            results: A result frame or a pipeline, or a mapping from a system's name to one.
-            topics: The topics that were asked, so that those without results are counted; None for those that any system has.
+            results: A result frame or a pipeline, or a mapping from each system's name to one.
+            topics: The topics that were run, so that those without results are counted; None for those in any system's results.
                 Pipelines are run on them.
             clusters: A column of the topics that says which of them share candidates, such as the article that questions are
-                about: their signs flip together in tests and the intervals beside them. None where candidates differ.
+                about: their signs flip together in tests and in the intervals reported with them. None if candidates differ.
             seed: Seed of everything random.
 
         Returns:
-            The result.
+            The result, with tables, tests and plots.
 
         Raises:
-            InputError: If no query is left, the topics lack the column of clusters, and what the stage refuses.
+            InputError: If no query is left, if the topics lack the column of clusters, and for all input that the stage rejects.
 
         Example:
             >>> run = pd.DataFrame({"qid": ["1", "2"], "docno": "d", "score": 1.0, "text": ["he and his", "her son"]})
@@ -378,7 +378,7 @@ class ARaBEvaluator(_OfWords):
         return BiasResult.of(found, asked, convention, seed=seed)
 
     def fairness_convention(self) -> str:
-        """The choices that FaiRR and NFaiRR alone depend on, in words; none for a list of one group, which has neither."""
+        """The options that only FaiRR and NFaiRR depend on, as text; empty for a list of one group, which has neither."""
         if len(WordList.of(self.wordlist).names) < 2:
             return ""
         portions = "equal portions"
@@ -395,7 +395,7 @@ class ARaBEvaluator(_OfWords):
         return f"FaiRR: threshold {self.threshold:g}, {portions}; NFaiRR: background {background}"
 
     def _runs(self, results: Any, topics: pd.DataFrame | None) -> Iterator[tuple[str, pd.DataFrame]]:
-        """The systems' results; pipelines are asked for theirs, one at a time."""
+        """The systems' results; pipelines are run one at a time."""
         runs = dict(results) if isinstance(results, Mapping) else {"system": results}
         if not runs:
             raise InputError("ARaBEvaluator: there are no results; give a result frame, or a mapping from names to result frames")
@@ -417,20 +417,20 @@ class ARaBEvaluator(_OfWords):
 
     @reads_frames
     def contributions(self, results: pd.DataFrame, cutoff: int | None = None, top: int | None = 20) -> pd.DataFrame:
-        """The documents that make a system's mean ARaB what it is.
+        """The documents that contribute most to a system's mean ARaB.
 
-        ARaB@t of a query is the sum over ranks i of w_i b(d_i), so each row has its part, and the parts of a document over all
-        queries, by the number of queries, sum to what the document adds to the mean.
+        ARaB@t of a query is the sum over ranks i of w_i b(d_i), so each row contributes one part. The sum of a document's parts
+        over all queries, divided by the number of queries, is what the document adds to the mean.
 
         Args:
-            results: As for the stage.
-            cutoff: t; None for the last of the stage's.
-            top: How many documents, the largest part (absolute) first; None for all that have one.
+            results: A result frame, as for the stage.
+            cutoff: t; None for the last of the stage's cut-offs.
+            top: How many documents to return, largest absolute part first; None for all whose part is not 0.
 
         Returns:
             One row per document: ``docno``, ``part`` (what it adds to the mean ARaB over queries), ``share`` (of the sum of all
             absolute parts), ``lean``, ``queries`` (how many have it above the cut-off), ``qid`` (the one where it counts most),
-            ``words`` and ``marked``: the text with the words in double brackets.
+            ``words``, and ``marked`` (the text with the words in double brackets).
 
         Example:
             >>> run = pd.DataFrame({"qid": "1", "docno": ["a", "b"], "score": [2.0, 1.0], "text": ["He knew.", "Rain."]})
@@ -471,15 +471,15 @@ class ARaBEvaluator(_OfWords):
 
 
 def marked_words(text: str, words: Iterable[str], tokeniser: str | Tokeniser = "regex_word") -> str:
-    """A text with some of its words in double brackets.
+    """Put given words of a text in double brackets.
 
     Args:
         text: The text.
         words: Lower-cased words.
-        tokeniser: As they were found: the ends of a word are those of its letters, or, for other tokenisers, spaces.
+        tokeniser: How the words were found: by default a word ends with its letters; with other tokenisers, at spaces.
 
     Returns:
-        The text; where the tokeniser cuts words otherwise, some may go unmarked.
+        The text; if the tokeniser splits words differently, some may not be marked.
 
     Example:
         >>> marked_words("He's sure the others heard her.", ["he", "her"])
@@ -502,17 +502,17 @@ def marked_words(text: str, words: Iterable[str], tokeniser: str | Tokeniser = "
 
 @dataclass(eq=False)
 class GenderCounts:
-    """How strongly each group is spoken of in a collection: sums over documents that can be merged.
+    """How strongly each group is mentioned in a collection: sums over documents that can be merged.
 
-    Merging the sums of shards, in any order, gives the sums of one pass, up to the last bits of sums of logarithms.
+    Merging the sums of shards, in any order, gives the sums of one pass, except for the last bits of sums of logarithms.
 
     Attributes:
         wordlist: The word list.
         tokeniser: How texts are split into words.
-        documents: How many documents were seen.
+        documents: How many documents were read.
         spoken: For each group, how many documents have a word of it.
         words: How often each word was found.
-        sums: Name to the sum of magnitudes of each group: ``'tc'``, ``'bool'``, and ``'tf'`` in each of its forms.
+        sums: Mapping from a name to each group's sum of magnitudes: ``'tc'``, ``'bool'``, and ``'tf'`` in each of its forms.
 
     Example:
         >>> one = GenderCounts.of("debias").update(["he and she", "rain"])
@@ -531,11 +531,11 @@ class GenderCounts:
 
     @classmethod
     def of(cls, wordlist: WordListLike = "debias", tokeniser: str | Tokeniser = "regex_word") -> GenderCounts:
-        """Nothing counted yet.
+        """Counts with nothing counted yet.
 
         Args:
-            wordlist: See :meth:`WordList.of`.
-            tokeniser: See :func:`~pyterrier_debias.gender.formulas.counting.get_gender_tokeniser`.
+            wordlist: The words of each group; see :meth:`WordList.of`.
+            tokeniser: How texts are split; see :func:`~pyterrier_debias.gender.formulas.counting.get_gender_tokeniser`.
         """
         own = WordList.of(wordlist)
         groups = len(own.names)
@@ -546,10 +546,10 @@ class GenderCounts:
         """Add documents.
 
         Args:
-            texts: Their texts.
+            texts: The documents' texts.
 
         Returns:
-            Itself.
+            This object.
         """
         counts = word_counts(texts, self.wordlist, self.tokeniser)
         self.documents += counts.n
@@ -567,14 +567,14 @@ class GenderCounts:
         Args:
             corpus: A dataset (``get_corpus_iter``), a frame, or an iterable of dictionaries.
             text_field: The column that holds the text.
-            rows: How many documents are held at once.
+            rows: How many documents are in memory at once.
             verbose: Whether to show progress.
 
         Returns:
-            Itself.
+            This object.
 
         Raises:
-            InputError: If the documents have no such column.
+            InputError: If the documents have no column ``text_field``.
         """
         for batch in corpus_batches(corpus, rows, verbose=verbose):
             if text_field not in batch.columns:
@@ -586,13 +586,13 @@ class GenderCounts:
         return self
 
     def merge(self, other: GenderCounts) -> GenderCounts:
-        """The sums of two shards as a new object.
+        """Add up the sums of two shards in a new object.
 
         Args:
             other: Counts of other documents.
 
         Raises:
-            InputError: If the other has another word list or tokeniser.
+            InputError: If the word lists or tokenisers differ.
         """
         if other.wordlist != self.wordlist or other.tokeniser != self.tokeniser:
             raise InputError(f"counts of {self.wordlist} and {other.wordlist} (or of two tokenisers) cannot be added")
@@ -603,9 +603,9 @@ class GenderCounts:
         )  # fmt: skip
 
     def result(self) -> pd.DataFrame:
-        """One row per group: ``group``, ``documents`` (with a word of it), ``share`` (of all), ``words`` (how many in all),
-        ``tf``,
-        ``bool``, ``tc`` (mean magnitudes over all documents; tf by ``log1p_total``) and ``most`` (its most frequent words)."""
+        """One row per group: ``group``, ``documents`` (how many have a word of it), ``share`` (of all documents), ``words`` (how
+        many in all), ``tf``, ``bool``, ``tc`` (mean magnitudes over all documents; tf by ``log1p_total``) and ``most`` (its most
+        frequent words)."""
         n = max(self.documents, 1)
         owners = np.array(self.wordlist.owners)
         rows = []
@@ -628,14 +628,14 @@ class GenderCounts:
 
 
 def union_background(runs: Iterable[pd.DataFrame], depth: int = 200) -> pd.DataFrame:
-    """One background for several runs: for each query all documents that any of them has.
+    """One background for several runs: for each query, all documents that any of the runs retrieved.
 
     Args:
-        runs: Result frames ``qid``, ``docno``, ``score`` and what else is wanted, such as ``text``.
-        depth: How many of a run's documents are taken, from the top.
+        runs: Result frames ``qid``, ``docno``, ``score`` and any other columns to keep, such as ``text``.
+        depth: How many documents are taken from the top of each run.
 
     Returns:
-        Frame with each (qid, docno) once, without ranks; ``score`` falls in the order in which they were met.
+        Frame with each (qid, docno) once, without ranks; ``score`` decreases in the order in which they were first found.
 
     Example:
         >>> run = lambda docnos: pd.DataFrame({"qid": "1", "docno": docnos, "score": [2.0, 1.0]})

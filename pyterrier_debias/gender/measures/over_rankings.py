@@ -1,10 +1,10 @@
 """ARaB, RaB, FaiRR, NFaiRR and psychometric gaps as measures for ``pt.Experiment`` and ir_measures.
 
-They stand beside ``nDCG@10`` in one experiment. Judgements say only which queries count; texts come from the results' column
-``text`` or from a loader that the measure is given.
+They can be used next to ``nDCG@10`` in one experiment. Judgements only determine which queries count; texts come from the
+results' column ``text`` or from a loader passed to the measure.
 
-An experiment averages and tests over all judged queries, also those that do not count here. These are NaN, and so is then the
-experiment's mean; with ``undefined='influence'``, mean and test are those over the queries that do (:func:`as_influence`).
+An experiment averages and tests over all judged queries, including those that do not count here. Their values are NaN, and so is
+the experiment's mean. With ``undefined='influence'``, mean and test are those of the queries that count (:func:`as_influence`).
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from pyterrier_debias.gender.measures.background import Background, check_backgr
 logger = logging.getLogger(__name__)
 
 UNDEFINED = ("nan", "influence", "zero")
-#: Options that stand elsewhere in a name, and those that are too long for one, for which a mark of their content stands.
+#: Options left out of a measure's list of options, and those too long for a name, which contains a hash of them instead.
 _NOT_IN_NAMES, _LONG = ("cutoff", "name"), ("query_filter", "background", "groups")
-#: Options that change nothing of what is worked out of the others.
+#: Options that do not change what is computed from the others.
 _LATE = {"cutoff", "name", "undefined"}
 
 
 def parameters(**own: str) -> dict[str, ParamInfo]:
-    """A measure's own options and those that all have, for ir_measures."""
+    """The options of one measure and those that all of them share, as ir_measures expects them."""
     shared = {
         "tokeniser": "how texts are split into words",
         "unknown": "what is done with documents without text",
@@ -54,20 +54,20 @@ def parameters(**own: str) -> dict[str, ParamInfo]:
 
 
 def as_influence(values: np.ndarray, n: int) -> np.ndarray:
-    """Values of k of n queries, spread so that a paired test over all n, the others at the mean, is that over the k.
+    """Rescale the values of k of n queries so that a paired t-test over all n queries gives the t of the k queries.
 
-    Their mean stays, and their deviations from it are multiplied by sqrt(n (n - 1) / (k (k - 1))). Where the n - k others get the
-    mean, so do the mean and the standard error of the n values, and of differences between two systems: sum d^2 / (n (n - 1)) is
-    what sum d^2 / (k (k - 1)) was. So the paired t is the same; only its degrees of freedom are n - 1. Values as they are, beside
-    others at the mean, would make the standard error too small by about k / n. These are influence values: what each of the n
-    queries adds to an estimate that is made of k of them.
+    The n - k other queries get the mean of the k values as their value. The k values keep their mean, and their deviations from
+    it are multiplied by sqrt(n (n - 1) / (k (k - 1))). The mean and the standard error of the n values, and of differences
+    between two systems, are then those of the k values: sum d^2 / (n (n - 1)) is what sum d^2 / (k (k - 1)) was. So the paired t
+    is the same; only its degrees of freedom are n - 1. Without rescaling, the standard error would be too small by about k / n.
+    The results are influence values: what each of the n queries adds to an estimate that is made from k of them.
 
     Args:
         values: Shape [k].
         n: How many queries there are, at least k.
 
     Returns:
-        Shape [k]; the values as they are for k = n, and for k = 1, which has no spread.
+        Shape [k]; the values are unchanged if k = n, or if k = 1, where there is no spread.
 
     Example:
         >>> from scipy import stats
@@ -104,7 +104,7 @@ class _MeanOfKnown(MeanAgg):
 
 
 class _Cut(ABCMeta):
-    """Lets a class be cut off as its objects are: ``ARaB @ 10`` is ``ARaB() @ 10``."""
+    """Lets a class take a cut-off as its instances do: ``ARaB @ 10`` is ``ARaB() @ 10``."""
 
     def __matmul__(cls, cutoff: int) -> Measure:
         try:
@@ -134,12 +134,12 @@ class _OfTexts(Measure, metaclass=_Cut):
             arab.rank_weights(self.params["cutoff"])
         self.text_field = text_field
         self.texts = Texts.given(texts, text_field, self.option("unknown"))
-        # What was worked out of long options, for this measure and for those that differ in the cut-off alone.
+        # What was computed from long options, shared with measures that differ only in the cut-off.
         self._worked_out: dict[str, Any] = {}
 
     @property
     def RUN_INPUTS(self) -> list[str]:  # noqa: N802
-        """The columns that the results must have, for what an experiment validates."""
+        """The columns that the results must have; an experiment checks them."""
         return ["query_id", "doc_id", "score", *([self.text_field] if self.texts.source is None else [])]
 
     def option(self, name: str) -> Any:
@@ -147,7 +147,7 @@ class _OfTexts(Measure, metaclass=_Cut):
         return self.params.get(name, self.DEFAULTS.get(name))
 
     def __call__(self, **params: Any) -> _OfTexts:
-        """The same measure with other options; texts that were loaded stay."""
+        """The same measure with other options; texts that were loaded are kept."""
         if {"texts", "text_field", "unknown"} & params.keys():
             kept = {"texts": self.texts.source, "text_field": self.text_field}
         else:
@@ -158,10 +158,10 @@ class _OfTexts(Measure, metaclass=_Cut):
         return found
 
     def __repr__(self) -> str:
-        """The name, the options that are not the defaults, and the cut-off.
+        """The name, the options that differ from the defaults, and the cut-off.
 
-        Measures are equal where this is, and an experiment has one column for those that are. Of long options it has how many
-        there are, and a hash of them.
+        Measures with the same repr are equal, and an experiment has one column for them. Long options appear as their length
+        and a hash.
         """
         name, cutoff = self.params.get("name"), self.params.get("cutoff")
         if name is None:
@@ -184,15 +184,15 @@ class _OfTexts(Measure, metaclass=_Cut):
         return self._worked_out[key]
 
     def _content(self, key: str) -> Any:
-        """What a measure reads of a long option."""
+        """The part of a long option that the measure reads."""
         return self.params[key]
 
     def runtime_impl(self, qrels: pd.DataFrame, run: pd.DataFrame) -> Iterator[Metric]:
-        """What ir_measures calls.
+        """Compute the values of all judged queries; ir_measures calls this.
 
         Args:
-            qrels: ``query_id`` of the queries that count.
-            run: ``query_id``, ``doc_id``, ``score``, and the text where no loader was given.
+            qrels: Frame with the ``query_id`` of the queries that count.
+            run: Frame ``query_id``, ``doc_id``, ``score``, and the text if no loader was given.
 
         Yields:
             A value for each judged query.
@@ -232,9 +232,9 @@ class _OfTexts(Measure, metaclass=_Cut):
             yield Metric(named[qid], self, float(known.get(qid, fill)))
 
     def aggregator(self) -> MeanAgg:
-        """What ``pt.Evaluate`` and ir_measures take the mean with: over the queries that have a value.
+        """The aggregator that ``pt.Evaluate`` and ir_measures use: the mean over the queries that have a value.
 
-        Its result raises an InputError where no query is judged.
+        Its ``result`` raises an InputError if no query is judged.
         """
         return _MeanOfKnown(repr(self))
 
@@ -248,7 +248,7 @@ class _OfTexts(Measure, metaclass=_Cut):
         """The value of each query of a run, sorted by query and rank."""
 
     def judged_values(self, run: pd.DataFrame, qrels: pd.DataFrame) -> dict[str, float]:
-        """The same, for measures that read more of the judgements than which queries count."""
+        """As :meth:`values`, for measures that also read the labels of the judgements."""
         return self.values(run)
 
     def _head(self, run: pd.DataFrame) -> pd.DataFrame:
@@ -263,7 +263,7 @@ def _brief(value: Any) -> str:
 
 
 class OfWords(_OfTexts):
-    """A measure of the words of a list."""
+    """The base of the measures that use a word list."""
 
     def __init__(self, *, wordlist: WordListLike | None = None, **params: Any):
         if wordlist is not None:
@@ -273,7 +273,7 @@ class OfWords(_OfTexts):
 
     @property
     def wordlist(self) -> WordList:
-        """The word list."""
+        """The word list that the measure uses."""
         return self.option("wordlist") or WordList.of("debias")
 
 
@@ -314,26 +314,26 @@ class _Lean(OfWords):
         Args:
             method: ``'tf'`` (default), ``'bool'`` or ``'tc'``: see :func:`~pyterrier_debias.gender.formulas.arab.magnitudes`.
             tf_form: ``'log1p_total'`` (default, what the released code computes), ``'sum_log'`` (as printed) or ``'sum_log1p'``.
-            signed: True (default): male minus female, positive where rankings lean to men. False: without direction; every
-                query's value is multiplied by the sign of their mean, so that the mean over queries is its absolute value.
-            per_query_abs: Whether each query's value is made absolute before anything is averaged. Leans of queries cannot cancel
-                then; chance alone gives a value above 0.
-            contrast: What is compared where the list has other groups; see :meth:`WordList.contrast`.
+            signed: True (default): male minus female, positive where rankings lean to men. False: without direction; each query's
+                value is multiplied by the sign of the mean, so that the mean over queries becomes its absolute value.
+            per_query_abs: Whether to take each query's absolute value before averaging. Leans of queries then cannot cancel, and
+                chance alone gives a value above 0.
+            contrast: Which groups are compared if the list has other groups; see :meth:`WordList.contrast`.
             wordlist: ``'debias'`` (default), a path or a mapping; see :meth:`WordList.of`.
             tokeniser: ``'regex_word'`` (default), ``'whitespace'``, ``'blank'`` or a function.
             texts: Where texts come from: None for the column; a text loader, a dataset or an index that has one (such as
                 ``pt.terrier.TerrierIndex``), a frame or a mapping.
             text_field: The column that holds the text.
-            unknown: Documents without text: ``'raise'`` (default), or ``'zero'``: they count as without words.
-            undefined: Queries without a value, such as those without results, and those that do not count: ``'nan'`` (default)
-                leaves all values as they are; the mean of ``pt.Evaluate`` is then over the others, that of ``pt.Experiment`` NaN.
-                ``'influence'`` gives them the mean of the others and spreads these (:func:`as_influence`), so that an
-                experiment's mean and t-test are as if they were not there; single values then mean nothing. It is refused
-                in an experiment with ``batch_size``, as ``signed=False`` is: both need all queries. ``'zero'`` counts them as 0.
-            query_filter: The qids that count, such as the neutral ones, as a list; None for all.
-            name: What tables call the measure. Without it they tell all options but ``texts``, of ``query_filter`` as its length
-                and a hash: measures over two versions of the same documents need names.
-            params: ``cutoff``; commonly written ``ARaB() @ 10``.
+            unknown: What to do with documents without text: ``'raise'`` (default), or ``'zero'``: count them as without words.
+            undefined: Value of queries that have none of their own (such as no results) or do not count: ``'nan'`` (default)
+                leaves them NaN; ``pt.Evaluate`` then takes the mean over the others, and the mean of ``pt.Experiment`` is NaN.
+                ``'influence'`` gives them the mean of the others and rescales these (:func:`as_influence`), so that an
+                experiment's mean and t-test are as if they were absent; single values then have no meaning. An experiment with
+                ``batch_size`` rejects it, and ``signed=False``: both need all queries. ``'zero'`` counts them as 0.
+            query_filter: List of the qids that count, such as those of neutral queries; None for all.
+            name: The measure's name in tables. By default it contains all options except ``texts``, with ``query_filter`` as its
+                length and a hash; measures over two versions of the same documents therefore need names.
+            params: ``cutoff``; usually written ``ARaB() @ 10``.
 
         Raises:
             InputError: For an unknown option.
@@ -375,27 +375,28 @@ class _Lean(OfWords):
 class ARaB(_Lean):
     """Average rank bias: how far rankings lean to one group's words (Rekabsaz and Schedl, SIGIR 2020).
 
-    With b(d) the magnitude of the first group in document d minus that of the second, RaB_q@t is the mean of b over the first t
-    documents and ARaB_q@t the mean of RaB_q@1 to RaB_q@t. See :mod:`pyterrier_debias.gender.formulas.arab`. With the library's
+    b(d) is the magnitude of the first group in document d minus that of the second; RaB_q@t is the mean of b over the first t
+    documents, and ARaB_q@t the mean of RaB_q@1 to RaB_q@t. See :mod:`pyterrier_debias.gender.formulas.arab`. With the library's
     word list, positive is male. ``ARaB(signed=False)`` and ``ARaB(per_query_abs=True)`` are the absolute variants. ``ARaB @ 10``
-    is ``ARaB() @ 10``.
+    is short for ``ARaB() @ 10``.
 
-    Where not all judged queries count (``query_filter``, queries without results), the others are NaN. For an experiment's means
-    and its paired t-tests against a ``baseline``, ask for ``undefined='influence'``: values are then spread about their mean, so
-    that both are those of the queries that count (:func:`as_influence`), and single values are *influence values*.
+    Judged queries that do not count (excluded by ``query_filter``, or without results) are NaN. If there are any, use
+    ``undefined='influence'`` for an experiment's means and its paired t-tests against a ``baseline``. The other values are then
+    rescaled about their mean, so that mean and t are those of the queries that count (:func:`as_influence`); single values are
+    *influence values*.
 
-    Order is that of the scores, ties by docno, falling, as trec_eval has it, whatever the results' ranks say;
-    :class:`~pyterrier_debias.gender.measures.evaluator.ARaBEvaluator` goes by ``rank`` where it is there.
+    Documents are ordered by score, and ties by descending docno as in trec_eval, whatever the column ``rank`` says;
+    :class:`~pyterrier_debias.gender.measures.evaluator.ARaBEvaluator` uses ``rank`` if it is present.
 
     Raises:
-        InputError: For an unknown option; while evaluating, where a document has no text.
+        InputError: For an unknown option; during evaluation, if a document has no text.
 
-    Where no document of a run has a word of the list, all values are 0, and a warning says that this means nothing.
+    If no document of a run has a word of the list, all values are 0, and a warning says that this is not informative.
 
-    When not to use it: over queries that themselves name a gender; give it neutral ones. And not alone: near 0 is also what a
-    system has that leans one way in half of the queries and the other way in the rest. What the candidates lean is a part of it
-    (:class:`~pyterrier_debias.gender.measures.evaluator.ARaBEvaluator` sets the two apart). With ``undefined='influence'`` and
-    ``test='wilcoxon'``: influence values are made for t-tests.
+    When not to use it: over queries that themselves name a gender; restrict it to neutral ones. Nor by itself: a system that
+    leans one way in half of the queries and the other way in the rest is also near 0. Part of it is the lean of the candidates
+    (:class:`~pyterrier_debias.gender.measures.evaluator.ARaBEvaluator` separates the two). Nor with ``undefined='influence'`` and
+    ``test='wilcoxon'``: influence values are meant for t-tests.
 
     Example:
         >>> import pandas as pd
@@ -423,11 +424,14 @@ class ARaB(_Lean):
 
 
 class RaB(_Lean):
-    """Rank bias: the mean over the first t documents of what :class:`ARaB` averages further; the options are the same, and so
-    are queries that do not count.
+    """Rank bias: how far the first t documents lean to one group's words (Rekabsaz and Schedl, SIGIR 2020).
 
-    A word list of one group gives the rank bias of that group alone, the mean magnitude of its words, RaB_m and RaB_f of the
-    publication, of which RaB is the difference: ``RaB(wordlist={"male": WordList.of("debias").groups["male"]})``.
+    It is the mean of the leans of these documents; :class:`ARaB` is its mean over cut-offs. Options, and the treatment of queries
+    that do not count, are those of :class:`ARaB`.
+
+    A word list with one group gives the rank bias of that group alone, which is the mean magnitude of its words:
+    ``RaB(wordlist={"male": WordList.of("debias").groups["male"]})``. RaB is the difference of two of these, RaB_m and RaB_f in
+    the paper.
 
     When not to use it: see :class:`ARaB`.
 
@@ -461,14 +465,14 @@ class RaB(_Lean):
 class FaiRR(OfWords):
     """Fairness of a ranking: the discounted sum of its documents' neutrality (Rekabsaz, Kopeinik and Schedl, SIGIR 2021).
 
-    A document is neutral where the groups are spoken of in the wished portions, or hardly at all; see
+    A document is neutral if it mentions the groups in the desired portions, or hardly at all; see
     :func:`~pyterrier_debias.gender.formulas.arab.neutrality`. The sum over ranks i of neutrality / log2(i + 1) is not normalised.
     Queries that do not count are NaN; see :class:`ARaB`.
 
     Raises:
-        InputError: For an unknown option; while evaluating, where a document has no text.
+        InputError: For an unknown option; during evaluation, if a document has no text.
 
-    When not to use it: to compare queries or collections; a short list has little of it. That is what :class:`NFaiRR` is for.
+    When not to use it: to compare queries or collections, because short lists have low sums; use :class:`NFaiRR` for this.
 
     Example:
         >>> import pandas as pd
@@ -511,16 +515,16 @@ class FaiRR(OfWords):
     ):
         """
         Args:
-            threshold: How many words of the list a document may have and still count as neutral; default 1, as released.
-            portions: Group to its wished portion; default equal ones.
-            wordlist: See :class:`ARaB`, as for the rest.
-            tokeniser: See there.
-            texts: See there.
-            text_field: See there.
-            unknown: See there.
-            undefined: See there.
-            query_filter: See there.
-            name: See there.
+            threshold: How many words of the list a document may have and still count as neutral; default 1 (released code).
+            portions: Mapping from each group to its desired portion; by default they are equal.
+            wordlist: The words of each group, as in :class:`ARaB`.
+            tokeniser: How texts are split into words, as in :class:`ARaB`.
+            texts: Where texts come from, as in :class:`ARaB`.
+            text_field: The column that holds the text.
+            unknown: What to do with documents without text, as in :class:`ARaB`.
+            undefined: What queries without a value get, as in :class:`ARaB`.
+            query_filter: The qids that count; None for all.
+            name: The measure's name in tables, as in :class:`ARaB`.
             params: ``cutoff``.
 
         Raises:
@@ -545,26 +549,26 @@ class FaiRR(OfWords):
 
 
 class NFaiRR(FaiRR):
-    """:class:`FaiRR` divided by the best that the background's documents allow: 1 is as neutral as can be.
+    """How neutral a ranking is: its :class:`FaiRR` divided by the best that the background allows; 1 is as neutral as possible.
 
-    The background is what could have been ranked, usually the first 200 results of the first stage; by default it is the
-    evaluated run itself, to the same depth. Where a frame of documents is given, without ``qid`` and ``score``, it is the same
-    for every query: the whole collection, as for the ranker-agnostic value
+    The background is the set of documents that could have been ranked, usually the first 200 results of the first stage; by
+    default it is the evaluated run itself, to the same depth. A frame of documents without ``qid`` and ``score`` is the
+    background of every query, such as the whole collection, as for the ranker-agnostic value
     (:class:`~pyterrier_debias.gender.measures.background.Fairness`).
 
-    The ideal and the run sum over the same ranks: to the cut-off, and no further than to the depth of the background. Ranked
-    documents that the background lacks are added to it. So no value exceeds 1. It falls below 0 where neutrality does (unequal
-    portions, three groups). A query that the background lacks has no value, nor has one whose ideal is not above 0; see
-    :class:`ARaB`.
+    The sums for the ideal and for the run are over the same ranks: up to the cut-off, and at most to the depth of the background.
+    Ranked documents that are not in the background are added to it. So no value exceeds 1. Values below 0 occur where neutrality
+    is below 0 (unequal portions, three groups). A query that is not in the background, or whose ideal is not above 0, has no
+    value; see :class:`ARaB`.
 
-    A background is ranked and counted once for all systems and cut-offs: ``fair = NFaiRR(background=run)``, and ``fair @ 5``,
-    ``fair @ 10`` share it.
+    A background is ranked and counted once for all systems and cut-offs: after ``fair = NFaiRR(background=run)``, ``fair @ 5``
+    and ``fair @ 10`` share it.
 
     Raises:
-        InputError: For an unknown option; while evaluating, where a document has no text.
+        InputError: For an unknown option; during evaluation, if a document has no text.
 
-    When not to use it: to find a *direction*; a ranking of men only and one of women only have the same value. Two systems with
-    backgrounds of their own cannot be compared: give both the same.
+    When not to use it: to find a *direction*; a ranking about men only and one about women only have the same value. Do not
+    compare two systems that have different backgrounds: give both the same one.
 
     Example:
         See :class:`FaiRR`.
@@ -594,11 +598,11 @@ class NFaiRR(FaiRR):
     ):
         """
         Args:
-            background: A result frame ``qid``, ``docno``, ``score`` (and the text, where no loader is given); or documents,
-                ``docno`` (and the text), for every query; None for the run.
-            depth: How many documents of a result frame or the run count for each query, from the top; default 200.
-            outside: Ranked documents that the background lacks: ``'add'`` (default) lets the ideal have them too; ``'count'``
-                counts them for the ranking alone, as the released code does, so that a value may exceed 1.
+            background: A result frame ``qid``, ``docno``, ``score``, or a frame of documents (``docno``) for every query, with
+                the text if no loader is given; None for the evaluated run.
+            depth: How many documents from the top of the result frame or run form a query's background; default 200.
+            outside: What to do with ranked documents that are not in the background: ``'add'`` (default) lets the ideal contain
+                them too; ``'count'`` counts them for the ranking alone, as the released code does, so that values can exceed 1.
             params: The options of :class:`FaiRR`.
 
         Raises:
@@ -623,7 +627,7 @@ class NFaiRR(FaiRR):
         return {qid: one.nfairr for qid, one in found.items()}
 
     def _candidates(self, run: pd.DataFrame) -> dict[str, Background]:
-        """For each query of a run what could have been ranked; empty if the background lacks it."""
+        """The documents that could have been ranked for each query of a run; none if the background lacks the query."""
         background = self.option("background")
         if background is None:
             return self._of_depth(run)
@@ -646,7 +650,7 @@ class NFaiRR(FaiRR):
         return {q: Background(docnos[rows], neutral[rows], depth) for q, rows in query_slices(whole["qid"]).items()}
 
     def _content(self, key: str) -> Any:
-        """Of a background the ranking, and the texts where they come from it."""
+        """The part of the background that is read: its ranking, and its texts if no loader is given."""
         if key != "background":
             return super()._content(key)
         frame, field = with_string_ids(self.params[key], self), self.text_field
@@ -656,16 +660,16 @@ class NFaiRR(FaiRR):
 
 
 class LexiconGap(_OfTexts):
-    """Psychometric gap of a list: how far apart two categories' shares of words are (Bigdeli et al. 2023, Tables 3 and 4).
+    """Psychometric gap of a ranking: how far apart two categories' shares of words are (Bigdeli et al. 2023, Tables 3 and 4).
 
     With s_c(d) the share of document d's words in category c, a query's value is abs(mean over the first k documents of
     s_male - s_female). It is a share: the original scripts multiply by 100. Queries that do not count are NaN; see :class:`ARaB`.
 
     Raises:
-        InputError: For an unknown option or category; while evaluating, where a document has no text.
+        InputError: For an unknown option or category; during evaluation, if a document has no text.
 
-    When not to use it: as if it had a direction. It is absolute query by query, so that chance alone gives a value above 0, the
-    larger the shorter the documents.
+    When not to use it: to find a direction. It is an absolute value for each query, so chance alone gives a value above 0, which
+    is larger for shorter documents.
 
     Example:
         >>> import pandas as pd
@@ -706,17 +710,17 @@ class LexiconGap(_OfTexts):
     ):
         """
         Args:
-            lexicon: See :meth:`Lexicon.of`; default the library's word list.
-            contrast: The two categories; default ``male`` and ``female`` where the lexicon has them, ``m`` and ``f``, or the two
-                that there are.
+            lexicon: See :meth:`Lexicon.of`; by default the library's word list.
+            contrast: The two categories; by default ``male`` and ``female`` if the lexicon has them, else ``m`` and ``f``, else
+                its only two.
             signed: Whether a query's value keeps its sign; default False.
-            tokeniser: See :class:`ARaB`, as for the rest.
-            texts: See there.
-            text_field: See there.
-            unknown: See there.
-            undefined: See there.
-            query_filter: See there.
-            name: See there.
+            tokeniser: How texts are split into words, as in :class:`ARaB`.
+            texts: Where texts come from, as in :class:`ARaB`.
+            text_field: The column that holds the text.
+            unknown: What to do with documents without text, as in :class:`ARaB`.
+            undefined: What queries without a value get, as in :class:`ARaB`.
+            query_filter: The qids that count; None for all.
+            name: The measure's name in tables, as in :class:`ARaB`.
             params: ``cutoff``.
 
         Raises:
@@ -746,13 +750,13 @@ def two_categories(lexicon: Lexicon, contrast: tuple[str, str] | None = None) ->
 
     Args:
         lexicon: The lexicon.
-        contrast: Two names; None for ``male`` and ``female``, ``m`` and ``f``, or the two that there are.
+        contrast: Two names; None for ``male`` and ``female``, else ``m`` and ``f``, else the only two categories.
 
     Returns:
         Two names.
 
     Raises:
-        InputError: For a name that the lexicon lacks, or where none are given and it does not tell.
+        InputError: For a name that the lexicon lacks, or if no names are given and there is no default.
     """
     if contrast is None:
         known = [pair for pair in (("male", "female"), ("m", "f")) if set(pair) <= set(lexicon.names)]
@@ -780,22 +784,23 @@ class QueryGroupGap(_OfTexts):
     """How differently documents are worded for two groups of queries: the gap of Bigdeli et al. (2023), Table 2.
 
     A query's share of a category is the mean over its first k documents. The gap is the difference between the mean shares of the
-    two groups' queries, absolute by default.
+    two groups' queries, by default its absolute value.
 
-    Evaluation averages the values of queries. So each query's value is its *influence value*: the gap plus what the query adds to
-    it, whose mean over the queries of both groups is the gap exactly. Queries of no group get the gap itself, and the others are
-    spread as :func:`as_influence` has it. A paired t-test against a baseline is then the delta method's over the queries of both
-    groups; a single query's value has no meaning of its own.
+    Evaluation averages the values of queries, so each query's value is its *influence value*: the gap plus what the query adds to
+    it. The mean of these over the queries of both groups is exactly the gap. Queries in neither group get the gap itself, and the
+    others are rescaled by :func:`as_influence`. A paired t-test against a baseline is then that of the delta method over the
+    queries of both groups; a single query's value has no meaning of its own.
 
     Raises:
-        InputError: For an unknown option or category; while evaluating, where one of the groups has no query with results, and in
-            ``pt.Experiment(..., batch_size=n)``, which would make a gap of each batch.
+        InputError: For an unknown option or category; during evaluation, if one of the groups has no query with results, and in
+            ``pt.Experiment(..., batch_size=n)``, which would compute a gap for each batch.
 
-    The paper's table has the first documents of two rankers, trained on the original and on balanced judgements, for the gendered
-    queries that the authors identified in 2021. So evaluate both rankers on the same queries and groups, and compare their gaps.
+    The paper's table is computed from the first documents of two rankers, trained on the original and on balanced judgements, for
+    the gendered queries that the authors identified in 2021. So evaluate both rankers on the same queries and groups, and compare
+    their gaps.
 
     When not to use it: to blame one ranker for its gap. Queries of two groups ask for different things; only the difference
-    between two rankers on the same queries is the rankers'.
+    between two rankers on the same queries can be attributed to the rankers.
 
     Example:
         >>> import pandas as pd
@@ -843,14 +848,14 @@ class QueryGroupGap(_OfTexts):
         Args:
             lexicon: See :meth:`Lexicon.of`.
             category: A category of the lexicon, or ``persconc``; see :func:`~pyterrier_debias.gender.data.profiles.columns_of`.
-            groups: Frame ``qid``, ``gender``, one gender a query; a query whose gender is missing is in no group.
-            between: The two groups; default ``male`` and ``female``, ``m`` and ``f``, or the two that there are.
+            groups: Frame ``qid``, ``gender`` with one gender per query; a query whose gender is missing is in no group.
+            between: The two groups; by default ``male`` and ``female``, else ``m`` and ``f``, else the only two.
             signed: Whether the gap keeps its sign (the first group minus the second); default False.
-            tokeniser: See :class:`ARaB`, as for the rest.
-            texts: See there.
-            text_field: See there.
-            unknown: See there.
-            name: What tables call the measure.
+            tokeniser: How texts are split into words, as in :class:`ARaB`.
+            texts: Where texts come from, as in :class:`ARaB`.
+            text_field: The column that holds the text.
+            unknown: What to do with documents without text, as in :class:`ARaB`.
+            name: The measure's name in tables, as in :class:`ARaB`.
             params: ``cutoff``.
 
         Raises:
@@ -880,7 +885,7 @@ class QueryGroupGap(_OfTexts):
         return [self.option("category"), *(["signed"] if self.option("signed") else []), *others]
 
     def _content(self, key: str) -> Any:
-        """Of groups who belongs to which."""
+        """The part of ``groups`` that is read: which query belongs to which group."""
         return _genders(self.params[key]) if key == "groups" else super()._content(key)
 
     def _counting(self, judged: set[str]) -> set[str]:
@@ -903,7 +908,7 @@ class QueryGroupGap(_OfTexts):
 
 
 def _genders(groups: pd.DataFrame) -> pd.DataFrame:
-    """Queries and their genders as text; those without one are left out. A missing one among numbers makes floats of them."""
+    """Queries and their genders as text, without queries that have none. A missing one turns whole numbers into floats."""
     known = with_string_ids(groups[["qid", "gender"]], "QueryGroupGap").dropna(subset=["gender"])
     known = known.assign(gender=known["gender"].map(as_name)).drop_duplicates()
     twice = known["qid"].duplicated(keep=False)
@@ -915,15 +920,15 @@ def _genders(groups: pd.DataFrame) -> pd.DataFrame:
 
 
 def group_gap(values: np.ndarray, member: np.ndarray, *, signed: bool = False) -> np.ndarray:
-    """A value for each query whose mean over the queries of two groups is the gap between the groups' means.
+    """A value for each query; the mean of the values over the queries of two groups is the gap between the groups' means.
 
     Args:
-        values: Shape [n].
+        values: The queries' own values, shape [n].
         member: Shape [n, 2], true where a query belongs to a group.
-        signed: Whether the gap is the first group's mean minus the second's, or its absolute value.
+        signed: Whether the gap is the first group's mean minus the second's; otherwise it is the absolute value of this.
 
     Returns:
-        Shape [n]; the gap itself for queries of neither group. The standard error of their mean is that of the gap.
+        Shape [n]; the gap itself for queries in neither group. The standard error of the mean is that of the gap.
 
     Raises:
         InputError: If a group has no query.
