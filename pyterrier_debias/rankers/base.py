@@ -317,17 +317,17 @@ class Ranker(Fittable, Stage):
             same class (whose weights are copied as they are now), or an :class:`InMemory` model, which is used as it is, but for
             weights of another ``dtype``, of which the ranker makes a copy.
         max_length: Longest input in tokens; None for all that the model can read. Truncation is logged.
-        device: The device; None picks CUDA, then MPS, then the processor.
+        device: Device to run on; None picks CUDA, then Apple's MPS, then the CPU.
         dtype: ``'float32'``, or ``'bfloat16'`` or ``'float16'``, which are faster; bfloat16 moves scores by about 1 % of
             their spread within a query: stay with float32 where small differences of scores are the result. ``'tf32'`` is
             float32 but for products of matrices on CUDA devices, which have the 10 bits of float16 behind the point.
-        batch_tokens: Budget of a batch in tokens; None picks one for the device. It does not change scores.
+        batch_tokens: Token budget of a batch; None picks one for the device. Scores do not depend on it.
         text_field: The column with the document's text.
-        fields: Columns to join with a space in place of ``text_field``, e.g. ``['url', 'title', 'body']``.
+        fields: Columns to join with a space and read instead of ``text_field``, e.g. ``['url', 'title', 'body']``.
         long: What to do with long documents: ``'truncate'`` reads what fits into the window, ``'firstp'`` scores the first
             passage (and trains on it), ``'maxp'`` takes the best passage (but trains as ``'truncate'``, which is logged).
-        passage_length: Words of a passage, for ``'firstp'`` and ``'maxp'``.
-        passage_stride: Words from one passage's start to the next one's, for ``'maxp'``.
+        passage_length: Length of a passage in words, for ``'firstp'`` and ``'maxp'``.
+        passage_stride: Words from the start of one passage to the start of the next, for ``'maxp'``.
         training: How :meth:`fit` trains; None for the defaults of :class:`~pyterrier_debias.Training`.
         verbose: Whether to show progress.
     """

@@ -38,28 +38,29 @@ POOLING = ("cls", "mean")
 class BiEncoder(CorpusEncoder):
     r"""Scores a pair by the similarity of two vectors, :math:`s(q, d) = E(q) \cdot E(d)` (BERT_DOT; DPR; Sentence-BERT).
 
-    Takes every sentence-transformers bi-encoder with its own modules (pooling, projection, normalisation), prompts and window,
-    and every plain Hugging Face encoder. Vectors are those of ``SentenceTransformer.encode_query`` and ``encode_document``.
+    It accepts every sentence-transformers bi-encoder, with its own modules (pooling, projection, normalisation), prompts and
+    window, and every plain Hugging Face encoder. Vectors equal those of ``SentenceTransformer.encode_query`` and
+    ``encode_document``.
 
     ===============  ==========================================================================
     columns in       ``qid``, ``docno``, ``query`` and the text: ``text_field``, or all ``fields``
     columns out      the same, with ``score`` and ``rank``, sorted by query and rank
     ===============  ==========================================================================
 
-    What a checkpoint of RepBERT, ANCE, TCT-ColBERT, STAR or ADORE does not say itself, :meth:`of` knows.
+    Checkpoints of RepBERT, ANCE, TCT-ColBERT, STAR and ADORE do not record all their settings: open them with :meth:`of`.
 
-    It makes stages too: :meth:`query_encoder` (adds ``query_vec``), :meth:`doc_encoder` (adds ``doc_vec``; the conventions of
-    pyterrier_dr, whose ``FlexIndex`` takes these vectors) and :meth:`retriever` (exact first-stage retrieval).
+    Methods make further stages: :meth:`query_encoder` (adds ``query_vec``), :meth:`doc_encoder` (adds ``doc_vec``) and
+    :meth:`retriever` (exact first-stage retrieval). The columns follow pyterrier_dr, whose ``FlexIndex`` accepts the vectors.
 
     Sources: Karpukhin et al., "Dense Passage Retrieval for Open-Domain Question Answering", EMNLP 2020; Reimers and Gurevych,
     "Sentence-BERT", EMNLP 2019; as BERT_DOT in Hofstätter et al., "Mitigating the Position Bias of Transformer Models in
     Passage Re-Ranking", ECIR 2021.
 
     Raises:
-        InputError: From scoring: missing texts, duplicate pairs, unknown options, a model that cannot be loaded.
+        InputError: When scoring: for missing texts, duplicate pairs, unknown options, or a model that cannot be loaded.
 
-    When not to use it: for the last digit of effectiveness on a short list, where a cross-encoder reads query and document
-    together; for models with one vector per token (:class:`~pyterrier_debias.MultiVector`).
+    When not to use it: for the highest effectiveness on a short list (use a cross-encoder, which reads query and document
+    together); for models with one vector per token (:class:`~pyterrier_debias.MultiVector`).
 
     Example:
         >>> from pyterrier_debias import BiEncoder
@@ -105,23 +106,23 @@ class BiEncoder(CorpusEncoder):
         Args:
             model: A hub name, a folder, ``'all-MiniLM-L6-v2'`` (the weights of the extra ``demo``), another BiEncoder (whose
                 weights are copied), or an ``InMemory`` SentenceTransformer.
-            similarity: ``'dot'``, the inner product, or ``'cosine'``, for which vectors are normalised. They are the same if
-                the model normalises itself.
+            similarity: ``'dot'``, the inner product, or ``'cosine'``, which normalises the vectors first. Both are the same for a
+                model that normalises its vectors itself.
             pooling: For plain encoders: ``'cls'`` takes the first token's state, ``'mean'`` the mean over tokens; None means
                 ``'mean'``, as in sentence-transformers. Sentence-transformers models, other BiEncoders and models in memory
-                bring their own.
-            max_length: Longest text in tokens; None for the model's own. Truncation is logged.
-            device: The device; None picks CUDA, then MPS, then the processor.
+                have their own pooling.
+            max_length: Longest text in tokens; None for the model's own limit. Truncation is logged.
+            device: Device to run on; None picks CUDA, then Apple's MPS, then the CPU.
             dtype: ``'float32'``, ``'tf32'`` (on CUDA), ``'bfloat16'`` or ``'float16'``; vectors come out as float32.
-            batch_tokens: Budget of a batch in tokens; None picks one for the device. It does not change scores.
+            batch_tokens: Token budget of a batch; None picks one for the device. Scores do not depend on it.
             text_field: The column with the document's text.
-            fields: Columns to join with a space in place of ``text_field``.
-            long: ``'truncate'``, ``'firstp'`` or ``'maxp'``: what to do with long documents, see
+            fields: Columns to join with a space and read instead of ``text_field``.
+            long: How to handle long documents: ``'truncate'``, ``'firstp'`` or ``'maxp'``; see
                 :class:`~pyterrier_debias.rankers.base.Ranker`. Encoders and retrievers truncate.
-            passage_length: Words of a passage, for ``'firstp'`` and ``'maxp'``.
-            passage_stride: Words from one passage's start to the next one's, for ``'maxp'``.
-            published: The model that the checkpoint is of, as :meth:`of` names it; None for any other.
-            documents_by: Encodes the documents, in as many dimensions, where queries have an encoder of their own (ADORE);
+            passage_length: Length of a passage in words, for ``'firstp'`` and ``'maxp'``.
+            passage_stride: Words from the start of one passage to the start of the next, for ``'maxp'``.
+            published: Which published model the checkpoint is, by a name of :meth:`of`; None for any other model.
+            documents_by: The encoder of documents, with the same number of dimensions, if the model encodes only queries (ADORE);
                 ``fit`` does not change it.
             training: How ``fit`` trains; None for the defaults of :class:`~pyterrier_debias.Training`.
             verbose: Whether to show progress.
@@ -134,24 +135,24 @@ class BiEncoder(CorpusEncoder):
 
     @classmethod
     def of(cls, name: str, model: str | Path | InMemory, **options: Any) -> Self:
-        """A published bi-encoder with the prefixes, lengths, pooling and projection that it was trained with.
+        """Open a published bi-encoder with the prefixes, lengths, pooling and projection with which it was trained.
 
-        Known are five, and no others: RepBERT, ANCE, TCT-ColBERT, STAR and ADORE on MS MARCO passages
-        (:data:`~pyterrier_debias.rankers.published.PUBLISHED`, with sources). ``max_length`` changes the length of documents;
-        where a model has fewer positions than its row names, they are the limit. Vectors are compared by inner product.
+        It knows five models: RepBERT, ANCE, TCT-ColBERT, STAR and ADORE on MS MARCO passages
+        (:data:`~pyterrier_debias.rankers.published.PUBLISHED`, with sources). ``max_length`` changes the length of documents. If
+        a model has fewer positions than the length in that table, they are the limit. Vectors are compared by inner product.
 
         Args:
-            name: ``'repbert'``, ``'ance'``, ``'tct-colbert'``, ``'star'`` or ``'adore'``, in any spelling of case and hyphens.
-            model: The checkpoint: a folder or a hub name, as its authors published it or as :meth:`save` wrote it. No weights
-                come with the package.
-            options: Options of the class. ADORE's checkpoint encodes queries alone and needs ``documents_by=``, the encoder whose
-                vectors it was trained against: ``BiEncoder.of('star', ...)`` for ADORE (STAR).
+            name: ``'repbert'``, ``'ance'``, ``'tct-colbert'``, ``'star'`` or ``'adore'``; case and hyphens do not matter.
+            model: The checkpoint: a folder or a hub name, as its authors published it or as :meth:`save` wrote it. The package
+                contains no weights.
+            options: Options of the class. ADORE's checkpoint encodes only queries and needs ``documents_by=``, the encoder whose
+                document vectors it was trained against: ``BiEncoder.of('star', ...)`` for ADORE (STAR).
 
         Returns:
             The ranker.
 
         Raises:
-            InputError: For another name, or ADORE without ``documents_by``; from scoring: for a checkpoint of another
+            InputError: For another name, or ADORE without ``documents_by``; when scoring: for a checkpoint of another
                 architecture, or one that lacks weights.
 
         Example:
@@ -189,7 +190,7 @@ class BiEncoder(CorpusEncoder):
             )
 
     def _check_pooling(self) -> None:
-        """Refuse to choose how a model is pooled that is there already, where it is pooled otherwise."""
+        """Refuse a ``pooling`` that differs from that of a model in memory."""
         if self.pooling is None or not isinstance(self.model, (BiEncoder, InMemory)):
             return
         if isinstance(self.model, BiEncoder):
@@ -203,7 +204,7 @@ class BiEncoder(CorpusEncoder):
             )
 
     def identity(self) -> dict[str, Any]:  # type: ignore[override]  # see Stage.identity
-        """As for every ranker, with what the encoder of documents is at present in place of that encoder, which may change."""
+        """The identity of every ranker, with the present identity of the document encoder, which may change later."""
         other = self._documents_by
         return {**super().identity(), "documents_by": None if other is None else (type(other), other.identity())}
 
@@ -214,7 +215,7 @@ class BiEncoder(CorpusEncoder):
 
     @property
     def documents_by(self) -> BiEncoder | None:
-        """The encoder of documents, where queries have one of their own."""
+        """The separate encoder of documents; None if one model encodes both."""
         return self._documents_by
 
     @documents_by.setter
@@ -229,7 +230,7 @@ class BiEncoder(CorpusEncoder):
         return self if task == "query" or self._documents_by is None else self._documents_by
 
     def task_window(self, task: str) -> int:
-        """The longest query or document in tokens: those of the published model, ``max_length`` for documents."""
+        """The longest query or document in tokens: the published model's length, or ``max_length`` for documents."""
         row = self._row
         if row is None:
             return self.window
@@ -276,7 +277,7 @@ class BiEncoder(CorpusEncoder):
         return module, module.tokenizer
 
     def record(self) -> dict[str, Any]:
-        """As every ranker, with the weights and options of the encoder of documents; see :meth:`Fittable.record`."""
+        """The record of every ranker, with the weights and options of the document encoder; see :meth:`Fittable.record`."""
         documents = self._documents_by
         if documents is None:
             return super().record()
@@ -284,7 +285,7 @@ class BiEncoder(CorpusEncoder):
         return {**super().record(), "documents_by": {**documents.record(), "weights": weights}}
 
     def write(self, folder: Path) -> None:
-        """As every encoder, with that of documents in a folder of its own; see :meth:`Ranker.write`."""
+        """Write the model, with the document encoder in a folder of its own; see :meth:`Ranker.write`."""
         super().write(folder)
         if self._documents_by is not None:
             self._documents_by.write(folder / "documents")
@@ -293,11 +294,11 @@ class BiEncoder(CorpusEncoder):
     # Vectors
 
     def encode_queries(self, queries: Sequence[str], *, verbose: bool = False) -> np.ndarray:
-        """Vectors of queries, each distinct one computed once.
+        """Compute the vectors of queries; each distinct query is encoded once.
 
         Args:
             queries: n queries.
-            verbose: Whether to show progress, also where the model's own ``verbose`` does not ask for it.
+            verbose: Whether to show progress, even if the model's own ``verbose`` is False.
 
         Returns:
             float32 array, shape [n, d].
@@ -305,11 +306,11 @@ class BiEncoder(CorpusEncoder):
         return self._vectors(queries, "query", verbose)
 
     def encode_docs(self, docs: Sequence[str], *, verbose: bool = False) -> np.ndarray:
-        """Vectors of documents, each distinct one computed once.
+        """Compute the vectors of documents; each distinct text is encoded once.
 
         Args:
             docs: n texts.
-            verbose: As for :meth:`encode_queries`.
+            verbose: Whether to show progress, even if the model's own ``verbose`` is False.
 
         Returns:
             float32 array, shape [n, d].
@@ -324,7 +325,7 @@ class BiEncoder(CorpusEncoder):
         return vectors
 
     def query_encoder(self, *, verbose: bool = False) -> QueryEncoder:
-        """A stage that adds ``query_vec`` to frames with ``query``.
+        """Make a stage that adds ``query_vec`` to frames with ``query``.
 
         Args:
             verbose: Whether to show progress.
@@ -332,7 +333,7 @@ class BiEncoder(CorpusEncoder):
         return QueryEncoder(self, verbose=verbose)
 
     def doc_encoder(self, *, verbose: bool = False) -> DocEncoder:
-        """A stage that adds ``doc_vec`` to frames with the document's text.
+        """Make a stage that adds ``doc_vec`` to frames with the document's text.
 
         Args:
             verbose: Whether to show progress.
@@ -348,16 +349,16 @@ class BiEncoder(CorpusEncoder):
         overwrite: bool = False,
         verbose: bool = False,
     ) -> Retriever:
-        """Exact first-stage retrieval over all documents of a corpus.
+        """Make a first stage that searches all documents of a corpus exactly.
 
         Args:
             corpus: A dataset (``get_corpus_iter``), a frame, or an iterable of dictionaries with ``docno`` and the text; each
-                document is encoded once, in batches, and truncated to the window. Or what was made before: a folder of vectors,
-                or :class:`~pyterrier_debias.rankers.vectors.Vectors`.
-            folder: Where to keep the vectors (whole or not at all); they are then read through a memory map and can be opened
-                again: ``model.retriever('the/folder')``. None keeps them in memory.
+                document is encoded once, in batches, and truncated to the window. Or existing vectors: a folder that this method
+                wrote, or :class:`~pyterrier_debias.rankers.vectors.Vectors`.
+            folder: Where to keep the vectors (written completely or not at all); they are then read through a memory map
+                and can be opened again: ``model.retriever('the/folder')``. None keeps them in memory.
             num_results: Largest number of results per query.
-            overwrite: Whether vectors that were written to ``folder`` before may be replaced.
+            overwrite: Whether to replace vectors that are already in ``folder``.
             verbose: Whether to show progress.
 
         Returns:
@@ -372,9 +373,9 @@ class BiEncoder(CorpusEncoder):
         return Retriever(self, vectors, num_results=num_results, verbose=verbose)
 
     def probe(self) -> np.ndarray:
-        """What the model makes of a fixed text, float32, shape [d + 1] with ``max_length`` at the end.
+        """The model's vector of a fixed text, float32, shape [d + 1] with ``max_length`` at the end.
 
-        Kept beside stored vectors, it tells a model with other weights, pooling, prompts or options, wherever its folder lies.
+        It is stored with vectors, to recognise a model with other weights, pooling, prompts or options, whatever its folder.
         """
         return np.append(self.represented([PROBE], "document", cuts=[])[0], np.float32(self.max_length or 0))
 
@@ -444,7 +445,7 @@ def _check_dimensions(queries: Any, docs: Any) -> None:
 
 
 def _packed_features(module: Any, skip: int = 0) -> Callable[..., dict[str, torch.Tensor]] | None:
-    """From packed sequences to the features of a sentence-transformers model, where its modules are of the usual kind."""
+    """A function from packed sequences to a sentence-transformers model's features, if its modules are of the usual kind."""
     from sentence_transformers.base.modules import Dense, Normalize
     from sentence_transformers.sentence_transformer.modules import LayerNorm, Pooling
 
@@ -479,8 +480,7 @@ class QueryEncoder(RowWise):
 
     Input: any frame with ``query``. Output: the same rows with ``query_vec``, a float32 array of shape [d] each.
 
-    When not to use it: before :meth:`BiEncoder.retriever`, which encodes queries itself (it takes ``query_vec`` where there is
-    one).
+    When not to use it: before :meth:`BiEncoder.retriever`, which encodes queries itself (but uses ``query_vec`` if it is there).
 
     Example:
         >>> from pyterrier_debias import BiEncoder
@@ -518,7 +518,7 @@ class DocEncoder(RowWise):
     Input: any frame with the model's ``text_field`` (or all its ``fields``). Output: the same rows with ``doc_vec``, a float32
     array of shape [d] each. Texts that are longer than the window are truncated, which is logged.
 
-    When not to use it: to search a corpus exactly, which :meth:`BiEncoder.retriever` does without an index library.
+    When not to use it: to search a corpus exactly; :meth:`BiEncoder.retriever` does so without an index library.
 
     Example:
         >>> from pyterrier_debias import BiEncoder

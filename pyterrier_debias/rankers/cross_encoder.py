@@ -53,47 +53,47 @@ class CrossEncoder(Ranker):
     columns out      the same, with ``score`` and ``rank``, sorted by query and rank
     ===============  ==========================================================================
 
-    The score is the raw logit, which sentence-transformers' ``CrossEncoder.predict`` passes through a sigmoid. A checkpoint with
-    two labels (not relevant, relevant) scores by the difference of its logits, which is the log-odds of relevance and ranks as
-    the softmax probability does. Pairs are cut as Hugging Face's ``longest_first`` cuts them. A score depends on its own pair
-    only.
+    The score is the raw logit, which sentence-transformers' ``CrossEncoder.predict`` passes through a sigmoid. For a checkpoint
+    with two labels (not relevant, relevant), it is the difference of the two logits, which is the log-odds of relevance and gives
+    the same ranking as the softmax probability. Pairs are truncated by Hugging Face's ``longest_first`` rule. A score depends
+    only on its own pair.
 
-    A checkpoint without a classification head (a bare encoder) gets a fresh one, drawn from ``seed``: good for training, while
-    its scores mean nothing before. The log says so.
+    A checkpoint without a classification head (a bare encoder) gets a new head, initialised from ``seed``. Its scores mean
+    nothing before training, and the log says so.
 
     Args:
         model: A hub name, a folder, another cross-encoder (whose weights are copied), or an
             :class:`~pyterrier_debias.rankers.base.InMemory` model.
-        max_length: Longest pair in tokens; None for all that the model can read. Truncation is logged.
-        device: The device; None picks CUDA, then Apple's MPS, then the processor.
-        dtype: ``'float32'``, ``'tf32'`` (on CUDA), ``'bfloat16'`` or ``'float16'``. Half precision is faster; bfloat16 moves
-            scores by about 1 % of their spread within a query: stay with float32 where small differences of scores are the
-            result.
-        batch_tokens: Budget of a batch in tokens; None picks one for the device. It does not change scores.
+        max_length: Longest pair in tokens; None for as many as the model can read. Truncation is logged.
+        device: Device to run on; None picks CUDA, then Apple's MPS, then the CPU.
+        dtype: ``'float32'``, ``'tf32'`` (on CUDA), ``'bfloat16'`` or ``'float16'``. Half precision is faster, but bfloat16 moves
+            scores by about 1 % of their spread within a query: use float32 if you measure small differences of scores.
+        batch_tokens: Token budget of a batch; None picks one for the device. Scores do not depend on it.
         text_field: The column with the document's text.
-        fields: Columns to join with a space in place of ``text_field``, e.g. ``['url', 'title', 'body']``.
-        long: What to do with long documents: ``'truncate'`` reads what fits into the window, ``'firstp'`` scores the first
-            passage, ``'maxp'`` takes the best passage; ``'sentences'`` scores each sentence and adds up the best ones, see
-            ``sentence_weights``. With the heads ``'parade-...'`` and ``'cedr-knrm'``, ``'windows'`` (of tokens) and
-            ``'sentences'`` are read together, in training too.
-        passage_length: Words of a passage, for ``'firstp'`` and ``'maxp'``; tokens, for ``'windows'``.
-        passage_stride: Words or tokens from one passage's start to the next one's, for ``'maxp'`` and ``'windows'``.
-        max_passages: How many windows or sentences of a document are read together; of more, the first, the last and evenly
-            spaced ones between them.
-        sentence_weights: What the best sentence's probability of relevance is multiplied by, the second best's, and so on;
-            their sum is the score, for ``long='sentences'`` with the heads ``'cls'`` and ``'mean'``. None for three of 1.
-        head: Where a head reads: ``'cls'`` is the architecture's own classification head on the first token, ``'mean'`` a
-            linear layer on the mean of all tokens, for encoders whose first token was never trained (all-MiniLM-L6-v2). Without
-            effect on checkpoints that bring a head. ``'parade-max'``, ``'parade-avg'``, ``'parade-attention'`` and
-            ``'parade-transformer'`` (:class:`~pyterrier_debias.rankers.heads.PassageHead`) and ``'cedr-knrm'``
-            (:class:`~pyterrier_debias.rankers.heads.KernelHead`) replace what a checkpoint brings. :meth:`of` has them with the
-            passages of their papers.
-        seed: Seed of a fresh head.
+        fields: Columns to join with a space and read instead of ``text_field``, e.g. ``['url', 'title', 'body']``.
+        long: How to handle long documents: ``'truncate'`` reads what fits into the window, ``'firstp'`` scores the first
+            passage, ``'maxp'`` scores all passages and takes the best; ``'sentences'`` scores each sentence and adds up the best
+            scores (see ``sentence_weights``). The heads ``'parade-...'`` and ``'cedr-knrm'`` read all ``'windows'`` (of tokens)
+            or ``'sentences'`` of a document together, in training too.
+        passage_length: Length of a passage in words, for ``'firstp'`` and ``'maxp'``; tokens, for ``'windows'``.
+        passage_stride: Words or tokens from the start of one passage to the start of the next, for ``'maxp'`` and ``'windows'``.
+        max_passages: How many windows or sentences of a document are read together. Of a document with more, the first, the last
+            and evenly spaced ones between them are read.
+        sentence_weights: Weights of the best sentence, the second best and so on, for ``long='sentences'`` with the heads
+            ``'cls'`` and ``'mean'``: the score is the sum of the sentences' probabilities of relevance, each times its weight.
+            None for three weights of 1.
+        head: What turns the encoder's states into a score: ``'cls'`` is the architecture's own classification head on the first
+            token, ``'mean'`` a linear layer on the mean of all tokens, for encoders whose first token was never trained
+            (all-MiniLM-L6-v2). Both have no effect on checkpoints that have a head. ``'parade-max'``, ``'parade-avg'``,
+            ``'parade-attention'`` and ``'parade-transformer'`` (:class:`~pyterrier_debias.rankers.heads.PassageHead`) and
+            ``'cedr-knrm'`` (:class:`~pyterrier_debias.rankers.heads.KernelHead`) replace a checkpoint's head. :meth:`of` combines
+            them with the passages of their papers.
+        seed: Seed of a new head.
         training: How ``fit`` trains; None for the defaults of :class:`~pyterrier_debias.Training`.
         verbose: Whether to show progress.
 
     Raises:
-        InputError: From scoring: missing texts, duplicate pairs, unknown options, a model that cannot be loaded.
+        InputError: When scoring: for missing texts, duplicate pairs, unknown options, or a model that cannot be loaded.
 
     Example:
         >>> from pyterrier_debias import CrossEncoder
@@ -102,7 +102,7 @@ class CrossEncoder(Ranker):
 
         In a pipeline: ``bm25 % 100 >> dataset.text_loader() >> CrossEncoder(...)``.
 
-    When not to use it: over whole collections, where every query would read every document; let a first stage or a
+    When not to use it: over whole collections, because it would read every document for every query; let a first stage or a
     :class:`~pyterrier_debias.BiEncoder` choose candidates.
 
     References:
@@ -153,32 +153,32 @@ class CrossEncoder(Ranker):
         """A published way to score long documents, with the head and the passages of its paper.
 
         ========================  ====================================================================================
-        ``name``                  what it is
+        ``name``                  method
         ========================  ====================================================================================
-        ``'parade-max'``          at most 16 passages of 225 tokens, one every 200, whose vectors are aggregated; so are
+        ``'parade-max'``          aggregates the vectors of at most 16 passages of 225 tokens, one every 200; so do
                                   ``'parade-avg'``, ``'parade-attention'`` and ``'parade-transformer'``
         ``'cedr-knrm'``           kernels over every layer, in pieces of 489 tokens
-        ``'birch'``               each sentence scored by itself; the probabilities of the best three added up
+        ``'birch'``               scores each sentence by itself and adds up the probabilities of the best three
         ========================  ====================================================================================
 
         Args:
-            name: One of these.
-            model: As for the class. Where it brings no such head, a fresh one is drawn from ``seed``, and must be trained.
-            options: Options of the class, also in place of the paper's (``passage_length=120``).
+            name: A name from the table.
+            model: See the class. A model without such a head gets a new one, initialised from ``seed``, which must be trained.
+            options: Options of the class; they take precedence over those of the paper (``passage_length=120``).
 
         Returns:
             The ranker.
 
         Raises:
-            InputError: For another name, or options that do not go together.
+            InputError: For another name, or options that contradict each other.
 
         Sources: Li et al., PARADE, 2020 (arXiv:2008.09093); MacAvaney et al., CEDR, SIGIR 2019; Akkalyoncu Yilmaz et al., Birch,
-        EMNLP-IJCNLP 2019. Three things differ: of more than 16 passages PARADE draws those between the first and the last at
-        random, here they are evenly spaced; CEDR's public code cuts a document into pieces of equal length; Birch adds the score
-        of the first stage, which pipelines do (``bm25 * 0.5 + (bm25 >> texts >> birch) * 0.5``).
+        EMNLP-IJCNLP 2019. Three things differ. If a document has more than 16 passages, PARADE draws those between the first and
+        the last at random; here they are evenly spaced. CEDR's public code cuts a document into pieces of equal length. Birch
+        adds the first-stage score; here, pipelines do so (``bm25 * 0.5 + (bm25 >> texts >> birch) * 0.5``).
 
-        When not to use it: for documents that fit into the window; to reproduce the papers' figures, for which no weights were at
-        hand.
+        When not to use it: for documents that fit into the window; to reproduce the papers' figures, since no weights were
+        available.
 
         Example:
             >>> from pyterrier_debias import CrossEncoder
@@ -220,7 +220,7 @@ class CrossEncoder(Ranker):
             )
 
     def _weights(self) -> Sequence[float]:
-        """What the best sentences are multiplied by."""
+        """Weights of the best sentences, in order."""
         return (1.0, 1.0, 1.0) if self.sentence_weights is None else self.sentence_weights
 
     @property
@@ -234,11 +234,11 @@ class CrossEncoder(Ranker):
         return super().long_for_scoring_only or (self.long == SENTENCES and not self._together)
 
     def identity(self) -> dict[str, Any]:  # type: ignore[override]  # see Stage.identity
-        """As for every ranker, with the weights of sentences that are meant, whoever named them."""
+        """The identity of every ranker, with the sentence weights that are used, given or default."""
         return {**super().identity(), "sentence_weights": [float(weight) for weight in self._weights()]}
 
     def method(self, training: Training) -> Method:
-        """What ``fit`` trains; with a head over passages two networks, ``encoder`` and ``head``, whose rates may differ."""
+        """What ``fit`` trains; with a head over passages, two networks (``encoder`` and ``head``), whose rates may differ."""
         if not self._together:
             return super().method(training)
         from pyterrier_debias.rankers.heads import HeadRanking
@@ -295,10 +295,10 @@ class CrossEncoder(Ranker):
             return AutoModelForSequenceClassification.from_pretrained(model, num_labels=1, **options), tokenizer
 
     def pooled(self) -> PooledHead:
-        """Put a linear layer on the first token's state in place of the architecture's own head, unless the head is a pooled one.
+        """Replace the architecture's own head by a linear layer on the first token's state, unless the head is a pooled one.
 
         Returns:
-            The module, which is the ranker's from now on. A head that reads passages together has no such form.
+            The module, which the ranker uses from now on. A head that reads passages together cannot be replaced.
         """
 
         from pyterrier_debias.rankers.heads import PooledHead
@@ -336,7 +336,7 @@ class CrossEncoder(Ranker):
         )
 
     def score(self, queries: Sequence[str], docs: Sequence[str]) -> np.ndarray:
-        """Score n pairs of texts, long documents treated as ``long`` says; see :meth:`Ranker.score`."""
+        """Score n pairs of texts, with long documents handled by the option ``long``; see :meth:`Ranker.score`."""
         if self._together and self.long in (TOKENS, SENTENCES):
             return self._score_distinct(list(zip(queries, docs)))
         if self.long != SENTENCES:
@@ -348,7 +348,7 @@ class CrossEncoder(Ranker):
         return top_sum(0.5 + 0.5 * np.tanh(scores / 2), owner, len(docs), self._weights())
 
     def passages(self, queries: Sequence[str], docs: Sequence[str]) -> PassageSequences:
-        """The token sequences of n documents for a head that reads passages together; one passage where ``long`` cuts none."""
+        """The token sequences of n documents for a head that reads passages together; one passage if ``long`` does not split."""
         return PassageSequences(
             self.tokenizer,
             self.window,
@@ -385,7 +385,7 @@ class CrossEncoder(Ranker):
         return scores
 
     def _forwarded(self, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
-        """Scores of a padded batch that is on the processor."""
+        """Scores of a padded batch that is on the CPU."""
         return self.forward(**{name: moved(tensor, self.torch_device) for name, tensor in tensors.items()})
 
     def score_pairs(self, queries: Sequence[str], docs: Sequence[str]) -> np.ndarray:
@@ -428,22 +428,22 @@ class CrossEncoder(Ranker):
         return self._padded(self.sequences(queries, docs), np.arange(len(queries)))
 
     def cuts(self, queries: Sequence[str], docs: Sequence[str]) -> tuple[np.ndarray, np.ndarray, int] | None:
-        """Tokens that pairs lose and have left, and the window; see :class:`~pyterrier_debias.training.fitting.Fittable`."""
+        """Tokens that truncation removes and leaves, the window; see :class:`~pyterrier_debias.training.fitting.Fittable`."""
         sequences = self.passages(queries, docs) if self._together else self.sequences(queries, docs)
         return sequences.cut, sequences.lengths, self.window
 
     def forward(self, **tensors: torch.Tensor) -> torch.Tensor:
-        """Scores of shape [n] for the tensors of :meth:`tokenise`, under autograd where the caller asks for it."""
+        """Scores of shape [n] for the tensors of :meth:`tokenise`, with gradients if the caller enables them."""
         return _relevance(self.module(**tensors).logits)
 
     def forward_packed(self, **tensors: torch.Tensor) -> torch.Tensor:
-        """The scores of :meth:`forward` without gradients, for a module in eval mode: on the processor without padding.
+        """The scores of :meth:`forward` without gradients, for a module in eval mode; computed without padding on the CPU.
 
         Args:
             tensors: What :meth:`tokenise` returned, on the model's device.
 
         Returns:
-            Scores, shape [n]; those of :meth:`forward` up to rounding.
+            Scores, shape [n]; equal to those of :meth:`forward` up to rounding.
         """
         import torch
 
@@ -465,7 +465,7 @@ class CrossEncoder(Ranker):
         return self._taken(sequences.padded(indices, self.tokenizer))
 
     def _taken(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """The tensors that the model takes (a tokenizer may be another architecture's)."""
+        """The tensors that the model accepts (the tokenizer may be of another architecture)."""
         module = self.module
         takes = {*inspect.signature(getattr(module, "encoder", module).forward).parameters}
         if self.head == "cedr-knrm":
@@ -474,7 +474,7 @@ class CrossEncoder(Ranker):
 
 
 def _relevance(logits: torch.Tensor) -> torch.Tensor:
-    """Logits [n, 1] as they are; of two labels [n, 2] the log-odds of the second: shape [n]."""
+    """Scores of shape [n]: logits [n, 1] unchanged, or for two labels [n, 2] the log-odds of the second."""
     return logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0]
 
 

@@ -292,7 +292,7 @@ class TwoTowers(Ranker):
         return tensors
 
     def cuts(self, queries: Sequence[str], docs: Sequence[str]) -> tuple[np.ndarray, np.ndarray, int] | None:
-        """Tokens that pairs lose and have left, and the window; see :class:`~pyterrier_debias.training.fitting.Fittable`."""
+        """Tokens that truncation removes and leaves, the window; see :class:`~pyterrier_debias.training.fitting.Fittable`."""
         tower = self.tower("document")
         if not counts_tokens(tower.module):
             return None

@@ -64,7 +64,7 @@ class DuoT5Reranker(Stage):
         """
         Args:
             model: A hub name or a folder of a T5 with its tokenizer.
-            device: The device; None picks CUDA, then MPS, then the processor.
+            device: Device to run on; None picks CUDA, then Apple's MPS, then the CPU.
             dtype: ``'float32'``, the only number format: sums of comparisons would lose what sets documents apart.
             text_field: The column with the document's text.
             verbose: Whether to show progress.

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 #: The tokens that mark queries and documents in ColBERT's own code, versions 0.2 and later.
 _MARKERS = {"query_token_id": "[unused0]", "doc_token_id": "[unused1]"}
 
-#: Numbers that one comparison holds at a time: padded vectors of both sides and their similarities (64 MB in float32).
+#: How many numbers a comparison holds at a time: padded vectors of both sides and their similarities (64 MB in float32).
 _COMPARED = 16_000_000
 
 
@@ -46,7 +46,7 @@ def _brings_projection(model: str) -> bool:
 
 
 def _dnn(checkpoint: str | Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """The weights of a ``.dnn`` file and the arguments that it was trained with; nothing but tensors and numbers is unpickled."""
+    """The weights of a ``.dnn`` file and its training arguments; nothing but tensors and numbers is unpickled."""
     import pickle
 
     import torch
@@ -72,7 +72,7 @@ def _dnn(checkpoint: str | Path) -> tuple[dict[str, torch.Tensor], dict[str, Any
 
 
 def _check_dnn(weights: dict[str, torch.Tensor], encoder: Any, tokenizer: Any, checkpoint: Any, base: Any) -> None:
-    """Refuse weights that do not fill the encoder, which would be drawn at random in silence, and a tokeniser without markers."""
+    """Refuse incomplete weights (the rest would be drawn at random without notice), and a tokeniser without marker tokens."""
     own = encoder.state_dict()
     wanted = {f"bert.{name}": own[name].shape for name, _ in encoder.named_parameters() if not name.startswith("pooler.")}
     odd = [name for name, shape in wanted.items() if name not in weights or weights[name].shape != shape]
@@ -92,11 +92,11 @@ def _check_dnn(weights: dict[str, torch.Tensor], encoder: Any, tokenizer: Any, c
 class MultiVector(TwoTowers):
     r"""Scores a pair by late interaction, :math:`s(q, d) = \sum_i \max_j q_i \cdot d_j` over the vectors of tokens (ColBERT).
 
-    Models are read through sentence-transformers' ``MultiVectorEncoder``: its own folders, Stanford's ``HF_ColBERT`` and PyLate
-    checkpoints, with their marker tokens, query expansion and lists of tokens that do not count. A plain encoder gets a fresh
-    projection, good for training only. A ``.dnn`` file of ColBERT's first versions is opened by :meth:`from_dnn`. Scores are
-    those of the library's ``similarity`` (or its mean over query tokens where the checkpoint asks for it), each distinct text
-    encoded once, whatever the batch.
+    sentence-transformers' ``MultiVectorEncoder`` loads the models: its own folders, Stanford's ``HF_ColBERT`` and PyLate
+    checkpoints, with their marker tokens, query expansion and lists of ignored tokens. A plain encoder gets a new, untrained
+    projection, which is useful only for training. :meth:`from_dnn` opens a ``.dnn`` file of ColBERT's first versions. Scores are
+    those of the library's ``similarity`` (or its mean over query tokens if the checkpoint says so). They do not depend on the
+    batch, and each distinct text is encoded once.
 
     ===============  ==========================================================================
     columns in       ``qid``, ``docno``, ``query`` and the text: ``text_field``, or all ``fields``
@@ -107,10 +107,10 @@ class MultiVector(TwoTowers):
     SIGIR 2020.
 
     Raises:
-        InputError: From scoring: missing texts, duplicate pairs, unknown options, a model that cannot be loaded.
+        InputError: When scoring: for missing texts, duplicate pairs, unknown options, or a model that cannot be loaded.
 
-    When not to use it: to retrieve from a whole collection, which needs an index of token vectors; for models with one vector a
-    text (:class:`~pyterrier_debias.BiEncoder`).
+    When not to use it: to retrieve from a whole collection, which needs an index of token vectors; for models with one vector
+    per text (:class:`~pyterrier_debias.BiEncoder`).
 
     Example:
         >>> from pyterrier_debias import MultiVector
@@ -152,18 +152,18 @@ class MultiVector(TwoTowers):
         """
         Args:
             model: A hub name, a folder, another MultiVector (whose weights are copied), or an ``InMemory`` MultiVectorEncoder.
-            max_length: Longest document in tokens; None for the checkpoint's own. Queries keep the checkpoint's length. What is
-                cut from documents is logged.
-            device: The device; None picks CUDA, then MPS, then the processor.
+            max_length: Longest document in tokens; None for the checkpoint's own length. Queries keep the checkpoint's length.
+                Truncation of documents is logged.
+            device: Device to run on; None picks CUDA, then Apple's MPS, then the CPU.
             dtype: ``'float32'``, ``'tf32'`` (on CUDA), ``'bfloat16'`` or ``'float16'``; vectors are compared in float32.
-            batch_tokens: Budget of a batch in tokens; None picks one for the device. It does not change scores.
+            batch_tokens: Token budget of a batch; None picks one for the device. Scores do not depend on it.
             text_field: The column with the document's text.
-            fields: Columns to join with a space in place of ``text_field``.
-            long: ``'truncate'``, ``'firstp'`` or ``'maxp'``: what to do with long documents, see
+            fields: Columns to join with a space and read instead of ``text_field``.
+            long: How to handle long documents: ``'truncate'``, ``'firstp'`` or ``'maxp'``; see
                 :class:`~pyterrier_debias.rankers.base.Ranker`.
-            passage_length: Words of a passage, for ``'firstp'`` and ``'maxp'``.
-            passage_stride: Words from one passage's start to the next one's, for ``'maxp'``.
-            seed: Seed of a fresh projection.
+            passage_length: Length of a passage in words, for ``'firstp'`` and ``'maxp'``.
+            passage_stride: Words from the start of one passage to the start of the next, for ``'maxp'``.
+            seed: Seed of a new projection.
             training: How ``fit`` trains; None for the defaults of :class:`~pyterrier_debias.Training`.
             verbose: Whether to show progress.
         """
@@ -181,26 +181,26 @@ class MultiVector(TwoTowers):
         mask_punctuation: bool | None = None,
         **options: Any,
     ) -> Self:
-        """The ranker of a ``.dnn`` file, as ColBERT's code of versions 0.1 and 0.2 writes it and pyterrier_colbert reads it.
+        """Open a ``.dnn`` file, which versions 0.1 and 0.2 of ColBERT's code write and pyterrier_colbert reads.
 
-        Queries are ``[CLS] [unused0] text [SEP]``, filled with ``[MASK]`` to their length; these are not attended to, but have
-        vectors that count. Documents are ``[CLS] [unused1] text [SEP]``, without the vectors of punctuation where
-        ``mask_punctuation`` says so. Vectors have length 1. A checkpoint that was trained with ``similarity='l2'`` is scored by
-        inner product, too, which orders documents in the same way. The file is loaded with ``weights_only``: nothing in it runs.
+        Queries are ``[CLS] [unused0] text [SEP]``, padded with ``[MASK]`` to their length; no token attends to the padding, but
+        its vectors count in the score. Documents are ``[CLS] [unused1] text [SEP]``; with ``mask_punctuation``, the vectors of
+        punctuation are left out. Vectors have length 1. A checkpoint that was trained with ``similarity='l2'`` is also scored by
+        inner product, which orders documents in the same way. The file is loaded with ``weights_only``: no code in it runs.
 
         Args:
             checkpoint: The file.
-            base: Folder or hub name of the BERT that it was trained from, for its configuration and tokeniser.
-            query_length: Tokens of a query; None for what the file says.
-            document_length: Longest document in tokens; None for what the file says.
-            mask_punctuation: Whether punctuation of documents does not count; None for what the file says.
+            base: Folder or hub name of the BERT from which it was trained, for its configuration and tokeniser.
+            query_length: Tokens of a query; None for the file's value.
+            document_length: Longest document in tokens; None for the file's value.
+            mask_punctuation: Whether to ignore the punctuation of documents; None for the file's value.
             options: Further options of the class, such as ``device``.
 
         Returns:
-            The ranker, with its weights loaded. :meth:`save` makes a folder of it, which opens without ``base``.
+            The ranker, with its weights loaded. :meth:`save` writes it to a folder that opens without ``base``.
 
         Raises:
-            InputError: If there is no such file, it is no ColBERT checkpoint or needs unpickling, weights are missing, the
+            InputError: If there is no such file, it is not a ColBERT checkpoint or needs unpickling, weights are missing, the
                 tokeniser has no marker tokens, or a length is neither given nor in the file.
 
         Example:
@@ -254,7 +254,7 @@ class MultiVector(TwoTowers):
         return module, module.tokenizer
 
     def task_window(self, task: str) -> int:
-        """The longest query or document in tokens: the checkpoint's own lengths, ``max_length`` for documents."""
+        """The longest query or document in tokens: the checkpoint's own length, or ``max_length`` for documents."""
         module = self.module
         if not counts_tokens(module):
             return self.window

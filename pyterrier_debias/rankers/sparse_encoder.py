@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Logits that the fast path holds at a time (64 MB in float32); one text may need more.
+#: How many logits the fast path holds at a time (64 MB in float32); a single text may need more.
 _LOGITS = 16_000_000
 
-#: How a masked language model goes from its encoder's states to logits: class, name of the encoder, names of the layers.
+#: Parts of a masked language model from its encoder's states to logits: class, name of the encoder, names of the layers.
 _HEADS = {
     "BertForMaskedLM": ("bert", ("cls",)),
     "RobertaForMaskedLM": ("roberta", ("lm_head",)),
@@ -42,18 +42,18 @@ _HEADS = {
     "ElectraForMaskedLM": ("electra", ("generator_predictions", "generator_lm_head")),
 }
 
-#: What a masked language model reads of a batch.
+#: The parts of a batch that a masked language model reads.
 _READ = ("input_ids", "attention_mask", "token_type_ids")
 
 
 class SparseEncoder(CorpusEncoder):
     r"""Scores a pair by the inner product of two sparse vectors over a vocabulary, :math:`s(q, d) = \sum_j q_j d_j` (SPLADE).
 
-    The weight of term j in a text is :math:`\max_i \log(1 + \mathrm{relu}(l_{ij}))`, where :math:`l_{ij}` is what a masked
-    language model predicts for term j at token i. Terms that the text does not hold may get weights too (expansion). Models are
-    read through sentence-transformers' ``SparseEncoder``: its own folders of the SPLADE family, whose pooling and prompts are
-    used as they are saved, and every masked language model. Vectors are those of the library's ``encode_query`` and
-    ``encode_document``, each distinct text encoded once, whatever the batch.
+    The weight of term j in a text is :math:`\max_i \log(1 + \mathrm{relu}(l_{ij}))`, where :math:`l_{ij}` is the logit that a
+    masked language model predicts for term j at token i. Terms that the text does not contain may get weights too (expansion).
+    sentence-transformers' ``SparseEncoder`` loads the models: its own folders of the SPLADE family, with the pooling and prompts
+    saved in them, and every masked language model. Vectors are those of the library's ``encode_query`` and ``encode_document``.
+    They do not depend on the batch, and each distinct text is encoded once.
 
     ===============  ==========================================================================
     columns in       ``qid``, ``docno``, ``query`` and the text: ``text_field``, or all ``fields``
@@ -61,13 +61,13 @@ class SparseEncoder(CorpusEncoder):
     ===============  ==========================================================================
 
     A masked language model that was not trained to rank gives most terms a weight and ranks poorly: train it with :meth:`fit`
-    first. To the loss, ``fit`` adds the regularisation that makes vectors sparse, :math:`\lambda_q F(Q) + \lambda_d F(D)` with
+    first. ``fit`` adds to the loss the regularisation that makes vectors sparse, :math:`\lambda_q F(Q) + \lambda_d F(D)` with
     :math:`F(X) = \sum_j (\frac{1}{n} \sum_i x_{ij})^2` over the n queries or documents of a batch's pairs; both weights grow with
     the square of the step until ``flops_warmup``. An encoder without a masked-LM head, such as all-MiniLM-L6-v2, gets a new one
-    over its own token embeddings, good for training only.
+    over its own token embeddings, which is useful only for training.
 
-    :meth:`retriever` searches a collection exactly, over an inverted index of the terms; :meth:`terms` shows what a text became;
-    :meth:`describe` tells how many numbers texts keep and how many of them are expansions.
+    :meth:`retriever` searches a collection exactly, with an inverted index of the terms; :meth:`terms` shows the terms of a text
+    and their weights; :meth:`describe` counts the terms of texts and how many of them are expansions.
 
     Sources: Formal, Piwowarski and Clinchant, "SPLADE: Sparse Lexical and Expansion Model for First Stage Ranking", SIGIR 2021;
     Formal, Lassance, Piwowarski and Clinchant, "SPLADE v2: Sparse Lexical and Expansion Model for Information Retrieval",
@@ -75,10 +75,10 @@ class SparseEncoder(CorpusEncoder):
     (the regularisation).
 
     Raises:
-        InputError: From scoring: missing texts, duplicate pairs, unknown options, a model that cannot be loaded.
+        InputError: When scoring: for missing texts, duplicate pairs, unknown options, or a model that cannot be loaded.
 
-    When not to use it: for words that the vocabulary cuts into many pieces, which match piece by piece; for models without a
-    masked-LM head whose vectors mean nothing in words (:class:`~pyterrier_debias.BiEncoder`).
+    When not to use it: for words that the vocabulary splits into many pieces, which match piece by piece; for models without a
+    masked-LM head, whose dimensions are not words (:class:`~pyterrier_debias.BiEncoder`).
 
     Example:
         >>> from pyterrier_debias import SparseEncoder
@@ -128,19 +128,19 @@ class SparseEncoder(CorpusEncoder):
                 copied), or an ``InMemory`` sentence-transformers ``SparseEncoder``.
             query_flops: Weight of the regularisation of queries in training; 0 for none. The defaults of both weights are those
                 that the authors of SPLADE published for MS MARCO with in-batch negatives.
-            document_flops: Weight of the regularisation of documents; larger makes vectors sparser.
+            document_flops: Weight of the regularisation of documents; a larger weight makes vectors sparser.
             flops_warmup: Share of the steps (1 or below) or number of steps in which both weights grow from 0; 0 for full weights
                 from the start.
-            max_length: Longest text in tokens; None for the model's own. Truncation is logged.
-            device: The device; None picks CUDA, then MPS, then the processor.
+            max_length: Longest text in tokens; None for the model's own limit. Truncation is logged.
+            device: Device to run on; None picks CUDA, then Apple's MPS, then the CPU.
             dtype: ``'float32'``, ``'tf32'`` (on CUDA), ``'bfloat16'`` or ``'float16'``; weights of terms come out as float32.
-            batch_tokens: Budget of a batch in tokens; None picks one for the device. It does not change scores.
+            batch_tokens: Token budget of a batch; None picks one for the device. Scores do not depend on it.
             text_field: The column with the document's text.
-            fields: Columns to join with a space in place of ``text_field``.
-            long: ``'truncate'``, ``'firstp'`` or ``'maxp'``: what to do with long documents, see
+            fields: Columns to join with a space and read instead of ``text_field``.
+            long: How to handle long documents: ``'truncate'``, ``'firstp'`` or ``'maxp'``; see
                 :class:`~pyterrier_debias.rankers.base.Ranker`. Retrievers truncate.
-            passage_length: Words of a passage, for ``'firstp'`` and ``'maxp'``.
-            passage_stride: Words from one passage's start to the next one's, for ``'maxp'``.
+            passage_length: Length of a passage in words, for ``'firstp'`` and ``'maxp'``.
+            passage_stride: Words from the start of one passage to the start of the next, for ``'maxp'``.
             seed: Seed of a new head.
             training: How ``fit`` trains; None for the defaults of :class:`~pyterrier_debias.Training`.
             verbose: Whether to show progress.
@@ -188,13 +188,13 @@ class SparseEncoder(CorpusEncoder):
         return module, module.tokenizer
 
     def budget(self, cpu: int = 2048, accelerator: int = 16384) -> int:
-        """Tokens of a batch, fewer than other rankers' on accelerators: each has a logit for every term of the vocabulary."""
+        """Tokens of a batch; on accelerators fewer than for other rankers, since each has a logit for every vocabulary term."""
         return super().budget(cpu, accelerator)
 
     # Vectors
 
     def encode_queries(self, queries: Sequence[str]) -> csr_matrix:
-        """Weights of the terms of queries, each distinct one computed once.
+        """Compute the term weights of queries; each distinct query is encoded once.
 
         Args:
             queries: n queries.
@@ -205,33 +205,33 @@ class SparseEncoder(CorpusEncoder):
         return self.represented(queries, "query")
 
     def encode_docs(self, docs: Sequence[str]) -> csr_matrix:
-        """Weights of the terms of documents, each distinct one computed once.
+        """Compute the term weights of documents; each distinct text is encoded once.
 
         Args:
             docs: n texts.
 
         Returns:
-            As :meth:`encode_queries`.
+            A matrix like that of :meth:`encode_queries`.
         """
         return self.represented(docs, "document")
 
     def vocabulary(self) -> np.ndarray:
-        """The terms' names as the tokenizer has them, shape [terms]; ``[unused n]`` for columns that it has no token for."""
+        """The names of the terms in the tokenizer, shape [terms]; ``[unused n]`` for columns without a token."""
         names = self.tokenizer.convert_ids_to_tokens(range(len(self.tokenizer)))
         width = _parts(self.module)[0].model.get_output_embeddings().weight.shape[0]
         names += [f"[unused {n}]" for n in range(len(names), width)]
         return np.array(names[:width], dtype=object)
 
     def terms(self, text: str, task: str = "document") -> pd.DataFrame:
-        """What a text is reduced to: its terms with their weights, the heaviest first.
+        """Show the sparse vector of a text: its terms with their weights, the largest weight first.
 
         Args:
             text: A query or a document.
             task: ``'query'`` or ``'document'``, which some models encode differently.
 
         Returns:
-            A frame with ``term`` (as the tokenizer writes it), ``weight`` (above 0), and ``expansion``: whether the term is none
-            of the text's own tokens.
+            A frame with ``term`` (as the tokenizer writes it), ``weight`` (above 0), and ``expansion``: True if the term is not
+            one of the text's own tokens.
 
         Example:
             ``SparseEncoder('my-splade').terms('how deep is lake baikal', 'query').head(10)``
@@ -249,15 +249,15 @@ class SparseEncoder(CorpusEncoder):
         )
 
     def describe(self, texts: Sequence[str], task: str = "query") -> pd.DataFrame:
-        """How sparse texts become, and how much of it is expansion.
+        """Measure how sparse the vectors of texts are, and how much of them is expansion.
 
         Args:
             texts: n queries or documents.
             task: ``'query'`` or ``'document'``.
 
         Returns:
-            A frame of n rows: ``terms`` (numbers that are kept of the text), ``expansions`` (those that are none of its own
-            tokens), and ``expansion_share``, the ratio of both (NaN for a text without terms).
+            A frame of n rows: ``terms`` (number of terms with a weight), ``expansions`` (how many of them are not the text's own
+            tokens), and ``expansion_share``, the second divided by the first (NaN for a text without terms).
         """
         check_choice("SparseEncoder.describe", "task", task, ("query", "document"))
         found, own = self.represented(texts, task), self._own_terms(texts, task)
@@ -282,21 +282,21 @@ class SparseEncoder(CorpusEncoder):
         overwrite: bool = False,
         verbose: bool = False,
     ) -> SparseRetriever:
-        """Exact first-stage retrieval over an inverted index of the terms of all documents of a corpus.
+        """Make a first stage that searches all documents of a corpus exactly, with an inverted index of their terms.
 
         Args:
             corpus: A dataset (``get_corpus_iter``), a frame, or an iterable of dictionaries with ``docno`` and the text; each
-                document is encoded once, in batches, and truncated to the window. Or what was made before: a folder of postings,
-                or :class:`~pyterrier_debias.rankers.postings.Postings`.
-            folder: Where to keep the postings (whole or not at all); they are then read through a memory map and can be opened
-                again: ``model.retriever('the/folder')``. None keeps them in memory.
+                document is encoded once, in batches, and truncated to the window. Or existing postings: a folder that this method
+                wrote, or :class:`~pyterrier_debias.rankers.postings.Postings`.
+            folder: Where to keep the postings (written completely or not at all); they are then read through a memory map
+                and can be opened again: ``model.retriever('the/folder')``. None keeps them in memory.
             num_results: Largest number of results per query.
-            overwrite: Whether postings that were written to ``folder`` before may be replaced.
+            overwrite: Whether to replace postings that are already in ``folder``.
             verbose: Whether to show progress.
 
         Returns:
-            A stage from query frames to result frames. While postings are made they are held in memory twice (8 bytes for each
-            number kept of a document).
+            A stage from query frames to result frames. While the postings are built, memory holds them twice (8 bytes for each
+            term of a document).
 
         Raises:
             InputError: For missing texts, docnos that occur twice, an empty corpus, a folder that exists already, or one whose
@@ -307,9 +307,9 @@ class SparseEncoder(CorpusEncoder):
         return SparseRetriever(self, postings, num_results=num_results, verbose=verbose)
 
     def probe(self) -> np.ndarray:
-        """What the model makes of a fixed text, float32, shape [terms + 1] with ``max_length`` at the end.
+        """The model's weights for a fixed text, float32, shape [terms + 1] with ``max_length`` at the end.
 
-        Kept beside postings, it tells a model with other weights, prompts or options, wherever its folder lies.
+        It is stored with postings, to recognise a model with other weights, prompts or options, whatever its folder.
         """
         weights = self.represented([PROBE], "document", cuts=[]).toarray()[0]
         return np.append(weights, np.float32(self.max_length or 0))
@@ -399,7 +399,7 @@ class SparseEncoder(CorpusEncoder):
         return features
 
     def _features(self, module: Any, features: dict[str, Any], task: str) -> dict[str, torch.Tensor]:
-        """The weights of all terms; the library's own pooling writes over what gradients need where the model is in eval mode."""
+        """The weights of all terms; in eval mode, the library's own pooling would overwrite values that gradients need."""
         import torch
 
         encoder, pooling = _parts(module)
@@ -442,7 +442,7 @@ def _parts(module: Any) -> tuple[Any, Any]:
     """The masked language model and the pooling of a SPLADE model.
 
     Raises:
-        InputError: For a model that is made otherwise, or compares vectors by something else than the inner product.
+        InputError: For a model with other parts, or one that does not compare vectors by inner product.
     """
     from sentence_transformers.base.modules import Transformer
     from sentence_transformers.sparse_encoder.modules import SpladePooling
@@ -464,7 +464,7 @@ def _parts(module: Any) -> tuple[Any, Any]:
 
 
 def _packed(model: Any) -> tuple[PackedBert | None, Callable[[torch.Tensor], torch.Tensor] | None]:
-    """What computes states without padding, and what makes logits of them; None and None for other models."""
+    """Functions that compute states without padding, and logits from states; None and None for other models."""
     name, layers = _HEADS.get(type(model).__name__, ("", ()))
     if not name or not PackedBert.supports(getattr(model, name)):
         return None, None
@@ -483,7 +483,7 @@ def _packed(model: Any) -> tuple[PackedBert | None, Callable[[torch.Tensor], tor
 def _pooled(logits: torch.Tensor, mask: torch.Tensor | None, pooling: Any) -> torch.Tensor:
     """Weights of terms, float32, shape [n, terms], from logits of shape [n, tokens, terms]; every text has a token.
 
-    log(1 + relu(x)) grows with x, so that the largest logit has the largest weight, and the logarithm is taken once a term.
+    log(1 + relu(x)) grows with x, so the largest logit has the largest weight, and the logarithm is computed once per term.
     """
 
     if mask is not None:

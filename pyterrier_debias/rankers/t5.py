@@ -1,4 +1,4 @@
-"""T5Reranker: monoT5, how likely a T5 model is to answer "true", and RankT5, one number for a pair."""
+"""T5Reranker: monoT5 (how likely a T5 model is to answer "true") and RankT5 (one logit for a pair)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def log_probability_of_first(logits: torch.Tensor) -> torch.Tensor:
 
 
 class T5Reranker(Ranker):
-    """Asks a T5 model about a pair: the log-probability of "true" (monoT5), or one number that was trained to rank (RankT5).
+    """Scores a pair with a T5 model: by the log-probability of "true" (monoT5), or by one logit trained to rank (RankT5).
 
     ===============  ==========================================================================
     columns in       ``qid``, ``docno``, ``query`` and the text: ``text_field``, or all ``fields``
@@ -72,21 +72,21 @@ class T5Reranker(Ranker):
     ====================  ============================================================================================
 
     monoT5's score equals that of pyterrier_t5's ``MonoT5ReRanker(batch_size=1)``. There, larger batches put padding between the
-    document and ``Relevant:``, which changes scores; here the whole prompt is padded at its end, and a score depends on its own
-    pair only. Where a prompt is too long the document is cut, never ``Relevant:``. :meth:`from_pyterrier_t5` takes the place of a
-    ranker of theirs that is loaded already.
+    document and ``Relevant:``, which changes scores; here the whole prompt is padded at its end, and a score depends only on its
+    own pair. If a prompt is too long, the document is truncated, never ``Relevant:``. :meth:`from_pyterrier_t5` converts a
+    pyterrier_t5 ranker that is already loaded.
 
-    RankT5 is trained on lists: ``Training(loss='softmax')`` or ``'ranknet'``, with many ``negatives_per_positive``. A T5 that was
-    not trained so ranks at random by its logit; ``'rankt5-encoder'`` draws its linear layer from ``seed``, which the log says.
+    RankT5 is trained on lists: ``Training(loss='softmax')`` or ``'ranknet'``, with many ``negatives_per_positive``. Without such
+    training, the logit of a T5 ranks at random. ``'rankt5-encoder'`` initialises its linear layer from ``seed`` and logs that.
 
     Sources: Nogueira, Jiang, Pradeep and Lin, "Document Ranking with a Pretrained Sequence-to-Sequence Model", Findings of EMNLP
     2020; Zhuang, Qin, Jagerman, Hui, Ma, Lu, Ni, Wang and Bendersky, "RankT5: Fine-Tuning T5 for Text Ranking with Ranking
     Losses", SIGIR 2023 (Section 4: models and losses).
 
     Raises:
-        InputError: From scoring: missing texts, duplicate pairs, unknown options, a model that cannot be loaded.
+        InputError: When scoring: for missing texts, duplicate pairs, unknown options, or a model that cannot be loaded.
 
-    When not to use it: in float16, which T5's activations overflow (it is refused); for listwise or pairwise prompts.
+    When not to use it: in float16, in which T5's activations overflow (it raises an error); for listwise or pairwise prompts.
 
     Example:
         >>> from pyterrier_debias import T5Reranker
@@ -138,21 +138,21 @@ class T5Reranker(Ranker):
         Args:
             model: A hub name, a folder, another T5Reranker (whose weights are copied), or an ``InMemory`` T5 (also mT5 and UMT5).
             head: ``'monot5'``, ``'rankt5'`` or ``'rankt5-encoder'``, see the class.
-            prompt: What the model reads; ``{query}`` and then ``{text}`` stand for the pair. None for that of the head.
-            tokens: For monoT5 the answers for relevant and not relevant, of each of which the first token is looked at; for
-                RankT5 the one token whose logit is the score. None for those of the head.
-            max_length: Longest prompt in tokens; None for what the model was made for (512 where it does not say). What is cut is
-                logged.
-            device: The device; None picks CUDA, then MPS, then the processor.
+            prompt: The model's input, with ``{query}`` and then ``{text}`` as placeholders. None for the prompt of the head.
+            tokens: For monoT5, the answers for relevant and not relevant (only the first token of each is used); for RankT5, the
+                one token whose logit is the score. None for the tokens of the head.
+            max_length: Longest prompt in tokens; None for the length for which the model was made (512 if it does not say).
+                Truncation is logged.
+            device: Device to run on; None picks CUDA, then Apple's MPS, then the CPU.
             dtype: ``'float32'``, ``'tf32'`` (on CUDA) or ``'bfloat16'``.
-            batch_tokens: Budget of a batch in tokens; None picks one for the device. It does not change scores.
+            batch_tokens: Token budget of a batch; None picks one for the device. Scores do not depend on it.
             text_field: The column with the document's text.
-            fields: Columns to join with a space in place of ``text_field``.
-            long: ``'truncate'``, ``'firstp'`` or ``'maxp'``: what to do with long documents, see
+            fields: Columns to join with a space and read instead of ``text_field``.
+            long: How to handle long documents: ``'truncate'``, ``'firstp'`` or ``'maxp'``; see
                 :class:`~pyterrier_debias.rankers.base.Ranker`.
-            passage_length: Words of a passage, for ``'firstp'`` and ``'maxp'``.
-            passage_stride: Words from one passage's start to the next one's, for ``'maxp'``.
-            seed: Seed of a fresh linear layer, with ``'rankt5-encoder'``.
+            passage_length: Length of a passage in words, for ``'firstp'`` and ``'maxp'``.
+            passage_stride: Words from the start of one passage to the start of the next, for ``'maxp'``.
+            seed: Seed of a new linear layer, with ``'rankt5-encoder'``.
             training: How ``fit`` trains; None for the defaults of :class:`~pyterrier_debias.Training`.
             verbose: Whether to show progress.
         """
@@ -164,17 +164,17 @@ class T5Reranker(Ranker):
 
     @classmethod
     def from_pyterrier_t5(cls, reranker: MonoT5ReRanker | mT5ReRanker, **options: Any) -> Self:
-        """The ranker with the weights of one of pyterrier_t5, and the scores that it would give with one pair a batch.
+        """Convert a loaded ranker of pyterrier_t5; the scores are those that it gives with one pair per batch.
 
         Args:
-            reranker: A ``pyterrier_t5.MonoT5ReRanker`` or ``mT5ReRanker``. Its weights are used as they are, not copied.
-            options: Further options, such as ``batch_tokens``; its answers, window, device and text column are taken over.
+            reranker: A ``pyterrier_t5.MonoT5ReRanker`` or ``mT5ReRanker``. Its weights are shared, not copied.
+            options: Further options, such as ``batch_tokens``; answers, window, device and text column are those of ``reranker``.
 
         Returns:
             The ranker.
 
         Raises:
-            InputError: For anything else, also a ``DuoT5ReRanker``, which compares documents two by two.
+            InputError: For anything else, including a ``DuoT5ReRanker``, which compares documents two by two.
 
         Example:
             ``T5Reranker.from_pyterrier_t5(MonoT5ReRanker())``
@@ -215,7 +215,7 @@ class T5Reranker(Ranker):
         self._check_given()
 
     def _asked(self) -> Head:
-        """The prompt and the tokens: those that were given, or else those of the head."""
+        """The prompt and the tokens: the given ones, otherwise those of the head."""
         own = HEADS[self.head]
         return Head(
             own.prompt if self.prompt is None else self.prompt,
@@ -223,7 +223,7 @@ class T5Reranker(Ranker):
         )
 
     def _check_given(self) -> None:
-        """Refuse a model in memory that has not the parts that the head reads."""
+        """Refuse a model in memory that lacks the parts that the head reads."""
         has_decoder = None
         if isinstance(self.model, InMemory):
             has_decoder = hasattr(self.model.module, "decoder")
@@ -236,7 +236,7 @@ class T5Reranker(Ranker):
             )
 
     def identity(self) -> dict[str, Any]:  # type: ignore[override]  # see Stage.identity
-        """As for every ranker, with the prompt and the tokens that are meant, whoever named them."""
+        """The identity of every ranker, with the prompt and the tokens that are used, given or default."""
         return {**super().identity(), **(self._asked()._asdict() if self.head in HEADS else {})}
 
     def read(self, model: str) -> tuple[torch.nn.Module, Any]:
@@ -261,7 +261,7 @@ class T5Reranker(Ranker):
         return module, tokenizer
 
     def _read_encoder(self, model: str, saved: str | None) -> torch.nn.Module:
-        """The encoder of a T5 under the saved linear layer, or a fresh one."""
+        """The encoder of a T5 under the saved linear layer, or under a new one."""
         from transformers import AutoModelForTextEncoding
 
         from pyterrier_debias.rankers.heads import PooledHead
@@ -285,15 +285,15 @@ class T5Reranker(Ranker):
 
     @property
     def window(self) -> int:
-        """The longest prompt in tokens: ``max_length``, or what the model was made for."""
+        """The longest prompt in tokens: ``max_length``, or the length for which the model was made."""
         made_for = getattr(self.module.config, "n_positions", None)
         return self.max_length or made_for or window_of(self.tokenizer, self.module.config, None, self)
 
     def answer_ids(self) -> list[int]:
-        """Token ids of the answers that are looked at: two, or the one whose logit is the score.
+        """Token ids of the answers that the score compares: two, or the one whose logit is the score.
 
         Raises:
-            InputError: If the tokenizer does not distinguish two, or does not have the one.
+            InputError: If the tokenizer does not distinguish the two, or lacks the one.
         """
         tokens = self._asked().tokens
         unknown = self.tokenizer.unk_token_id
@@ -314,7 +314,7 @@ class T5Reranker(Ranker):
         return first
 
     def sequences(self, queries: Sequence[str], docs: Sequence[str]) -> Sequences:
-        """The prompts of n pairs: cut where the document is, closed by what follows it."""
+        """The prompts of n pairs: truncated within the document, and ended by the text that follows it."""
         before, _, after = self._asked().prompt.partition("{text}")
         ending = [int(i) for i in token_ids(self.tokenizer, [after.strip()])[0]]
         frame = Template.single(self.tokenizer)
@@ -353,12 +353,12 @@ class T5Reranker(Ranker):
         return self.sequences(queries, docs).padded(np.arange(len(docs)), self.tokenizer)
 
     def cuts(self, queries: Sequence[str], docs: Sequence[str]) -> tuple[np.ndarray, np.ndarray, int] | None:
-        """Tokens that pairs lose and have left, and the window; see :class:`~pyterrier_debias.training.fitting.Fittable`."""
+        """Tokens that truncation removes and leaves, the window; see :class:`~pyterrier_debias.training.fitting.Fittable`."""
         sequences = self.sequences(queries, docs)
         return sequences.cut, sequences.lengths, self.window
 
     def forward(self, **tensors: torch.Tensor) -> torch.Tensor:
-        """Scores of shape [n] for the tensors of :meth:`tokenise`, under autograd where the caller asks for it."""
+        """Scores of shape [n] for the tensors of :meth:`tokenise`, with gradients if the caller enables them."""
         if self.head == "rankt5-encoder":
             logits: torch.Tensor = self.module(**tensors).logits
             return logits[:, 0].float()
@@ -390,11 +390,11 @@ class T5Reranker(Ranker):
 
 
 def _scaled(config: Any) -> float:
-    """T5 shrinks the decoder's states where the head shares the embeddings; older transformers name it by that reason."""
+    """The factor on the decoder's states, which T5 scales down if the head shares the embeddings (older transformers' name)."""
     return config.d_model**-0.5 if getattr(config, "scale_decoder_outputs", config.tie_word_embeddings) else 1.0
 
 
-#: By which factor each architecture multiplies the decoder's state before the head.
+#: The factor by which each architecture multiplies the decoder's state before the head.
 _ANSWER_SCALE = {
     "t5": _scaled,
     "mt5": lambda config: 1.0,

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from pyterrier_debias.training.method import Method
     from pyterrier_debias.training.options import Training
 
-#: Numbers that one comparison holds at a time: padded vectors of both sides and their match matrices (64 MB in float32).
+#: How many numbers a comparison holds at a time: padded vectors of both sides and their match matrices (64 MB in float32).
 _COMPARED = 16_000_000
 
-#: Fields of a configuration that the table of embeddings and its tokenizer give.
+#: Fields of a configuration that the table of embeddings and its tokenizer determine.
 _OF_THE_TABLE = ("vocab_size", "hidden_size", "pad_token_id")
 
 #: Texts have no special tokens around them.
@@ -35,8 +35,8 @@ _BARE = engine.Template((), (), (), None)
 class TK(Ranker):
     r"""Scores a pair by how strongly, and how often, terms in context match (the Transformer-Kernel ranker).
 
-    Terms have static embeddings, mixed with what two small Transformer layers make of them within their own text; all pairs of a
-    query term and a passage term are compared by cosines, and eleven kernels count the cosines by their height:
+    Each term's static embedding is mixed with the output of two small Transformer layers over its own text. Cosines compare all
+    pairs of a query term and a passage term, and eleven kernels count the cosines by their height:
 
     .. math::
 
@@ -49,36 +49,36 @@ class TK(Ranker):
     columns out      the same, with ``score`` and ``rank``, sorted by query and rank
     ===============  ==========================================================================
 
-    A passage is read without the query: :meth:`encode_documents` gives its vectors for a look inside, and ``MATSProbe(tk)``
-    measures how far they depend on positions. A new model comes from :meth:`from_embeddings` or :meth:`from_glove`, a trained one
-    from the folder that :meth:`save` wrote.
+    The vectors of a passage do not depend on the query: :meth:`encode_documents` returns them, and ``MATSProbe(tk)`` measures how
+    far they depend on positions. :meth:`from_embeddings` and :meth:`from_glove` make new models; a folder that :meth:`save` wrote
+    opens a trained one.
 
     Args:
         model: A folder or hub name of a TK, another TK (whose weights are copied), or an ``InMemory``
             :class:`~pyterrier_debias.rankers.tk_model.TKModel`.
-        max_length: Longest text in tokens; None for the model's own (512 for new models). Truncation is logged.
-        device: The device; None picks CUDA, then MPS, then the processor.
-        dtype: ``'float32'``, ``'tf32'`` (on CUDA), ``'bfloat16'`` or ``'float16'``; matching is float32 in any case.
-        batch_tokens: Budget of a batch in tokens; None picks one for the device. It does not change scores.
+        max_length: Longest text in tokens; None for the model's own limit (512 for new models). Truncation is logged.
+        device: Device to run on; None picks CUDA, then Apple's MPS, then the CPU.
+        dtype: ``'float32'``, ``'tf32'`` (on CUDA), ``'bfloat16'`` or ``'float16'``; matching is always in float32.
+        batch_tokens: Token budget of a batch; None picks one for the device. Scores do not depend on it.
         text_field: The column with the document's text.
-        fields: Columns to join with a space in place of ``text_field``.
-        long: ``'truncate'``, ``'firstp'`` or ``'maxp'``: what to do with long documents, see
+        fields: Columns to join with a space and read instead of ``text_field``.
+        long: How to handle long documents: ``'truncate'``, ``'firstp'`` or ``'maxp'``; see
             :class:`~pyterrier_debias.rankers.base.Ranker`.
-        passage_length: Words of a passage, for ``'firstp'`` and ``'maxp'``.
-        passage_stride: Words from one passage's start to the next one's, for ``'maxp'``.
+        passage_length: Length of a passage in words, for ``'firstp'`` and ``'maxp'``.
+        passage_stride: Words from the start of one passage to the start of the next, for ``'maxp'``.
         training: How ``fit`` trains; None for the defaults of :class:`~pyterrier_debias.Training`.
         verbose: Whether to show progress.
 
     Raises:
-        InputError: From scoring: missing texts, duplicate pairs, unknown options, a model that is not a TK.
+        InputError: When scoring: for missing texts, duplicate pairs, unknown options, or a model that is not a TK.
 
     Sources: Hofstätter, Zlabinger and Hanbury, "Interpretable & Time-Budget-Constrained Contextualization for Re-Ranking", ECAI
     2020; conventions as used in Hofstätter et al., "Mitigating the Position Bias of Transformer Models in Passage Re-Ranking",
     ECIR 2021, and in the code that its authors released (``convention``, see
     :class:`~pyterrier_debias.rankers.tk_model.TKConfig`).
 
-    When not to use it: before it is trained, since a new TK scores at random; for the best effectiveness at any cost, where
-    :class:`~pyterrier_debias.CrossEncoder` stands higher; on documents of thousands of words, which its authors' later TKL reads.
+    When not to use it: before it is trained, since a new TK scores at random; for the highest effectiveness at any cost (use a
+    :class:`~pyterrier_debias.CrossEncoder`); on documents of thousands of words, for which its authors made TKL later.
 
     Example:
         >>> from pyterrier_debias import TK
@@ -100,7 +100,7 @@ class TK(Ranker):
             """The model."""
 
         def scoring_module(self) -> TKModel:
-            """The same in eval mode."""
+            """The model in eval mode."""
 
     @classmethod
     def from_embeddings(
@@ -114,27 +114,27 @@ class TK(Ranker):
         config: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> TK:
-        """A new TK over the word pieces and the embedding table of any encoder.
+        """Make a new TK with the word pieces and the embedding table of any encoder.
 
         Args:
-            model: A hub name or folder of a Hugging Face encoder with a fast tokenizer. Only its table of embeddings is kept, and
-                trained on; its special tokens are not put around texts.
+            model: A hub name or folder of a Hugging Face encoder with a fast tokenizer. TK takes only its table of embeddings,
+                which training changes further; it does not put special tokens around texts.
             convention: ``'paper'``, ``'released_v2'`` or ``'released_v1'``, see
                 :class:`~pyterrier_debias.rankers.tk_model.TKConfig`.
-            positional: ``'absolute'``, ``'vaswani'``, ``'relative'``, ``'shaw'`` or ``'none'``, see there.
-            rescale: Whether to scale the table so that its rows are sqrt(d / 2) long on average, as those of the table of
-                positions are. Encoders' own rows are about 1 long: positions, and the contextualiser's output, would drown them.
+            positional: ``'absolute'``, ``'vaswani'``, ``'relative'``, ``'shaw'`` or ``'none'``, see ``TKConfig``.
+            rescale: Whether to scale the table so that the mean length of its rows is sqrt(d / 2), as in the table of positions.
+                An encoder's own rows have a length of about 1, and positions and the contextualiser's output would outweigh them.
             seed: Seed of all weights but the embeddings.
             config: Other fields of the configuration, e.g. ``{"num_hidden_layers": 1}``; not those that the table and the
-                tokenizer give (``vocab_size``, ``hidden_size``, ``pad_token_id``).
+                tokenizer determine (``vocab_size``, ``hidden_size``, ``pad_token_id``).
             options: Options of the stage.
 
         Returns:
-            A stage over a model in memory. Its scores mean nothing before it is trained.
+            A stage with a model in memory. Its scores mean nothing before it is trained.
 
         Raises:
             InputError: For an unknown convention or kind of position, a field of ``config`` that has its own argument or that the
-                table gives, a seed out of range, or a model that cannot be loaded.
+                table determines, a seed out of range, or a model that cannot be loaded.
         """
         from transformers import AutoModel
 
@@ -172,27 +172,29 @@ class TK(Ranker):
         config: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> TK:
-        """A new TK over whole words and the vectors of a GloVe text file, as in the papers.
+        """Make a new TK with whole words and the vectors of a GloVe text file, as in the papers.
 
-        Text is lower-cased and cut at spaces and around each punctuation mark. Words that the file does not hold keep their
-        place, but match nothing and are not attended to.
+        Text is lower-cased and split at spaces and around each punctuation mark. Words that are not in the file keep their
+        place, but match nothing, and no other word attends to them.
 
         Args:
             path: The file, e.g. ``glove.42B.300d.txt``; see :func:`~pyterrier_debias.rankers.word_tokenizer.read_glove`.
-            words: Keep these words only; None for all. The full file of 1.9 million words takes 2.3 GB.
-            limit: Read at most so many words; None for all.
-            lower_case: Whether text is lower-cased: True for GloVe's 6B and 42B files, False for 840B.
-            convention: As for :meth:`from_embeddings`, and so are ``positional``, ``config`` and ``options``.
-            positional: See there.
+            words: Keep only these words; None for all. The full file of 1.9 million words takes 2.3 GB.
+            limit: Largest number of words to read; None for all.
+            lower_case: Whether to lower-case text: True for GloVe's 6B and 42B files, False for 840B.
+            convention: ``'paper'``, ``'released_v2'`` or ``'released_v1'``, see :meth:`from_embeddings`.
+            positional: Kind of positions, see :meth:`from_embeddings`.
             seed: Seed of all weights but the embeddings.
-            config: See there; what unknown words do (``mask_unknown``, ``unk_token_id``) is no field of it either.
+            config: See :meth:`from_embeddings`; the fields for unknown words (``mask_unknown``, ``unk_token_id``) cannot be set
+                either.
             options: Options of the stage.
 
         Returns:
-            A stage over a model in memory. Its scores mean nothing before it is trained.
+            A stage with a model in memory. Its scores mean nothing before it is trained.
 
         Raises:
-            InputError: For a file that cannot be read, or a line in it that is not a word vector; and as :meth:`from_embeddings`.
+            InputError: For a file that cannot be read, a line in it that is not a word vector, or an option that
+                :meth:`from_embeddings` does not accept.
         """
         import torch
 
@@ -232,7 +234,7 @@ class TK(Ranker):
     # Scoring
 
     def score_pairs(self, queries: Sequence[str], docs: Sequence[str]) -> np.ndarray:
-        """Score n pairs, each distinct text encoded once; see :class:`~pyterrier_debias.rankers.base.Ranker`."""
+        """Score n pairs, encoding each distinct text once; see :class:`~pyterrier_debias.rankers.base.Ranker`."""
         import torch
 
         pairs = engine.DistinctTexts(queries, docs)
@@ -248,7 +250,7 @@ class TK(Ranker):
         return scores.array()
 
     def _encoded(self, texts: Sequence[str], side: str) -> Iterator[tuple[np.ndarray, Terms]]:
-        """Unit vectors and masks of texts, in batches of like length."""
+        """Unit vectors and masks of texts, in batches of similar length."""
         from pyterrier_debias.rankers.tk_model import unit
 
         module, tokenizer, cuts = self.scoring_module(), self.tokenizer, engine.Cuts()
@@ -290,25 +292,25 @@ class TK(Ranker):
         return TKRanking.of(self, training)
 
     def tokenise(self, queries: Sequence[str], docs: Sequence[str]) -> dict[str, torch.Tensor]:
-        """Turn n pairs into tensors (scorer protocol): ``input_ids`` and ``attention_mask``, and the same of ``query_...``."""
+        """Turn n pairs into tensors (scorer protocol): ``input_ids`` and ``attention_mask``, and those of the queries."""
         tensors = self._sequences(docs).padded(np.arange(len(docs)), self.tokenizer)
         of_queries = self._sequences(queries).padded(np.arange(len(queries)), self.tokenizer)
         return {**tensors, **{f"query_{name}": value for name, value in of_queries.items()}}
 
     def cuts(self, queries: Sequence[str], docs: Sequence[str]) -> tuple[np.ndarray, np.ndarray, int] | None:
-        """Tokens that pairs lose and have left, and the window; see :class:`~pyterrier_debias.training.fitting.Fittable`."""
+        """Tokens that truncation removes and leaves, the window; see :class:`~pyterrier_debias.training.fitting.Fittable`."""
         sequences = self._sequences(docs)
         return sequences.cut, sequences.lengths, self.window
 
     def forward(self, **tensors: torch.Tensor) -> torch.Tensor:
-        """Scores of shape [n] for the tensors of :meth:`tokenise`, under autograd where the caller asks for it."""
+        """Scores of shape [n] for the tensors of :meth:`tokenise`, with gradients if the caller enables them."""
         return self.module(**tensors).scores
 
     def forward_matrix(self, **tensors: torch.Tensor) -> torch.Tensor:
-        """Score each query with each document, each encoded once, for in-batch negatives.
+        """Score each query with each document, for in-batch negatives; each text is encoded once.
 
         Args:
-            tensors: What :meth:`tokenise` returned for any numbers of queries and documents.
+            tensors: Output of :meth:`tokenise` for any numbers of queries and documents.
 
         Returns:
             Scores, shape [queries, documents].
@@ -330,8 +332,8 @@ class TK(Ranker):
             texts: n passages.
 
         Returns:
-            For each its words (lower-cased runs of ``\w``) and their vectors, float32, shape [words, d]; a word's vector is that
-            of its first token, zeros where the word is unknown.
+            For each passage, its words (lower-cased runs of ``\w``) and their vectors, float32, shape [words, d]. A word's vector
+            is that of its first token, or zeros if the word is unknown.
         """
         from pyterrier_debias.rankers.word_vectors import HuggingFaceWords
 
@@ -340,7 +342,7 @@ class TK(Ranker):
 
 
 def _settings(where: str, config: Mapping[str, Any] | None, given: Collection[str], **named: Any) -> TKConfig:
-    """A configuration, checked before anything is loaded; fields that are ``given`` or ``named`` elsewhere are refused in it."""
+    """A configuration, checked before anything is loaded; it must not set fields that are ``given`` or ``named`` elsewhere."""
     from pyterrier_debias.rankers.tk_model import TKConfig
 
     for name in config or {}:
@@ -352,7 +354,7 @@ def _settings(where: str, config: Mapping[str, Any] | None, given: Collection[st
 
 
 def _fresh(config: TKConfig, table: torch.Tensor, tokenizer: Any, seed: int) -> TKModel:
-    """A new model over a table of embeddings; what the table does not give is drawn from the seed."""
+    """A new model with a table of embeddings; all other weights are drawn from the seed."""
     import torch
 
     from pyterrier_debias.rankers.tk_model import TKModel

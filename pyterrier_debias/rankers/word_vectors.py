@@ -115,7 +115,7 @@ class HuggingFaceWords:
         layer: Which hidden states: 0 the embeddings (positions included), 1 to L after each layer; negative numbers from the end.
         max_length: Longest text in tokens; None for all that the model can read. Truncation is logged.
         batch_tokens: Budget of a batch in tokens; None picks one for the device. It does not change vectors.
-        device: The device; None picks CUDA, then MPS, then the processor. Rankers and models in memory compute where they
+        device: Device to run on; None picks CUDA, then Apple's MPS, then the CPU. Rankers and models in memory compute where they
             are.
         dtype: ``'float32'``, ``'bfloat16'`` or ``'float16'``, for models that are loaded; vectors come out as float32.
         stage: The calling stage, named in messages.
