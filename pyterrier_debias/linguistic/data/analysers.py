@@ -1,4 +1,4 @@
-"""Words, tags, base noun phrases, lemmas: one small interface over the tools that find them.
+"""Words, tags, base noun phrases and lemmas: one small interface to the tools that find them.
 
 A tagger is any function from a sequence of texts to one list of ``(token, Penn Treebank tag)`` pairs for each. The taggers here
 all split a text with :func:`words_of`, so that they differ only in their tags and can be compared token by token. A parser is any
@@ -40,7 +40,7 @@ _TOKEN = r"""
     | \S                                                # any other sign on its own
 """
 
-#: Texts that spaces cut as well as the pattern does, ten times as fast.
+#: Texts that are cut at white space only, with the same result as by the pattern, ten times as fast.
 _PLAIN = re.compile(r"[A-Za-z0-9\s]*")
 
 #: Penn Treebank tags of punctuation; any other token without a letter or digit is ``:``.
@@ -50,17 +50,17 @@ _SIGNS |= dict.fromkeys("`“‘", "``")
 
 
 def words_of(text: str, segmenter: Segmenter | None = None) -> list[str]:
-    """Cut a text into tokens as the Penn Treebank does: clitics and punctuation are separate tokens, hyphens stay inside words.
+    """Cut a text into tokens as in the Penn Treebank: clitics and punctuation are separate tokens, hyphens stay inside words.
 
-    Marks belong to their letters. Scripts without blanks are cut by the segmenter, or as
-    :func:`~pyterrier_debias.core.scripts.word_places` does without one.
+    Combining marks stay with their letters. Scripts without blanks are cut by the segmenter; without one, as by
+    :func:`~pyterrier_debias.core.scripts.word_places`.
 
     Args:
         text: Any text.
-        segmenter: From a stretch of a script without blanks to its words.
+        segmenter: A function from a stretch of text in a script without blanks to its words.
 
     Returns:
-        The tokens in their order, with the case that they have.
+        The tokens in their order, in their original case.
 
     Raises:
         InputError: For a segmenter whose words are not pieces of the text.
@@ -81,9 +81,9 @@ def words_of(text: str, segmenter: Segmenter | None = None) -> list[str]:
 
 
 def bare_words(text: str, segmenter: Segmenter | None = None) -> list[str]:
-    """The lower-cased words of a text, without punctuation: as :func:`words_of`, except for case and punctuation, and faster.
+    """The lower-cased words of a text, without punctuation; otherwise as by :func:`words_of`, but faster.
 
-    Words that look alike are alike: they are in Unicode's normal form C and have straight apostrophes.
+    Words that look alike are equal: they are in Unicode's normal form C and have straight apostrophes.
 
     Args:
         text: Any text.
@@ -103,7 +103,7 @@ def lowered(text: str) -> str:
 
 
 def is_sign(token: str) -> bool:
-    """Whether a token holds no letter and no digit, and so is not a word."""
+    """Whether a token has no letter and no digit, and so is not a word."""
     return not any(map(str.isalnum, token))
 
 
@@ -113,10 +113,10 @@ def _sign_tag(token: str) -> str:
 
 @dataclass(frozen=True)
 class LexiconTagger:
-    """The lexicon included in textblob: each word has its most frequent tag, unknown words one by their suffix.
+    """Tags words with the lexicon included in textblob: each gets its most frequent tag, unknown words get one by suffix.
 
-    It needs no download and is the fastest and coarsest of the three: it looks at no neighbouring word, so that ``cause`` is a
-    noun wherever it stands.
+    It needs no download and is the fastest and coarsest of the three taggers: it ignores neighbouring words, so ``cause`` is
+    always a noun.
 
     When not to use it: where verbs matter and spaCy or NLTK's data can be installed.
 
@@ -148,10 +148,10 @@ def _textblob_parser() -> Any:
 
 @dataclass(frozen=True)
 class PerceptronTagger:
-    """NLTK's averaged perceptron, which looks at neighbouring words and tags.
+    """Tags words with NLTK's averaged perceptron, which takes neighbouring words and tags into account.
 
-    It needs the package ``nltk`` and its data set ``averaged_perceptron_tagger_eng`` (a folder of NLTK's search path, which
-    the environment variable ``NLTK_DATA`` extends).
+    It needs the package ``nltk`` and its data set ``averaged_perceptron_tagger_eng`` (a folder in NLTK's search path, to which
+    the environment variable ``NLTK_DATA`` adds folders).
 
     When not to use it: on millions of queries, for which it is slow (some 3,000 queries a second).
     """
@@ -183,12 +183,12 @@ def _perceptron() -> Any:
 
 @dataclass(frozen=True)
 class SpacyTagger:
-    """A spaCy pipeline that has a tagger; only what the tagger needs is run.
+    """Tags words with a spaCy pipeline that has a tagger; only the components that the tagger needs are run.
 
-    When not to use it: with a pipeline whose tags are not the Penn Treebank's (all English ones of spaCy are).
+    When not to use it: with a pipeline whose tags are not Penn Treebank tags (those of all English pipelines of spaCy are).
 
     Args:
-        pipeline: The name of an installed pipeline (``'en_core_web_sm'``) or a folder that holds one.
+        pipeline: The name of an installed pipeline (``'en_core_web_sm'``) or a folder with one.
     """
 
     pipeline: str
@@ -243,7 +243,7 @@ def _nltk_data() -> bool:
 
 @functools.cache
 def _notice(message: str) -> None:
-    """Log once what replaces a missing tool."""
+    """Log once that a missing tool is replaced by another."""
     logger.warning(message)
 
 
@@ -276,14 +276,13 @@ def get_tagger(tagger: str | Tagger) -> Tagger:
 
     Args:
         tagger: ``'auto'`` (:func:`default_tagger`), ``'spacy'`` (the installed English pipeline), ``'nltk'``, ``'textblob'``,
-            or a function from texts to one list of ``(token, tag)`` pairs for each, with tags of the Penn Treebank or universal
-            ones.
+            or a function from texts to one list of ``(token, tag)`` pairs for each, with Penn Treebank or universal tags.
 
     Returns:
         The function.
 
     Raises:
-        InputError: For an unknown name, or ``'spacy'`` where no English pipeline is installed.
+        InputError: For an unknown name, or for ``'spacy'`` if no English pipeline is installed.
     """
     if callable(tagger):
         return tagger
@@ -302,7 +301,7 @@ def get_tagger(tagger: str | Tagger) -> Tagger:
 
 
 def check_tags(tagged: Sequence[Tagged]) -> None:
-    """Refuse the tags of a set that is neither the Penn Treebank's nor the universal one: no word would be of any kind.
+    """Raise an error if tags are neither Penn Treebank nor universal tags; no word could be classified with them.
 
     Args:
         tagged: The ``(token, tag)`` pairs of some texts.
@@ -320,13 +319,13 @@ def check_tags(tagged: Sequence[Tagged]) -> None:
 
 
 def noun_phrases(tagged: Sequence[tuple[str, str]]) -> list[tuple[int, int]]:
-    """Base noun phrases: the longest runs of adjectives (JJ*) followed by at least one noun (NN*).
+    """Find base noun phrases: the longest runs of adjectives (JJ*) followed by at least one noun (NN*).
 
     Args:
-        tagged: The ``(token, tag)`` pairs of one text; tags are the Penn Treebank's, or universal ones (ADJ, NOUN and PROPN).
+        tagged: The ``(token, tag)`` pairs of one text, with Penn Treebank or universal tags (ADJ, NOUN and PROPN).
 
     Returns:
-        ``(start, end)`` of each phrase in tokens, the end excluded; they are in order and do not overlap.
+        ``(start, end)`` of each phrase in tokens, the end excluded. Phrases are in order and do not overlap.
 
     Example:
         >>> noun_phrases([("cheap", "JJ"), ("flights", "NNS"), ("to", "TO"), ("paris", "NN")])
@@ -348,26 +347,26 @@ def noun_phrases(tagged: Sequence[tuple[str, str]]) -> list[tuple[int, int]]:
 
 # ------------------------------------------------------------------------------------------------ lemmas
 
-#: What cut-off words stand for, by the first letter of their tag.
+#: The lemmas of contracted forms, by the form and the first letter of its tag.
 _CLITICS = {("'s", "V"): "be", ("'m", "V"): "be", ("'re", "V"): "be", ("'ve", "V"): "have", ("'d", "V"): "have"}
 _CLITICS |= {("'d", "M"): "would", ("'ll", "M"): "will", ("ca", "M"): "can", ("wo", "M"): "will", ("n't", "R"): "not"}
 _UNIVERSAL = {"N": "NOUN", "V": "VERB", "J": "ADJ", "R": "ADV"}
 
 
 def word_form(word: str, tag: str) -> str:
-    """No lemma: the lower-cased word itself."""
+    """The lower-cased word itself, in place of a lemma."""
     return lowered(word)
 
 
 def lemminflect_lemma(word: str, tag: str) -> str:
-    """The lemma by the package ``lemminflect``, by dictionary, and by rules for unknown words.
+    """Find a word's lemma with the package ``lemminflect``: in its dictionary, or by rules for unknown words.
 
     Args:
         word: A word.
-        tag: Its Penn Treebank tag; nouns, verbs, adjectives and adverbs are looked up, anything else is lower-cased.
+        tag: Its Penn Treebank tag; nouns, verbs, adjectives and adverbs are looked up, other words are lower-cased.
 
     Returns:
-        The lower-cased lemma; of a verb that is cut off (``'s``), that of what it stands for.
+        The lower-cased lemma; for a contracted verb (``'s``), the lemma of its full form.
 
     Raises:
         InputError: If the package is missing.
@@ -407,14 +406,14 @@ def get_lemmatiser(lemmatiser: str | Lemmatiser) -> Lemmatiser:
     """Look a lemmatiser up by name; a callable is returned as it is.
 
     Args:
-        lemmatiser: ``'auto'`` (lemminflect where it is installed, else the words as they stand, which is said once in the log),
-            ``'lemminflect'``, ``'form'`` (the words as they stand), or a function from a word and its tag to the lemma.
+        lemmatiser: ``'auto'`` (lemminflect if it is installed, else the lower-cased words, with one log message),
+            ``'lemminflect'``, ``'form'`` (the lower-cased words), or a function from a word and its tag to the lemma.
 
     Returns:
         The function.
 
     Raises:
-        InputError: For an unknown name, or ``'lemminflect'`` where it is not installed.
+        InputError: For an unknown name, or for ``'lemminflect'`` if it is not installed.
     """
     if callable(lemmatiser):
         return lemmatiser
@@ -432,6 +431,6 @@ def get_lemmatiser(lemmatiser: str | Lemmatiser) -> Lemmatiser:
 
 @functools.cache
 def lexicon_adjectives() -> frozenset[str]:
-    """The lower-cased words that textblob's lexicon gives as adjectives in the first place."""
+    """The lower-cased words whose main tag in textblob's lexicon is that of an adjective."""
     lexicon = _textblob_parser().lexicon
     return frozenset(word.lower() for word, tag in dict.items(lexicon) if tag.startswith("JJ"))

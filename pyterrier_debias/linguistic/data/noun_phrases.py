@@ -1,4 +1,4 @@
-"""RepeatNounPhrases: queries with repeated noun phrases, the biased data of Cheng and Amiri."""
+"""RepeatNounPhrases: queries with repeated noun phrases, as in the biased data of Cheng and Amiri."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pyterrier_debias.linguistic.data.analysers import Tagged, Tagger, check_tag
 
 logger = logging.getLogger(__name__)
 
-#: Positions of the copies of a phrase.
+#: Where the copies of a phrase can be put.
 POSITIONS = ("inplace", "append")
 
 
@@ -29,16 +29,16 @@ def repeat_noun_phrases(
 ) -> str:
     """Repeat the base noun phrases of a text.
 
-    The wording is not changed; only where a tagger's tokens are not pieces of the text are tokens joined with spaces instead. A
-    text without a noun phrase is repeated as a whole, an empty one stays empty. Copies are parted by blanks, but not in scripts
-    without blanks.
+    The text is otherwise unchanged, unless a tagger's tokens are not pieces of the text: then they are joined with spaces. A
+    text without a noun phrase is repeated as a whole; an empty one stays empty. Copies are separated by blanks, except in
+    scripts without blanks.
 
     Args:
         text: The text.
         tagged: Its ``(token, Penn Treebank tag)`` pairs.
-        times: How many copies of a phrase are added.
-        max_phrases: How many phrases are repeated, the first ones; None for all.
-        position: ``'inplace'``: right after the phrase. ``'append'``: at the end of the text, in the order of the text.
+        times: How many copies of each phrase are added.
+        max_phrases: Only the first so many phrases are repeated; None for all.
+        position: Where copies go. ``'inplace'``: right after the phrase. ``'append'``: at the end, in the order of the text.
 
     Returns:
         The longer text.
@@ -75,14 +75,14 @@ def _joined(texts: Sequence[str]) -> str:
 
 
 def warn_without_phrases(tagged: Sequence[Tagged], stage: Any) -> tuple[int, int]:
-    """Warn with the share of texts in which a tagger found no noun phrase.
+    """Log a warning with the share of texts in which a tagger found no noun phrase.
 
     Args:
-        tagged: The tagged texts; those without tokens play no part.
+        tagged: The tagged texts; those without tokens are ignored.
         stage: The calling stage, named in the message.
 
     Returns:
-        How many, of how many.
+        The number of texts without a noun phrase, and the number of texts.
     """
     texts = [tokens for tokens in tagged if tokens]
     without = sum(not noun_phrases(tokens) for tokens in texts)
@@ -95,24 +95,24 @@ def warn_without_phrases(tagged: Sequence[Tagged], stage: Any) -> tuple[int, int
 
 
 class RepeatNounPhrases(RowWise):
-    """Rewrite queries so that each repeats its noun phrases: longer and lexically poorer, with the same need.
+    """Repeats the noun phrases of each query, which makes it longer and lexically poorer, with the same need.
 
-    A base noun phrase is a run of adjectives with at least one noun behind it. A query without one is repeated as a whole, and
-    a warning tells their share. The rewriting is deterministic.
+    A base noun phrase is a run of adjectives followed by at least one noun. A query without one is repeated as a whole, and
+    a warning gives the share of such queries. The rewriting is deterministic.
 
     ===============  ==========================================================================
     columns in       ``query``, and any others
-    columns out      the same, with the new ``query``; the old one in ``query_0``, as PyTerrier's own rewriters keep it
+    columns out      the same, with the new ``query``; the old one is in ``query_0``, as with PyTerrier's own rewriters
     ===============  ==========================================================================
 
     Source: Cheng and Amiri, "EqualizeIR: Mitigating Linguistic Biases in Retrieval Models", NAACL 2025, who train a biased
-    learner on queries with "repeated" noun phrases and do not say which, how often and where. The defaults are our reading.
+    learner on queries with "repeated" noun phrases and do not say which, how often or where. The defaults are our reading.
 
     Raises:
         InputError: For an option that is unknown or out of range, when the stage is first used.
 
     When not to use it: to make queries linguistically *complex* (repetition makes them long, not hard to parse); in a pipeline
-    that serves users; after a first stage whose scores are kept, which belong to the query as it was.
+    that serves users; after a first stage whose scores are used later, since these belong to the original query.
 
     Example:
         >>> import pandas as pd
@@ -136,10 +136,10 @@ class RepeatNounPhrases(RowWise):
     ):
         """
         Args:
-            times: How many copies of a phrase are added.
-            max_phrases: How many phrases of a query are repeated, the first ones; None for all.
-            position: ``'inplace'``: copies stand right after their phrase. ``'append'``: at the end of the query.
-            tagger: ``'auto'`` (the best that is installed), ``'spacy'``, ``'nltk'``, ``'textblob'``, or a function from texts to
+            times: How many copies of each phrase are added.
+            max_phrases: Only the first so many phrases of a query are repeated; None for all.
+            position: ``'inplace'``: copies go right after their phrase. ``'append'``: at the end of the query.
+            tagger: ``'auto'`` (the best installed one), ``'spacy'``, ``'nltk'``, ``'textblob'``, or a function from texts to
                 one list of ``(token, Penn Treebank tag)`` pairs for each; see
                 :func:`~pyterrier_debias.linguistic.data.analysers.get_tagger`.
         """
@@ -149,7 +149,7 @@ class RepeatNounPhrases(RowWise):
         self.tagger = tagger
 
     def changes(self) -> frozenset[str]:
-        """The query; see :class:`~pyterrier_debias.core.stage.Stage`."""
+        """The columns that the stage changes: the query; see :class:`~pyterrier_debias.core.stage.Stage`."""
         return frozenset({"query"})
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
@@ -159,7 +159,7 @@ class RepeatNounPhrases(RowWise):
             inp: A frame with ``query``.
 
         Returns:
-            A new frame with ``query`` rewritten and ``query_0``.
+            A new frame with the rewritten ``query``, and the old one in ``query_0``.
 
         Raises:
             InputError: For a missing query, or an option that cannot be used.
@@ -188,10 +188,10 @@ class RepeatNounPhrases(RowWise):
         return [new[query] for query in queries]
 
     def check_options(self) -> None:
-        """Refuse options that cannot be used, before a tagger is loaded.
+        """Check the options, before a tagger is loaded.
 
         Raises:
-            InputError: Naming the option and what it may be.
+            InputError: For an option that cannot be used; the message says what is allowed.
         """
         check_choice("RepeatNounPhrases", "position", self.position, POSITIONS)
         for option in ("times", "max_phrases"):

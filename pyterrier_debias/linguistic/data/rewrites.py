@@ -1,8 +1,8 @@
-"""The same need in other words: rules that rewrite queries, and a stage that applies them.
+"""RewriteQueries: rules that reword queries for the same need, and a stage that applies them.
 
-How effectiveness changes with complexity is only a correlation: needs that are worded in a complex way may be the difficult ones.
-Rewriting the *same* needs is an intervention. The rules are deliberately crude: they add or drop hardly any word that a relevant
-document could contain. If you have better paraphrases, pass a function instead.
+How effectiveness changes with complexity is only a correlation: complex queries may express more difficult needs. Rewording
+queries for the *same* needs is an intervention. The rules are deliberately crude: they add or drop hardly any word that a
+relevant document could contain. If you have better paraphrases, pass a function instead.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pyterrier_debias.linguistic.data.analysers import (
 )
 from pyterrier_debias.linguistic.data.noun_phrases import repeat_noun_phrases, warn_without_phrases
 
-#: From a query and its tagged words to the same need in other words.
+#: A function from a query and its tagged words to the reworded query.
 Rule = Callable[[str, Tagged], str]
 
 _QUESTION_WORDS = frozenset("who whom whose which what when where why how".split())
@@ -40,9 +40,9 @@ _AUXILIARIES = frozenset(
     """am is are was were be been being do does did done have has had having can could may might must shall should will
     would""".split()
 )
-#: What :func:`words_of` leaves of an auxiliary before ``n't``, and its whole form.
+#: The part of an auxiliary that :func:`words_of` leaves before ``n't``, and its full form.
 _BEFORE_NOT = {"ca": "can", "wo": "will", "sha": "shall", "ai": "is"}
-#: Words of closed classes that carry a need's form rather than its content. Negations stay: without them it is another need.
+#: Words of closed classes that shape a query rather than its content. Negations stay: without them, the need is another.
 FUNCTION_WORDS = (
     _QUESTION_WORDS
     | _AUXILIARIES
@@ -67,10 +67,10 @@ def keywords(query: str, tagged: Tagged | None = None) -> str:
 
     Args:
         query: The query.
-        tagged: Not needed.
+        tagged: Not used.
 
     Returns:
-        The keywords; the query as it is where nothing would be left.
+        The keywords; the unchanged query if nothing would be left.
 
     Example:
         >>> keywords("Where can I find cheap flights to Paris that don't stop?")
@@ -85,7 +85,7 @@ def keywords(query: str, tagged: Tagged | None = None) -> str:
         name = len(word) > 1 and word.isalpha() and word.isupper() and not query.isupper() and following != "n't"
         if is_sign(word) or (form in FUNCTION_WORDS and not name):
             continue
-        # Words of a script without blanks stay side by side.
+        # In scripts without blanks, no blank is put between words.
         kept.append("" if not kept else joint(kept[-1], word) if start == end else " ")
         kept.append("not" if form == "n't" else word)
         end = after
@@ -93,11 +93,11 @@ def keywords(query: str, tagged: Tagged | None = None) -> str:
 
 
 def question_frame(query: str, tagged: Tagged | None = None) -> str:
-    """A query inside a polite question: an indirect one where it is a question, else one about its words.
+    """A query inside a polite question: an indirect question if the query is one, otherwise a question about its words.
 
     Args:
         query: The query.
-        tagged: Not needed.
+        tagged: Not used.
 
     Returns:
         The question; an empty query stays empty.
@@ -112,25 +112,25 @@ def question_frame(query: str, tagged: Tagged | None = None) -> str:
     bare = _END.sub("", query.strip())
     if _forms(words)[0] not in _QUESTION_WORDS | _AUXILIARIES:
         return _FRAME_OF_WORDS.format(bare)
-    # "IS" in capitals is a name, or all is in capitals: its first letter alone is not lowered.
+    # "IS" in capitals is a name, or the query is all in capitals: a word in capitals is not lower-cased.
     return _FRAME_OF_QUESTION.format(bare if words[0].isupper() else bare[:1].lower() + bare[1:])
 
 
 def _forms(words: Sequence[str]) -> list[str]:
-    """Words in lower case, auxiliaries before ``n't`` whole."""
+    """Words in lower case, with auxiliaries before ``n't`` in full."""
     low = [lowered(word) for word in words]
     return [_BEFORE_NOT.get(word, word) if after == "n't" else word for word, after in zip(low, [*low[1:], ""])]
 
 
 def relative_clause(query: str, tagged: Tagged) -> str:
-    """A query with a relative clause without content after its first base noun phrase.
+    """A query with an empty relative clause after its first base noun phrase.
 
     Args:
         query: The query.
         tagged: Its ``(token, Penn Treebank tag)`` pairs.
 
     Returns:
-        The longer query; the clause stands at the end where there is no noun phrase. An empty query stays empty.
+        The longer query, with the clause at the end if there is no noun phrase. An empty query stays empty.
 
     Example:
         >>> tagged = [("cheap", "JJ"), ("flights", "NNS"), ("to", "TO"), ("paris", "NN")]
@@ -156,21 +156,21 @@ REWRITES: dict[str, Rule] = {
 
 
 def check_rewrite(rewrite: Any, stage: str) -> None:
-    """Refuse what is not a rewrite.
+    """Raise an error if a value is not a rewrite.
 
     Args:
-        rewrite: A name of :data:`REWRITES`, a function, or anything else.
+        rewrite: A name in :data:`REWRITES`, a function, or anything else.
         stage: The calling stage, named in the message.
 
     Raises:
-        InputError: For anything else.
+        InputError: If it is neither a name nor a function.
     """
     if not callable(rewrite):
         check_choice(stage, "rewrite", rewrite, REWRITES, "a function from a query to a query")
 
 
 def rewrite_name(rewrite: str | Callable[[str], str]) -> str:
-    """The name of a rewrite in tables: its own, or that of the function."""
+    """The name of a rewrite in tables: its own name, or the name of the function."""
     return rewrite if isinstance(rewrite, str) else getattr(rewrite, "__name__", repr(rewrite))
 
 
@@ -179,7 +179,7 @@ def rewritten(queries: Sequence[str], rewrite: str | Callable[[str], str], *, ta
 
     Args:
         queries: n queries.
-        rewrite: A name of :data:`REWRITES`, or a function from a query to a query.
+        rewrite: A name in :data:`REWRITES`, or a function from a query to a query.
         tagger: See :func:`~pyterrier_debias.linguistic.data.analysers.get_tagger`; used by ``'noun_phrases'`` and
             ``'relative_clause'``.
 
@@ -187,7 +187,7 @@ def rewritten(queries: Sequence[str], rewrite: str | Callable[[str], str], *, ta
         n queries.
 
     Raises:
-        InputError: For a rewrite that is not known, or that returns something other than text.
+        InputError: For an unknown rewrite, or one that returns something other than text.
 
     Example:
         >>> rewritten(["who built the ship", "tea"], "question_frame")
@@ -201,18 +201,19 @@ def rewritten(queries: Sequence[str], rewrite: str | Callable[[str], str], *, ta
 def rewritten_and_told(
     queries: Sequence[str], rewrite: str | Callable[[str], str], tagger: str | Tagger = "auto"
 ) -> tuple[list[str], tuple[int, int]]:
-    """What :func:`rewritten` makes, and in how many different queries no noun phrase was found, of how many.
+    """Rewrite queries, and count the different queries in which no noun phrase was found.
 
     Args:
-        queries: As for :func:`rewritten`, like the others.
-        rewrite: See there.
-        tagger: See there.
+        queries: n queries, as for :func:`rewritten`.
+        rewrite: The rewrite, as for :func:`rewritten`.
+        tagger: The tagger, as for :func:`rewritten`.
 
     Returns:
-        n queries; and the two numbers, both 0 for a rewrite that looks for no noun phrases.
+        n queries; and the number of different queries without a noun phrase and the number of different queries, both 0 for a
+        rewrite that does not look for noun phrases.
 
     Raises:
-        InputError: See :func:`rewritten`.
+        InputError: As in :func:`rewritten`.
     """
     check_rewrite(rewrite, "rewritten")
     without = (0, 0)
@@ -233,21 +234,21 @@ def rewritten_and_told(
 
 
 class RewriteQueries(RowWise):
-    """Rewords queries with the same information need.
+    """Rewords queries, keeping the information need.
 
     ===============  ==========================================================================
     columns in       ``query``, and any others
-    columns out      the same, with the new ``query``; the old one in ``query_0``, as PyTerrier's own rewriters keep it
+    columns out      the same, with the new ``query``; the old one is in ``query_0``, as with PyTerrier's own rewriters
     ===============  ==========================================================================
 
-    - ``'noun_phrases'``: each base noun phrase is said twice (see ``RepeatNounPhrases``, which has more options);
+    - ``'noun_phrases'``: repeats each base noun phrase (see ``RepeatNounPhrases``, which has more options);
     - ``'question_frame'``: ``can you tell me ...?``, ``what is there on ...?``;
     - ``'relative_clause'``: ``that i would ask about`` after the first noun phrase;
-    - ``'keywords'``: without function words and signs; negations and names in capitals (US, WHO) stay.
+    - ``'keywords'``: drops function words and punctuation; negations and names in capitals (US, WHO) stay.
 
-    The rules know no grammar: an indirect question keeps the order of a direct one, and "to" and "from" are not keywords.
+    The rules know no grammar: an indirect question keeps the word order of a direct one, and "to" and "from" are dropped too.
 
-    Source: the rules are ours; repeated noun phrases are named by Cheng and Amiri (NAACL 2025).
+    Source: the rules are ours; repeated noun phrases are mentioned by Cheng and Amiri (NAACL 2025).
 
     Raises:
         InputError: For an option that is unknown or out of range, when the stage is first used.
@@ -262,11 +263,11 @@ class RewriteQueries(RowWise):
         cheap flights that i would ask about to paris
         cheap flights paris
 
-        Before a retriever: ``RewriteQueries('keywords') >> bm25``. Before a ranker alone, so that candidates stay:
+        Before a retriever: ``RewriteQueries('keywords') >> bm25``. Before the ranker only, so that candidates stay the same:
         ``bm25 >> texts >> RewriteQueries('keywords') >> ranker``.
 
-    When not to use it: in a pipeline that serves users; where prepositions or order make the need (``'keywords'``); for other
-    languages than English.
+    When not to use it: in a pipeline that serves users; if the need depends on prepositions or word order (``'keywords'``); for
+    languages other than English.
     """
 
     schematic: ClassVar[dict[str, Any]] = {"label": "RewriteQueries", "help_url": None}
@@ -276,21 +277,21 @@ class RewriteQueries(RowWise):
         Args:
             rewrite: ``'noun_phrases'``, ``'question_frame'``, ``'relative_clause'``, ``'keywords'``, or a function from a query
                 to a query.
-            tagger: ``'auto'`` (the best that is installed), ``'spacy'``, ``'nltk'``, ``'textblob'``, or a function; see
+            tagger: ``'auto'`` (the best installed one), ``'spacy'``, ``'nltk'``, ``'textblob'``, or a function; see
                 :func:`~pyterrier_debias.linguistic.data.analysers.get_tagger`.
         """
         self.rewrite = rewrite
         self.tagger = tagger
 
     def changes(self) -> frozenset[str]:
-        """The query; see :class:`~pyterrier_debias.core.stage.Stage`."""
+        """The columns that the stage changes: the query; see :class:`~pyterrier_debias.core.stage.Stage`."""
         return frozenset({"query"})
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Rewrite the queries; see the class.
 
         Raises:
-            InputError: For a missing query, or a rewrite that is not known or does not return text.
+            InputError: For a missing query, or a rewrite that is unknown or does not return text.
         """
         pt.validate.columns(inp, includes=["query"], context=self)
         check_rewrite(self.rewrite, "RewriteQueries")

@@ -1,7 +1,7 @@
-"""Constituency trees by the Stanford parser, the one that Lu's analyser uses, in a Java process of its own.
+"""StanfordParser: constituency trees by the parser that Lu's analyser uses, in a Java process of its own.
 
-The parser (Klein and Manning, "Accurate unlexicalized parsing", ACL 2003) is under the GNU GPL, version 2, and comes neither with
-this package nor with what it requires. Maven fetches it by the two commands that :func:`maven_commands` gives.
+The parser (Klein and Manning, "Accurate unlexicalized parsing", ACL 2003) is under the GNU GPL, version 2. It is neither part of
+this package nor required by it. Maven fetches it with the two commands that :func:`maven_commands` returns.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from pyterrier_debias.linguistic.formulas.trees import check_parsed, read_trees
 Parses = tuple[str, ...] | None
 Parser = Callable[[Sequence[str]], Sequence[Any]]
 
-#: The grammars that the jar of models holds, by the names that they have here.
+#: The names of grammars here, and their file names in the jar of models.
 GRAMMARS = {"caseless": "englishPCFG.caseless.ser.gz", "cased": "englishPCFG.ser.gz"}
 _MODELS = "edu/stanford/nlp/models/lexparser/"
 _MAIN = "edu.stanford.nlp.parser.lexparser.LexicalizedParser"
-#: One sentence a line, cut into tokens already; brackets and quotes are written as in the treebank; one tree a line.
+#: Input: one tokenised sentence per line, with brackets and quotes as in the treebank. Output: one tree per line.
 _OPTIONS = (
     "-encoding", "utf-8", "-sentences", "newline", "-tokenized", "-escaper", "edu.stanford.nlp.process.PTBEscapingProcessor",
     "-outputFormat", "oneline",
 )  # fmt: skip
 _MEMORY = re.compile(r"[1-9]\d*[kmgKMG]")
-#: Characters of texts whose trees are kept.
+#: Trees are kept in memory for texts of so many characters in all.
 _KEPT = 20_000_000
-#: How texts are cut; a later way gets another number, so that trees in a folder are of one way.
+#: Version of the tokenisation; a change of it needs a new number, so that cached trees of another version are not used.
 _TOKENS = 1
 
 _WHOLE = re.compile(r"(?:https?://|www\.)\S*\w|[\w.+-]+@[\w-]+(?:\.[\w-]+)+|ph\.d\.", re.IGNORECASE)
@@ -56,11 +56,11 @@ _QUOTES = {"“": "``", "”": "''", "‘": "`", "’": "'", "–": "--", "—":
 
 
 def sentences_of(text: str) -> list[list[str]]:
-    """Cut a text into sentences, and these into tokens as the Penn Treebank has them.
+    """Cut a text into sentences, and these into tokens as in the Penn Treebank.
 
-    As :func:`~pyterrier_debias.linguistic.data.analysers.words_of`, but addresses (``node.js``), words with a slash and usual
-    abbreviations (``Dr.``) are one token, and ``cannot`` is two. A sentence ends at ``.``, ``?`` or ``!``. Control and format
-    characters, at which the parser would cut tokens, are left out.
+    Tokens are those of :func:`~pyterrier_debias.linguistic.data.analysers.words_of`, but addresses (``node.js``), words with a
+    slash and common abbreviations (``Dr.``) are one token, and ``cannot`` is two. A sentence ends at ``.``, ``?`` or ``!``.
+    Control and format characters, at which the parser would cut tokens, are removed.
 
     Args:
         text: Any text.
@@ -75,7 +75,7 @@ def sentences_of(text: str) -> list[list[str]]:
     sentences: list[list[str]] = [[]]
     ended = worded = False
     for token in _tokens(text):
-        # Signs that close stay with what they close; a sentence has a word.
+        # Closing signs stay with the sentence that they close; every sentence has a word.
         if ended and worded and (not is_sign(token) or token in _OPENING):
             sentences.append([])
             ended = worded = False
@@ -102,7 +102,7 @@ def _tokens(text: str) -> list[str]:
 
 
 def _joined(pieces: list[str]) -> list[str]:
-    """The tokens of a stretch without blanks: dots and slashes inside it do not cut it, nor does the dot of an abbreviation."""
+    """The tokens of a stretch without blanks; it is not cut at dots and slashes inside it, nor at the dot of an abbreviation."""
     found: list[str] = []
     position = 0
     while position < len(pieces):
@@ -124,16 +124,16 @@ def _joined(pieces: list[str]) -> list[str]:
 
 
 def _written(tokens: Sequence[str]) -> str:
-    """A sentence as a line for the parser."""
+    """The line of a sentence in the parser's input."""
     tokens = [_QUOTES.get(token, token.replace("’", "'")) for token in tokens]
     return " ".join(tokens)
 
 
 def maven_commands(version: str = "3.3.1") -> tuple[str, str]:
-    """The two commands that fetch the parser, and the grammars, into Maven's local repository.
+    """The two commands that fetch the parser and its grammars into Maven's local repository.
 
     Args:
-        version: Of the parser.
+        version: The parser's version.
 
     Example:
         >>> maven_commands()[1]
@@ -145,29 +145,29 @@ def maven_commands(version: str = "3.3.1") -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class StanfordParser:
-    """The Stanford parser's unlexicalised grammars: a function from texts to the trees of each.
+    """Parses texts with the Stanford parser and its unlexicalised grammars; call it with texts to get the trees of each.
 
-    Every call starts one Java process for all texts that are new (1 to 2 seconds), and ends with it; PyTerrier's own Java is not
-    used. On one core it parses some 60 queries of MS MARCO a second, and 20 of FiQA. Trees are kept in memory by the text, by
-    all equal parsers together, and in a folder where ``cache`` names one.
+    Every call starts one Java process for all new texts (1 to 2 seconds), which ends with the call; PyTerrier's own Java is not
+    used. On one core it parses some 60 queries of MS MARCO a second, and 20 of FiQA. Trees are cached by text: in memory, shared
+    by all equal parsers, and in the folder ``cache`` if you name one.
 
-    It needs Java (8 or newer) and two files, which :func:`maven_commands` fetches: the parser (3 MB) and its grammars (183 MB, of
-    which one of 2 MB is used). They are under the GNU GPL, version 2.
+    It needs Java (8 or newer) and two files, which the commands of :func:`maven_commands` fetch: the parser (3 MB) and its
+    grammars (183 MB, of which one of 2 MB is used). They are under the GNU GPL, version 2.
 
-    What is not parsed is never counted: where the parser skips a text, gives it a flat tree, or ends, an error names the text.
+    A failed parse is never counted: if the parser skips a text, returns a flat tree for it, or ends, an error names the text.
 
-    When not to use it: on other languages than English; on millions of texts; where you may not use software under the GPL.
+    When not to use it: on languages other than English; on millions of texts; where you may not use software under the GPL.
 
     Args:
-        version: The parser's version. Lu's analyser (L2SCA 3.3.3) comes with ``'3.3.1'``; others are not tried here.
-        grammar: ``'caseless'`` (trained without case, for queries), ``'cased'`` (as Lu's analyser, for edited texts), or the path
-            of a grammar (``.ser.gz``); with a path, the jar of grammars is not needed.
-        home: The folder with the jars; None: where Maven puts them below ``~/.m2/repository``.
-        memory: Java's largest heap, such as ``'1g'``. It must do for the longest sentence: memory grows with the square of
-            its length.
-        max_words: A text with a longer sentence is not parsed: its result is None. Time grows with the cube of the length; 120
-            words take about ten seconds.
-        cache: A folder where trees are kept for later processes, one file for each call; None: in memory alone.
+        version: The parser's version. Lu's analyser (L2SCA 3.3.3) comes with ``'3.3.1'``; others have not been tried here.
+        grammar: ``'caseless'`` (trained without case, for queries), ``'cased'`` (as in Lu's analyser, for edited texts), or the
+            path of a grammar (``.ser.gz``); with a path, the jar of grammars is not needed.
+        home: The folder with the jars; None for the folders below ``~/.m2/repository`` where Maven puts them.
+        memory: Java's maximum heap size, such as ``'1g'``. It must suffice for the longest sentence: memory grows with the square
+            of its length.
+        max_words: A text with a sentence of more words is not parsed: its result is None. Time grows with the cube of the length;
+            120 words take about ten seconds.
+        cache: A folder where trees are kept for later processes, one file for each call; None keeps them in memory only.
 
     Example::
 
@@ -196,12 +196,12 @@ class StanfordParser:
             texts: Any texts.
 
         Returns:
-            For each its sentences' trees in brackets, none for a text without a word, None for one with a sentence of more than
-            ``max_words`` tokens.
+            For each text the trees of its sentences in brackets: an empty tuple for a text without a word, and None for one with
+            a sentence of more than ``max_words`` tokens.
 
         Raises:
-            InputError: For an option that is not known; where Java, a jar or the grammar is missing (the message holds the
-                commands that fetch them); where the process ends with an error, or skips a text or gives it a flat tree.
+            InputError: For an unknown option; if Java, a jar or the grammar is missing (the message gives the commands that
+                fetch them); if the process ends with an error, skips a text or returns a flat tree for it.
         """
         self._check()
         trees = _kept(self._source(), self.cache)
@@ -231,7 +231,7 @@ class StanfordParser:
     # ------------------------------------------------------------------------------------------------ what is kept
 
     def _source(self) -> str:
-        """What a text's trees depend on."""
+        """A description of everything that a text's trees depend on besides the text."""
         grammar = GRAMMARS.get(str(self.grammar))
         if grammar is None:
             path = Path(self.grammar).expanduser()
@@ -256,7 +256,7 @@ class StanfordParser:
             raise InputError(f"StanfordParser: there is no Java on PATH or in JAVA_HOME; install it (8 or newer), and {fetch}")
         home = Path(self.home or Path("~/.m2/repository/edu/stanford/nlp/stanford-parser", self.version)).expanduser()
         stem = f"stanford-parser-{self.version}"
-        # Under the second name the jar lies in the archive of the parser's own page.
+        # The second name is that of the jar in the archive on the parser's own page.
         jars = [[f"{stem}.jar", "stanford-parser.jar"]]
         grammar = GRAMMARS.get(str(self.grammar))
         if grammar is None:
@@ -274,7 +274,7 @@ class StanfordParser:
         return [java, f"-mx{self.memory}", "-cp", os.pathsep.join(paths), _MAIN, *options]
 
     def _parsed(self, texts: dict[str, list[list[str]]]) -> dict[str, tuple[str, ...]]:
-        """The trees of texts that were cut, by one process."""
+        """Parse tokenised texts in one process."""
         owners = [text for text, sentences in texts.items() for _ in sentences]
         lines = [_written(sentence) for sentences in texts.values() for sentence in sentences]
         trees: dict[str, list[str]] = {text: [] for text in texts}
@@ -308,7 +308,7 @@ class StanfordParser:
 
 @functools.cache
 def _kept(source: str, cache: str | Path | None) -> dict[str, tuple[str, ...]]:
-    """The trees that are known, by their texts; from the folder what was there when it was first asked for."""
+    """The known trees by text, beginning with those that the folder has at the first call."""
     found: dict[str, tuple[str, ...]] = {}
     for path in sorted(Path(cache).expanduser().glob("trees-*.json")) if cache is not None else ():
         try:
