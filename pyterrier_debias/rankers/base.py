@@ -414,7 +414,8 @@ class Ranker(Fittable, Stage):
             InputError: If the folder holds anything; :meth:`save` knows what it may replace.
         """
         check_empty(folder, f"{type(self).__name__}.write")
-        module, tokenizer = self.module, self.tokenizer
+        module: Any = self.module
+        tokenizer = self.tokenizer
         with quiet():
             module.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
