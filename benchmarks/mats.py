@@ -26,7 +26,8 @@ import time
 import numpy as np
 from scipy.fft import irfft, next_fast_len, rfft
 
-from pyterrier_debias.position.formulas.mats import MATSAccumulator, autocorrelate
+from pyterrier_debias.position.formulas.mats import MATSAccumulator
+from pyterrier_debias.position.formulas.mats_pairs import autocorrelate
 
 BATCH = 512
 VOCABULARY = 30_000

@@ -69,7 +69,8 @@ from pyterrier_debias.pooling.data import relabel
 from pyterrier_debias.pooling.formulas import cet_weights
 from pyterrier_debias.pooling.formulas.losses import debiased_contrastive, dynamic_pairwise
 from pyterrier_debias.pooling.training.propensities import KnownPropensities
-from pyterrier_debias.position.formulas import mats, psi
+from pyterrier_debias.position.formulas import psi
+from pyterrier_debias.position.formulas.mats_result import mats_value
 from pyterrier_debias.position.measures.mats_probe import plot_ats
 from pyterrier_debias.rankers import dual_encoder, engine, tk_model
 from pyterrier_debias.rankers.duo_t5 import DuoT5Reranker
@@ -239,11 +240,11 @@ CASES = {
     "position.data.answers.Positions.uniformity_test(method)": lambda word: AnswerPositions()
     .measure(given.answers())
     .uniformity_test(method=word),
-    "position.formulas.mats.mats_value(normaliser)": lambda word: mats.mats_value(VALUES, word),
-    "position.formulas.mats.MATSResult.ats(pair_scope)": lambda word: mats_result().ats(word),
-    "position.formulas.mats.MATSResult.ats(term_average)": lambda word: mats_result().ats(None, word),
-    "position.formulas.mats.MATSResult.curve(pair_scope)": lambda word: mats_result().curve(word),
-    "position.formulas.mats.MATSResult.curve(term_average)": lambda word: mats_result().curve(None, word),
+    "position.formulas.mats_result.mats_value(normaliser)": lambda word: mats_value(VALUES, word),
+    "position.formulas.mats_result.MATSResult.ats(pair_scope)": lambda word: mats_result().ats(word),
+    "position.formulas.mats_result.MATSResult.ats(term_average)": lambda word: mats_result().ats(None, word),
+    "position.formulas.mats_result.MATSResult.curve(pair_scope)": lambda word: mats_result().curve(word),
+    "position.formulas.mats_result.MATSResult.curve(term_average)": lambda word: mats_result().curve(None, word),
     "position.formulas.psi.place(where)": lambda word: psi.place("a b c", 0, 1, word, str.split),
     **{
         f"position.measures.mats_probe.MATSProbe({option})": lambda word, option=option: MATSProbe(
@@ -352,7 +353,7 @@ FREE = {
     "gender.measures.evaluator.AnnotateGender(wordlist)", "gender.measures.evaluator.GenderCounts(sums)",
     "linguistic.data.analysers.SpacyTagger(pipeline)", "linguistic.data.rewrites.rewritten(tagger)",
     "linguistic.measures.complexity.LinguisticComplexity(common_words)", "linguistic.measures.disparity.Disparity(controls)",
-    "linguistic.measures.disparity.DisparityResult.test(test)", "position.formulas.mats.MATSResult(sums)",
+    "linguistic.measures.disparity.DisparityResult.test(test)", "position.formulas.mats_result.MATSResult(sums)",
     "rankers.dual_encoder.TwoTowers.encoded(task)", "report.first_stage.terrier_stage(model)",
     "report.pictures.DrawnFigure(pictures)", "report.pictures.DrawnFigure.from_pictures(pictures)",
     "report.run.audit(dataset)", "report.treatments.Treatment(page)", "report.verdict.Answer(unit)",

@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import pickle
 
 import numpy as np
 import pandas as pd
@@ -12,18 +13,10 @@ from hypothesis import strategies as st
 
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.text import keyed_hash
-from pyterrier_debias.position.formulas.mats import (
-    NORMALISERS,
-    PAIR_SCOPES,
-    SPREADS,
-    TERM_AVERAGES,
-    MATSAccumulator,
-    _draws,
-    autocorrelate,
-    mats_value,
-    pair_squares,
-    twins,
-)
+from pyterrier_debias.position.formulas.mats import MATSAccumulator
+from pyterrier_debias.position.formulas.mats_kept import _draws
+from pyterrier_debias.position.formulas.mats_pairs import autocorrelate, pair_squares, twins
+from pyterrier_debias.position.formulas.mats_result import NORMALISERS, PAIR_SCOPES, SPREADS, TERM_AVERAGES, mats_value
 from tests.position.word_vectors import accumulated, collection
 
 
@@ -479,10 +472,19 @@ def test_squares_by_pairs_and_by_moments_agree(n):
         assert pair_squares(positions, units, 6, moments=moments) == pytest.approx(expected, abs=1e-10)
 
 
+def test_pickles_of_earlier_versions_open():
+    """They name what sums are kept in by the module of the accumulator."""
+    whole = accumulated(*collection(5, words=30))
+    content = pickle.dumps(whole, protocol=2).replace(b"formulas.mats_kept\n", b"formulas.mats\n_")
+    assert b"formulas.mats\n_KeyedSums" in content and b"formulas.mats\n_Grown" in content
+    assert_equal_state(whole, pickle.loads(content))
+
+
 def test_blocks_change_nothing(monkeypatch):
     docnos, passages = collection(25, words=30)
     whole = accumulated(docnos, passages)
-    monkeypatch.setattr("pyterrier_debias.position.formulas.mats._BLOCK", 40)
+    for module in ("mats", "mats_kept", "mats_pairs"):
+        monkeypatch.setattr(f"pyterrier_debias.position.formulas.{module}.BLOCK", 40)
     assert_equal_state(whole, accumulated(docnos, passages))
 
 
@@ -497,7 +499,7 @@ def test_a_word_that_one_passage_repeats_is_summed_as_if_pair_by_pair(monkeypatc
     words, vectors = repeated(300)
     passages = [(words, vectors), (["v", "w", "w"], repeated(3, seed=1)[1]), (words[:100], repeated(100, seed=2)[1])]
     one = accumulated(["a", "b", "c"], passages)
-    monkeypatch.setattr("pyterrier_debias.position.formulas.mats._MANY", 10**9)
+    monkeypatch.setattr("pyterrier_debias.position.formulas.mats_pairs._MANY", 10**9)
     assert_equal_state(accumulated(["a", "b", "c"], passages), one)
     rows, _ = brute_force(passages, "all", "present", 1, None)
     curve = one.result(pair_scope="all").curve()
@@ -549,7 +551,7 @@ def test_sums_that_a_transform_would_round_are_multiplied(monkeypatch):
 
     positions, rows = np.arange(1_500), np.ones((1_500, 1))
     rows[0] = 1e6
-    monkeypatch.setattr("pyterrier_debias.position.formulas.mats._by_transform", transform)
+    monkeypatch.setattr("pyterrier_debias.position.formulas.mats_pairs._by_transform", transform)
     assert autocorrelate(positions, rows, 1_500)[[0, 1, 1_499]].tolist() == [1e12 + 1_499, 2 * (1e6 + 1_498), 2e6]
     with pytest.raises(AssertionError, match="not exact"):
         autocorrelate(positions, np.ones((1_500, 1)), 1_500)

@@ -11,7 +11,8 @@ import pytest
 from pyterrier_debias import CrossEncoder, MATSProbe, RotatePassages
 from pyterrier_debias.core import plots
 from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.position.formulas.mats import CURVE, MATSAccumulator
+from pyterrier_debias.position.formulas.mats import MATSAccumulator
+from pyterrier_debias.position.formulas.mats_result import CURVE
 from pyterrier_debias.position.measures.mats_probe import plot_ats
 from tests import tiny_models
 from tests.contract import CHECKS, Case, assert_contract

@@ -19,8 +19,8 @@ from pyterrier_debias.core.frames import check_text, reads_frames
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.text import Tokeniser, get_tokeniser
 from pyterrier_debias.position.data.rotation import word_spans
-from pyterrier_debias.position.formulas import mats
 from pyterrier_debias.position.formulas.mats import MATSAccumulator, MATSResult
+from pyterrier_debias.position.formulas.mats_result import check_conventions
 
 if TYPE_CHECKING:
     import torch
@@ -288,7 +288,7 @@ class MATSProbe(Stage):
         return identity
 
     def _check_options(self) -> None:
-        mats.check_conventions(self.options())
+        check_conventions(self.options())
         check_choice("MATSProbe", "duplicates", self.duplicates, ("once", "all"))
         check_number("MATSProbe", "memory", self.memory, least=1, hint="it is in bytes")
 
