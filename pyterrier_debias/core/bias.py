@@ -1,7 +1,7 @@
-"""The definition of a bias for audits: a class that examines systems, and the findings that it makes.
+"""The definition of a bias for audits: a class that examines systems, and the findings that it returns.
 
-A finding carries its own values per query and, where it can be taken apart, its parts. Reports, gates, cards and comparisons read
-only tables that are made of findings.
+A finding carries its values per query and, if the figure can be divided, its parts. Reports, checks, model cards and comparisons
+read only tables that are made from findings.
 """
 
 from __future__ import annotations
@@ -55,30 +55,30 @@ Values: TypeAlias = pd.Series
 
 @dataclass(frozen=True)
 class Finding:
-    """One figure about one system, with what it is made of and what is needed to judge it.
+    """One figure of one system, with the values behind it and what is needed to judge it: a row of an audit.
 
     Attributes:
         system: The system's name.
-        bias: The bias' name: ``'position'``, ``'survivorship'``, ``'gender'``, ``'linguistic'``, ``'pooling'``, or a user's own.
+        bias: The bias' name: ``'position'``, ``'survivorship'``, ``'gender'``, ``'linguistic'``, ``'pooling'``, or your own.
         measure: What was measured, such as ``'nDCG@10'`` or ``'PSI'``.
-        contrast: Where or between what, such as ``'rotated - original'``.
+        contrast: What the figure compares, or what it was measured on, such as ``'rotated - original'``.
         value: The figure.
-        low: Lower end of its interval; NaN where there is none, as over fewer than six units.
+        low: Lower end of its interval; NaN if there is none, as with fewer than six units.
         high: Upper end of its interval.
-        p: Uncorrected p value of the test; NaN where the figure is not tested.
-        p_corrected: The same after correction, see :func:`corrected`; NaN before that, and where the figure is descriptive.
-        n: How many units (queries, if not said otherwise) stand behind the value.
-        convention: The choices under which it was computed; two figures under different conventions never look alike.
-        null_value: The figure that chance alone would give; NaN where it is zero by construction or unknown.
+        p: Uncorrected p value of the test; NaN if the figure is not tested.
+        p_corrected: The p value after correction, see :func:`corrected`; NaN before that, and if the figure is descriptive.
+        n: The number of units behind the value: queries, unless stated otherwise.
+        convention: The options under which it was computed; reports keep figures under different conventions apart.
+        null_value: The figure to expect by chance alone; NaN if it is zero by construction or unknown.
         detectable: The smallest effect, in the figure's unit, that a primary test would have found with a power of 80 %, after
-            correction; NaN until :func:`corrected` was asked, and where nothing was tested.
-        text: One plain sentence.
-        primary: Whether this is the primary test of the bias, the one that calibration speaks of.
-        values: The values per query behind the figure, by qid; None where it has none.
-        beside: Values that were measured beside it and have no figure of their own: measure and contrast to values by qid.
-        parts: What documents, words or positions contribute to it, see :func:`parts_of`; None where it is not taken apart.
+            correction; NaN until :func:`corrected` is called, and if nothing was tested.
+        text: The figure in one plain sentence.
+        primary: Whether this is the primary test of the bias, the one that is calibrated.
+        values: The values per query behind the figure, by qid; None if there are none.
+        beside: Values that were measured as well and have no figure of their own: (measure, contrast) to values by qid.
+        parts: What documents, words or positions contribute to it, see :func:`parts_of`; None if it is not divided.
 
-    When not to use it: for a remark without a figure, which is a note of the audit.
+    When not to use it: for a remark without a figure, which belongs in the notes of the audit.
 
     Example:
         >>> found = Finding("BM25", "length", "words", "first ten", 12.5, values=pd.Series([12.0, 13.0], index=["q1", "q2"]))
@@ -107,20 +107,20 @@ class Finding:
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """What the figure is called by: system, bias, measure, contrast."""
+        """What identifies the figure: system, bias, measure, contrast."""
         return self.system, self.bias, self.measure, self.contrast
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture that is drawn only when somebody looks.
+    """A picture for the report of an audit. It is drawn only when it is shown or saved.
 
     Attributes:
         name: File name without ending.
         caption: What it shows, with units and n.
-        draw: ``draw(axes)`` draws onto matplotlib axes.
+        draw: A function ``draw(axes)`` that draws onto matplotlib axes.
 
-    When not to use it: for numbers to be read, which are findings.
+    When not to use it: for numbers to be read; return these as findings.
 
     Example:
         >>> picture = Figure("lengths", "Words of the first ten documents, 40 queries", lambda axes: axes.hist([60, 80]))
@@ -139,9 +139,10 @@ class Parts:
 
     Attributes:
         kind: ``'document'``, ``'word'`` or ``'position'``.
-        items: All that contribute: ``item``, ``note`` (what is known of it), ``qid`` (where it counts most; empty for positions),
-            ``queries`` (how many it counts in), ``contribution`` (in the figure's unit). Of equal ones the first comes first.
-        exact: Whether a contribution is the item's own, or was divided among items by a rule.
+        items: All contributing items: ``item``, ``note`` (what is known about it), ``qid`` (the query to which it contributes
+            most; empty for positions), ``queries`` (the number of queries to which it contributes), ``contribution`` (in the
+            figure's unit). Items with equal contributions keep their order.
+        exact: True if each contribution is exactly that of the item, False if a total was divided among items by a rule.
     """
 
     kind: str
@@ -150,13 +151,13 @@ class Parts:
 
 
 class Bias(ABC):
-    """One bias, as an audit examines it: subclass it to bring your own.
+    """Base class of a bias that an audit examines. Subclass it to add a bias of your own.
 
-    :meth:`examine` is all that must be written. Findings that :meth:`finding` makes carry their values and parts, so that a bias
-    of your own is in the report, the gate, the card, comparisons and the checkpoint like those of this package.
+    You need to write only :meth:`examine`. Findings made with :meth:`finding` carry their values and parts, so your bias appears
+    in the report, the check, the model card, comparisons and the checkpoint like those of this package.
 
     Attributes:
-        name: What findings and reports call it.
+        name: The name of the bias in findings and reports.
 
     Example:
         >>> class Length(Bias):
@@ -169,20 +170,20 @@ class Bias(ABC):
         >>> Length().name
         'length'
 
-    When not to use it: for a measure that one ranking tells query by query; that is a measure for ``pt.Experiment``.
+    When not to use it: for a measure that can be computed query by query from one ranking; use ``pt.Experiment`` for it.
     """
 
     name: str = ""
 
     def needs(self, system: System | None, dataset: Any) -> str | None:
-        """Why a system cannot be examined on a dataset.
+        """The reason why a system cannot be examined on a dataset, or None.
 
         Args:
-            system: The system; None where only the dataset is asked about.
+            system: The system; None asks only about the dataset.
             dataset: The collection, with the topics and judgements of the audit.
 
         Returns:
-            One sentence; None where it can.
+            One sentence; None if the system can be examined.
         """
         return None
 
@@ -191,39 +192,39 @@ class Bias(ABC):
         """Examine the systems of an audit.
 
         Args:
-            context: Systems, collection, topics, judgements and seed, and what biases share: retrieval and scoring run once.
-                Its systems are those that :meth:`needs` has nothing against.
+            context: Systems, collection, topics, judgements and seed. It also shares retrieval and scoring among biases, so that
+                they run once. It has only the systems for which :meth:`needs` returns None.
 
         Yields:
-            Findings, in the order to show them.
+            Findings, in the order in which reports show them.
         """
 
     def figures(self, context: Context) -> Sequence[Figure]:
         """Pictures for the report.
 
         Args:
-            context: What was examined; ``context.once`` gives what :meth:`examine` computed.
+            context: As for :meth:`examine`; ``context.once`` returns what that method computed.
 
         Returns:
-            The figures, undrawn.
+            The figures, not yet drawn.
         """
         return ()
 
     def measures(self, context: Context) -> tuple[list[Any], dict[str, str]]:
-        """What the bias measures query by query on one ranking, for ``pt.Experiment``.
+        """The figures of this bias that can be computed query by query from one ranking, as measures for ``pt.Experiment``.
 
         Args:
             context: Collection, topics and judgements; its systems, if there are any, may be run.
 
         Returns:
-            Measures of ir_measures; and for each figure that one ranking does not tell, where it can be had.
+            Measures of ir_measures; and, for each figure that needs more than one ranking, how to get it.
         """
         return [], {f"every figure of the bias {self.name}": "audit(..., biases=[...]) with this bias"}
 
     def cache_key(self) -> Any:
         """What distinguishes this bias from others of its class: by default all attributes of the object.
 
-        A checkpoint keeps findings under this key, so that a bias with other options is examined anew.
+        A checkpoint stores findings under this key, so that a bias with other options is examined again.
         """
         return vars(self)
 
@@ -240,18 +241,18 @@ class Bias(ABC):
         parts: Mapping[str, pd.DataFrame] | Sequence[Parts] = (),
         **more: Any,
     ) -> Finding:
-        """A finding of this bias, with what it is made of.
+        """Create a finding of this bias.
 
         Args:
             system: The system's name.
-            measure: See :class:`Finding`, as for the next.
-            contrast: The same.
-            value: The figure, or its interval, which gives ``low``, ``high`` and ``n`` too.
+            measure: What was measured; see :class:`Finding`.
+            contrast: What is compared, or what was measured on; see :class:`Finding`.
+            value: The figure, or an interval, which also gives ``low``, ``high`` and ``n``.
             text: One plain sentence, without the system's name.
-            values: See :class:`Finding`; where they are given and ``n`` is not, they are counted. Where all of them are 0, no
-                query changed, and a ``p`` becomes NaN: what could not have come out otherwise, as BM25 against the pool that was
-                made from it, is no test and takes nothing from those that are corrected.
-            beside: See :class:`Finding`.
+            values: The values per query; their number is ``n``, unless that is given. If all of them are 0, no query changed, and
+                a ``p`` becomes NaN: a figure that could not have come out otherwise, such as that of BM25 against the pool that
+                was made from it, is not a test, and the correction does not count it.
+            beside: Further values per query; see :class:`Finding`.
             parts: What contributes to the figure: kind to items, or :class:`Parts`; parts that do not sum to it are left out.
             more: Other attributes of :class:`Finding`.
 
@@ -278,27 +279,27 @@ class Bias(ABC):
 
 
 class Examined(Protocol):
-    """What was computed of all systems of an audit, for findings and figures."""
+    """What was computed for all systems of an audit, as the source of findings and figures."""
 
     def findings(self) -> Iterable[Finding]:
-        """The findings, in the order to show them."""
+        """The findings, in the order in which reports show them."""
 
     def figures(self) -> Sequence[Figure]:
-        """The figures, undrawn."""
+        """The figures, not yet drawn."""
 
 
 class JointBias(Bias):
-    """A bias that is computed of all systems together, once for findings and figures."""
+    """A bias that is computed for all systems together, once for both findings and figures."""
 
     @abstractmethod
     def compute(self, context: Context) -> Examined:
-        """What findings and figures are made of.
+        """Compute what findings and figures are made from.
 
         Args:
             context: See :meth:`examine`; it has at least one system.
 
         Returns:
-            What gives both.
+            An object that has both the findings and the figures.
         """
 
     def examine(self, context: Context) -> Iterator[Finding]:
@@ -316,14 +317,14 @@ class JointBias(Bias):
 
 
 def pushed(figure: float, contributions: np.ndarray) -> np.ndarray:
-    """How far contributions push a figure in its own direction.
+    """How far contributions push a figure away from 0, in the figure's own direction.
 
     Args:
         figure: The figure.
         contributions: Shape [n], in the figure's unit.
 
     Returns:
-        Shape [n]; their absolute values where the figure is 0 and has no direction.
+        Shape [n]; the absolute values of the contributions if the figure is 0, which has no direction.
 
     Example:
         >>> pushed(-0.3, np.array([0.1, -0.4])).tolist()
@@ -340,7 +341,7 @@ def shares(figure: float, contributions: np.ndarray) -> np.ndarray:
         contributions: Shape [n], in the figure's unit.
 
     Returns:
-        Shape [n]; NaN where the figure is 0.
+        Shape [n]; NaN if the figure is 0.
 
     Example:
         >>> shares(-0.5, np.array([0.25, -0.75])).tolist()
@@ -351,16 +352,16 @@ def shares(figure: float, contributions: np.ndarray) -> np.ndarray:
 
 
 def parts_of(figure: float, parts: Parts) -> pd.DataFrame:
-    """Parts of one figure, where they sum to it: those that push it furthest in its own direction first.
+    """The parts of one figure, if they sum to it, with those that push it furthest in its own direction first.
 
     Args:
         figure: The figure.
-        parts: All that contributes to it.
+        parts: All items that contribute to it.
 
     Returns:
-        A frame with the columns of ``PART_TYPES``: :class:`Parts`, with ``share`` (of the figure; NaN where that is 0). Items
-        that contribute 0 are left out, and documents after the first ``KEPT``. Empty where the items do not sum to the figure,
-        as with another measure or another convention.
+        A frame with the columns of ``PART_TYPES``: those of :class:`Parts`, and ``share`` (of the figure; NaN if that is 0).
+        Items that contribute 0 are left out, and so are documents after the first ``KEPT``. Empty if the items do not sum to the
+        figure, as under another measure or convention.
 
     Example:
         >>> items = pd.DataFrame({"item": ["a", "b"], "note": "", "qid": "1", "queries": 1, "contribution": [0.1, -0.4]})
@@ -381,7 +382,7 @@ def parts_of(figure: float, parts: Parts) -> pd.DataFrame:
 
 
 def parts_frame(rows: Any = ()) -> pd.DataFrame:
-    """Parts with their types.
+    """A frame of parts with typed columns.
 
     Args:
         rows: Dictionaries, or columns, or nothing.
@@ -390,33 +391,33 @@ def parts_frame(rows: Any = ()) -> pd.DataFrame:
         A frame with the columns of ``PART_TYPES``.
 
     Raises:
-        KeyError: Where columns are given and one is missing.
+        KeyError: If columns are given and one is missing.
     """
     frame = pd.DataFrame(rows) if len(rows) else pd.DataFrame(columns=list(PART_TYPES))
     return frame[list(PART_TYPES)].astype(PART_TYPES)
 
 
 def corrected(findings: Sequence[Finding], correction: str, baseline: str | None = None) -> list[Finding]:
-    """Findings with corrected p values, and with what a primary test could have missed.
+    """Add corrected p values to findings, and to primary tests the smallest effect that they would have found.
 
-    In two steps (``'two-step'``), the primary tests of all biases and systems are one family, corrected among themselves by
-    Holm's method. The further tests of a bias are another, also Holm's. Of these, the ones of a system are looked at only where
-    a primary test of the same bias and system rejected, and their corrected p is no smaller than its. The others are
-    descriptive: they have a ``p`` and no ``p_corrected``.
+    With ``'two-step'``, the primary tests of all biases and systems form one family, which is corrected with Holm's method. The
+    further tests of each bias form another family, also corrected with Holm's method. A system's further tests are looked at
+    only if a primary test of the same bias and system rejected, and their corrected p is never smaller than the primary one's.
+    The other further tests are descriptive: they have a ``p`` but no ``p_corrected``.
 
-    So the chance of any false primary finding is at most 5 %, and so is that of any false further finding of a bias, and further
-    figures take no power from primary tests. A bias that makes no primary finding of a system has all its tests of that system
-    in the first family.
+    The chance of any false primary finding is therefore at most 5 %, and so is the chance of any false further finding of a
+    bias; further figures cost primary tests no power. If a bias has no primary finding for a system, all its tests of that
+    system belong to the first family.
 
     Args:
         findings: Any number of findings; those without a p are not counted.
-        correction: ``'two-step'``; or one of all tests together: ``'holm'``, ``'bonferroni'`` or ``'fdr_bh'``.
-        baseline: The system that others are compared with; these comparisons are looked at where a primary test of either of the
-            two rejected.
+        correction: ``'two-step'``; or a method that corrects all tests together: ``'holm'``, ``'bonferroni'`` or ``'fdr_bh'``.
+        baseline: The system that others are compared with; a comparison is looked at if a primary test of either of its two
+            systems rejected.
 
     Returns:
-        The same findings, with ``p_corrected`` where they carry a p, and ``detectable`` where they are of the first family.
-        The sentence of one that is not significant says how large an effect may have been missed.
+        The same findings, with ``p_corrected`` if they carry a p, and ``detectable`` if they belong to the first family.
+        The sentence of a finding that is not significant says how large an effect may have been missed.
 
     References:
         Westfall and Krishen, Optimally weighted, fixed sequence and gatekeeper multiple testing procedures, Journal of
@@ -447,14 +448,14 @@ def corrected(findings: Sequence[Finding], correction: str, baseline: str | None
 
 
 def gates_of(findings: Iterable[Any], baseline: str | None) -> list[set[tuple[str, str]]]:
-    """The primary tests, by bias and system, of which one must reject before a further finding is looked at.
+    """The biases and systems of which one must have a significant primary test before a further finding is looked at.
 
     Args:
         findings: Findings, or the rows of their table.
         baseline: The system that others are compared with.
 
     Returns:
-        For each finding its own bias and system and, for a comparison with the baseline, the baseline's.
+        For each finding its own bias and system and, for a comparison with the baseline, also those of the baseline.
     """
 
     def other(finding: Any) -> str:
@@ -464,14 +465,14 @@ def gates_of(findings: Iterable[Any], baseline: str | None) -> list[set[tuple[st
 
 
 def first_step(findings: Sequence[Any], gates: Sequence[set[tuple[str, str]]]) -> list[bool]:
-    """Which findings belong to the first family of tests in two steps, if they are tested; see :func:`corrected`.
+    """Which findings belong to the first family of the two-step correction, if they are tested; see :func:`corrected`.
 
     Args:
         findings: Findings, or the rows of their table.
-        gates: Those of :func:`gates_of`.
+        gates: What :func:`gates_of` returned.
 
     Returns:
-        For each whether it is primary, or has no primary finding before it.
+        For each finding whether it is primary, or there is no primary finding that it depends on.
     """
     has_primary = {(f.bias, f.system) for f in findings if f.primary}
     return [bool(f.primary) or not own & has_primary for f, own in zip(findings, gates)]
@@ -494,7 +495,7 @@ def _first_step(finding: Finding, p: float, tests: int) -> Finding:
 
 
 def _rounded(value: float) -> str:
-    """A size with two digits that say something."""
+    """A size with two significant digits."""
     return f"{value:.3f}" if value >= 0.0095 else f"{value:.2g}"
 
 
@@ -505,8 +506,8 @@ def findings_frame(findings: Iterable[Finding]) -> pd.DataFrame:
         findings: Any number of findings.
 
     Returns:
-        A frame with one row a finding and the columns of ``FINDING_TYPES``. Infinite numbers are NaN here and in the tables of
-        values and parts, as in JSON, so that a saved audit says what it said when it was made.
+        A frame with one row per finding and the columns of ``FINDING_TYPES``. Infinite numbers are NaN here and in the tables of
+        values and parts, as in JSON, so that a saved audit is the same when it is read again.
     """
     frame = pd.DataFrame([{name: getattr(f, name) for name in FINDING_TYPES} for f in findings], columns=list(FINDING_TYPES))
     frame = _finite(frame.astype(FINDING_TYPES))
@@ -514,13 +515,13 @@ def findings_frame(findings: Iterable[Finding]) -> pd.DataFrame:
 
 
 def per_query_frame(findings: Iterable[Finding]) -> pd.DataFrame:
-    """The values behind findings.
+    """The table of the values per query behind findings.
 
     Args:
         findings: Any number of findings.
 
     Returns:
-        One row a figure and query: ``system``, ``bias``, ``measure``, ``contrast``, ``qid``, ``value``.
+        One row per figure and query: ``system``, ``bias``, ``measure``, ``contrast``, ``qid``, ``value``.
 
     Example:
         >>> found = Finding("m", "position", "nDCG@10", "rotated", 0.4, values=pd.Series([0.3, 0.5], index=["1", "2"]))
@@ -554,7 +555,7 @@ def attributions_frame(findings: Iterable[Finding]) -> pd.DataFrame:
         findings: Any number of findings.
 
     Returns:
-        One row a figure and item, with ``ATTRIBUTION_COLUMNS``; see :func:`parts_of`.
+        One row per figure and item, with ``ATTRIBUTION_COLUMNS``; see :func:`parts_of`.
     """
     frames = [f.parts.assign(**dict(zip(FIGURE_KEY, f.key))) for f in findings if f.parts is not None]
     frame = pd.concat(frames, ignore_index=True) if frames else parts_frame().assign(**dict.fromkeys(FIGURE_KEY, ""))
@@ -568,12 +569,12 @@ def _finite(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def p_text(p: float) -> str:
-    """A p value for a sentence: two digits that say something.
+    """A p value for a sentence, with two significant digits.
 
     Args:
         p: The p value.
 
     Returns:
-        Such as ``'0.0013'`` or ``'0.42'``; never 0.
+        The text, such as ``'0.0013'`` or ``'0.42'``; never 0.
     """
     return "below 1e-16" if p < 1e-16 else f"{p:.2g}" if p < 0.095 else f"{p:.2f}"

@@ -24,10 +24,10 @@ _PATH = re.compile(r"(?<![\w./:])(?:/[\w.+@%~-]+)+/([\w.+@%~-]+)")
 
 
 class InputError(ValueError):
-    """Raised where the input, not the code, is at fault.
+    """Raised if the input is at fault, not the code: an unknown option, a missing column, a damaged file.
 
-    The message is one line that names the place (stage, file and line, column or row) and the remedy; the
-    command line prints it as it is and exits with code 2.
+    The message is one line that says where the error is (stage, file and line, column or row) and how to fix it. The
+    command line prints this line and exits with code 2.
 
     Example:
         >>> try:
@@ -39,21 +39,20 @@ class InputError(ValueError):
 
 
 class NotProvidedError(InputError):
-    """Raised by a collection that does not provide something (a split, candidates, answers), so that callers can do without
-    it."""
+    """Raised by a collection that does not provide something (a split, candidates, answers); callers can do without it."""
 
 
 def check_choice(where: str, option: str, value: Any, choices: Iterable[Any], also: str = "") -> None:
-    """Refuse a value that is not one of those that an option can have.
+    """Refuse a value that an option cannot have.
 
-    All choices of the package are checked here, so that a misspelt one is never taken for another.
+    All choices of the package are checked here, so that a misspelt choice is never mistaken for another.
 
     Args:
-        where: The function or stage that is named in the message.
+        where: The function or stage that the message names.
         option: The option's name.
-        value: What was given.
-        choices: What can be given: words, and None where nothing need be said.
-        also: What else can be given, in words; it was looked for before.
+        value: The given value.
+        choices: The possible values: words, and None if the option may be left unset.
+        also: What else is possible, in words; the caller has already checked for it.
 
     Raises:
         InputError: If the value is not one of the choices.
@@ -85,14 +84,14 @@ def check_number(
     """Refuse a value that is not a finite number within its range.
 
     Args:
-        where: The function or stage that is named in the message.
+        where: The function or stage that the message names.
         option: The option's name.
-        value: What was given; numpy's numbers are numbers, True and text are not.
-        above: What it must be above.
-        least: What it must not be below.
-        most: What it must not exceed.
-        whole: Whether it must be a whole number, of a type that counts (5.0 does not).
-        hint: What else a reader should know.
+        value: The given value; NumPy numbers are accepted, True and text are not.
+        above: The number that it must be above.
+        least: The smallest number that is accepted.
+        most: The largest number that is accepted.
+        whole: Whether it must be of an integer type (5.0 is not).
+        hint: An addition to the message.
 
     Raises:
         InputError: If it is not such a number.
@@ -124,7 +123,7 @@ def is_finite(value: Any) -> bool:
         value: A number.
 
     Returns:
-        Also False for a whole number that is larger than all floats.
+        True or False; False also for an integer that is larger than any float.
 
     Example:
         >>> is_finite(2), is_finite(float("nan")), is_finite(10**400)
@@ -137,14 +136,14 @@ def is_finite(value: Any) -> bool:
 
 
 def one_line(error: BaseException, *, longest: int = _LONGEST) -> str:
-    """Another library's exception in one line: its kind and its message, without a stack.
+    """Another library's exception in one line: its kind and its message, without a stack trace.
 
-    Exceptions of Java come through with Java's stack in their message; of them the class and the first line are left. Of a path,
-    such as that of an index in a temporary folder, the last part is left, unless the exception is about a file.
+    The message of a Java exception contains Java's stack; only the class and the first line are kept. Of a path, such as that of
+    an index in a temporary folder, only the last part is kept, unless the exception is about a file.
 
     Args:
         error: Any exception.
-        longest: How many characters of the message are shown; of longer ones the beginning and the end.
+        longest: How many characters of the message are shown; a longer message is cut in the middle.
 
     Returns:
         The line.
@@ -168,14 +167,14 @@ def one_line(error: BaseException, *, longest: int = _LONGEST) -> str:
 
 
 def shortened(text: str, longest: int) -> str:
-    """A text in one line of bounded length.
+    """Shorten a text to one line of limited length.
 
     Args:
         text: Any text.
-        longest: How many characters, except the mark of what is left out.
+        longest: The number of characters to keep, not counting the mark of the gap.
 
     Returns:
-        The text with single spaces; the beginning and the end of a longer one.
+        The text with single spaces; of a longer text, the beginning and the end.
 
     Example:
         >>> shortened("one  two", 10), shortened("0123456789", 8)
@@ -189,14 +188,14 @@ def shortened(text: str, longest: int) -> str:
 
 
 def visible(text: str) -> str:
-    """A name as it can be shown: in one line, and without what terminals and pictures take for more than letters.
+    """A name that is safe to show in terminals and pictures: one line, without control characters.
 
     Args:
         text: Any text.
 
     Returns:
-        The text; control characters, line ends, lone surrogates and marks that turn the direction of writing are replaced by the
-        sign for an unknown character.
+        The text; control characters, line ends, lone surrogates and marks that change the direction of writing are replaced with
+        the replacement character (U+FFFD).
 
     Example:
         >>> visible("BM25\\x1b[31m"), visible("größe मात्रा")
@@ -206,7 +205,7 @@ def visible(text: str) -> str:
 
 
 def trace(error: BaseException) -> str:
-    """The traceback of an exception, without Java's part of the stack.
+    """The traceback of an exception, without Java's stack.
 
     Args:
         error: Any exception.

@@ -49,7 +49,7 @@ _OF_DOCUMENTS = {"docno", "docid", "text", "doc_vec"}
 
 
 class BrokenSystemError(RuntimeError):
-    """Raised where a part of a system that is examined raised something: the cause is what it raised.
+    """Raised if a part of an examined system raises an error; that error is the cause of this one.
 
     Attributes:
         system: The system's name.
@@ -59,36 +59,36 @@ class BrokenSystemError(RuntimeError):
         """
         Args:
             system: The system's name.
-            told: What it raised, in words.
+            told: The error that it raised, in words.
         """
         super().__init__(system, told)
         self.system = system
 
     def __str__(self) -> str:
-        """Both in one line."""
+        """The system's name and the error, in one line."""
         return "system {!r} raised {}".format(*self.args)
 
 
 class UnfitSystemError(BrokenSystemError, InputError):
-    """Raised where a probe has to refuse a system for what it does with its input: the cause is the :class:`InputError`.
+    """Raised if a probe refuses a single system because of what the system does with its input.
 
-    Whoever examines one system only may take it for that.
+    The cause is an :class:`InputError`; code that examines only one system may treat it as one.
     """
 
     def __str__(self) -> str:
-        """The reason alone, which names the system where that helps."""
+        """The reason, which names the system if that helps."""
         return str(self.args[1])
 
 
 @contextmanager
 def refused_alone(system: System) -> Iterator[None]:
-    """What a probe says against one system concerns that system, not the others that are examined with it.
+    """Attribute errors of a probe to one system, so that the other systems are still examined.
 
     Args:
         system: The system that is probed.
 
     Raises:
-        UnfitSystemError: In the place of an :class:`InputError`, or of a column that a stage lacks.
+        UnfitSystemError: In place of an :class:`InputError`, or of the error about a column that a stage lacks.
     """
     try:
         yield
@@ -101,10 +101,10 @@ def refused_alone(system: System) -> Iterator[None]:
 
 
 def lacking(error: pt.validate.InputValidationError) -> str:
-    """What a stage lacks, in words, and what to do about it.
+    """Which columns a stage lacks, in words, and what to do about it.
 
     Args:
-        error: What the stage raised.
+        error: The error that the stage raised.
 
     Returns:
         One sentence with the stage, the columns that are missing, and the remedy.
@@ -119,25 +119,25 @@ def lacking(error: pt.validate.InputValidationError) -> str:
 
 @dataclass(frozen=True, eq=False)
 class System:
-    """A pipeline, taken apart where the text of the candidates is known.
+    """A pipeline as an audit examines it: split into candidates and ranker, under the name that reports show.
 
     Attributes:
-        name: What reports call it.
-        candidates: A transformer from topics to candidates: ``qid``, ``docno``, ``query``; ``text`` where a ranker follows.
+        name: The name in reports.
+        candidates: A transformer from topics to candidates: ``qid``, ``docno``, ``query``, and ``text`` if a ranker follows.
         ranker: A black box from frames with ``query`` and text to scores; None for a retriever alone.
-        indexer: Makes the same kind of retriever over changed documents, for probes of a retriever; None where that is not
-            possible.
-        note: What a report must say about it, in one sentence; may be empty.
-        out_of_reach: Why changed texts cannot reach its ranker or its index, in one sentence, so that probes that change texts
-            leave it out; empty where they can, or where the reason is that there is no indexer.
-        untreated: The name of the same system without a treatment, if it is audited beside this one: reports then tell what the
-            treatment cost.
-        indexed: Whether the candidates are what the indexer makes of the dataset's documents, which are then not indexed again
-            beside changed ones.
-        memory: What is remembered of the ranker's scores while it is audited; None where it is asked each time.
-        kept: Where its scores are kept until the audit ends; None where they are not.
+        indexer: A function that makes the same kind of retriever over changed documents, for probes of a retriever; None if that
+            is not possible.
+        note: What a report must say about the system, in one sentence; may be empty.
+        out_of_reach: Why changed texts cannot reach its ranker or its index, in one sentence; probes that change texts then leave
+            the system out. Empty if they can, or if the only obstacle is that there is no indexer.
+        untreated: The name of the same system without a treatment, if both are audited: reports then say what the treatment
+            cost.
+        indexed: Whether the candidates come from the indexer applied to the dataset's documents; these are then not indexed again
+            for comparison with changed ones.
+        memory: The memory of the ranker's scores during an audit; None if it scores every time.
+        kept: Where its scores are stored until the audit ends; None if they are not.
 
-    When not to use it: for a pipeline or a run that needs no name of its own and no indexer; an audit takes these as they are.
+    When not to use it: for a pipeline or a run that needs no name of its own and no indexer; an audit accepts it directly.
 
     Example:
         ::
@@ -157,7 +157,7 @@ class System:
     kept: KeptScores | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what makes no retriever, and a cache that would hide changed texts: :mod:`pyterrier_debias.core.caches`."""
+        """Refuse an indexer that makes no retriever, and a cache that would hide changed texts (``core.caches``)."""
         if self.indexer is not None and not callable(self.indexer):
             kind = type(self.indexer).__name__
             raise InputError(f"System {self.name!r}: indexer is a {kind}; give a function from documents to a retriever")
@@ -166,24 +166,24 @@ class System:
 
     @classmethod
     def of(cls, name: str, pipeline: Any, *, dataset: Any = None, indexer: Indexer | None = None) -> System:
-        """Take a pipeline apart behind its text stage, see :func:`pyterrier_debias.core.decomposition.take_apart`.
+        """Split a pipeline after its text stage; see :func:`pyterrier_debias.core.decomposition.take_apart`.
 
-        Text loaders and cut-offs right behind the text stage belong to the candidates: ``bm25 % 20 >> loader >> ranker`` and
-        ``bm25 >> loader % 20 >> ranker`` are one system. Where texts are loaded and scored inside one stage, such as
-        ``(loader >> ranker) ** pl2``, the pipeline stays whole: it is measured, and ``out_of_reach`` says why it is not probed.
+        Text loaders and cut-offs right after the text stage belong to the candidates: ``bm25 % 20 >> loader >> ranker`` and
+        ``bm25 >> loader % 20 >> ranker`` are the same system. If texts are loaded and scored inside one stage, such as
+        ``(loader >> ranker) ** pl2``, the pipeline is not split: it is measured, and ``out_of_reach`` says why it is not probed.
 
         Args:
-            name: What reports call the system.
-            pipeline: A pipeline from topics to results; a result frame; a ranker alone (it gets the dataset's first run,
-                or what labellers were shown, as candidates); or a System, which is returned as it is.
-            dataset: Where a ranker alone finds candidates and texts.
+            name: The name in reports.
+            pipeline: A pipeline from topics to results; a result frame; a ranker alone (its candidates are the dataset's first
+                run, or what labellers were shown); or a System, which is returned unchanged.
+            dataset: The source of candidates and texts for a ranker alone.
             indexer: See the class.
 
         Returns:
             The system.
 
         Raises:
-            InputError: Where the pipeline is none of these, or a ranker stands alone and the dataset has no candidates.
+            InputError: If the pipeline is none of these, or it is a ranker alone and the dataset has no candidates.
         """
         if isinstance(pipeline, System):
             return pipeline
@@ -265,18 +265,18 @@ def _ranks(pipeline: pt.Transformer) -> bool:
 
 
 def takes_topics(pipeline: Any, dataset: Any, stage: Any) -> bool:
-    """Whether topics are enough for a probe: for a system, what begins with a retriever, or a ranker beside a dataset.
+    """Whether a probe needs only topics: for a system, a pipeline that begins with a retriever, or a ranker with a dataset.
 
     Args:
-        pipeline: What the probe was given.
+        pipeline: The pipeline that the probe was given.
         dataset: The probe's dataset, or None.
-        stage: The probe; named in the message.
+        stage: The probe that the message names.
 
     Returns:
-        Whether they are; a ranker that stands alone needs candidates.
+        True if topics are enough; a ranker without a dataset needs candidates.
 
     Raises:
-        InputError: For what is no pipeline.
+        InputError: If it is not a pipeline.
     """
     if not isinstance(pipeline, (System, pt.Transformer)):
         kind = type(pipeline).__name__
@@ -289,18 +289,18 @@ def takes_topics(pipeline: Any, dataset: Any, stage: Any) -> bool:
 
 
 def probed_system(pipeline: Any, dataset: Any, stage: Any) -> System:
-    """What a probe examines: the pipeline, taken apart; a ranker that stands alone is one whose candidates are given.
+    """The system that a probe examines: the pipeline, split; for a ranker alone, candidates are given to the probe.
 
     Args:
         pipeline: See :func:`takes_topics`.
-        dataset: See there.
-        stage: See there.
+        dataset: See :func:`takes_topics`.
+        stage: See :func:`takes_topics`.
 
     Returns:
-        The system, named by what it is made of; see :func:`~pyterrier_debias.core.naming.system_name`.
+        The system, named after its stages; see :func:`~pyterrier_debias.core.naming.system_name`.
 
     Raises:
-        InputError: See there, and :meth:`System.of`.
+        InputError: See :func:`takes_topics` and :meth:`System.of`.
     """
     if takes_topics(pipeline, dataset, stage):
         name = pipeline.name if isinstance(pipeline, System) else system_name(pipeline)
@@ -309,15 +309,15 @@ def probed_system(pipeline: Any, dataset: Any, stage: Any) -> System:
 
 
 def with_indexer(system: System, dataset: Any) -> System:
-    """A retriever with what makes it anew over changed documents, where its collection knows that.
+    """A retriever with the indexer that its collection provides, so that it can be probed over changed documents.
 
     Args:
         system: Any system.
-        dataset: Its collection; one over an index, such as :class:`~pyterrier_debias.TerrierCollection`, has ``indexer_of``, and
-            ``reindexing_reason`` for why it has none.
+        dataset: Its collection. A collection over an index, such as :class:`~pyterrier_debias.TerrierCollection`, has
+            ``indexer_of``, and ``reindexing_reason``, which says why there is no indexer.
 
     Returns:
-        The system; the same where it has an indexer or a ranker, or the collection knows nothing of it.
+        The system; unchanged if it has an indexer or a ranker, or the collection gives neither an indexer nor a reason.
     """
     if system.indexer is not None or system.ranker is not None:
         return system
@@ -328,17 +328,17 @@ def with_indexer(system: System, dataset: Any) -> System:
 
 
 def check_run(run: pd.DataFrame, name: str) -> pd.DataFrame:
-    """A run must have rows, unique pairs and scores that are numbers.
+    """Refuse a run without rows, with repeated pairs, or with scores that are not numbers.
 
     Args:
         run: Result frame.
-        name: Whose run it is; named in messages.
+        name: The system that messages name.
 
     Returns:
         The run with string identifiers.
 
     Raises:
-        InputError: Where it has no rows, lacks a column, repeats a pair or holds a NaN score.
+        InputError: If it has no rows, lacks a column, repeats a pair or has a NaN score.
     """
     run = with_string_ids(run, f"run {name!r}")
     missing = [c for c in ("qid", "docno", "score") if c not in run.columns]
@@ -366,27 +366,27 @@ def _check_topics_of_run(system: System, topics: pd.DataFrame) -> None:
 
 
 class Asked:
-    """A collection with other topics and judgements than its default ones; everything else is as it gives it."""
+    """A view of a collection with other topics and judgements; everything else comes from the collection."""
 
     def __init__(self, dataset: Any, topics: pd.DataFrame, qrels: pd.DataFrame):
         """
         Args:
             dataset: The collection.
-            topics: What ``get_topics()`` gives.
-            qrels: What ``get_qrels()`` gives.
+            topics: What ``get_topics()`` returns.
+            qrels: What ``get_qrels()`` returns.
         """
         self._dataset, self._topics, self._qrels = dataset, topics, qrels
 
     def __getattr__(self, name: str) -> Any:
-        """What the collection has under this name."""
+        """The collection's attribute of this name."""
         return getattr(self._dataset, name)
 
     def get_topics(self, *variant: Any) -> pd.DataFrame:
-        """The topics; those of a variant are the collection's."""
+        """The topics; for a named variant, those of the collection."""
         return self._dataset.get_topics(*variant) if variant else self._topics
 
     def get_qrels(self, *variant: Any) -> pd.DataFrame:
-        """The judgements; those of a variant are the collection's."""
+        """The judgements; for a named variant, those of the collection."""
         return self._dataset.get_qrels(*variant) if variant else self._qrels
 
 
@@ -485,20 +485,22 @@ def _without_topics_text(frame: pd.DataFrame, topics: pd.DataFrame) -> pd.DataFr
 
 @dataclass(eq=False)
 class Context:
-    """What the biases of one audit share: retrieval and scoring run once, whoever asks first, also where they raise.
+    """What the biases of one audit share: systems, collection, and their results, which are computed only once.
+
+    Retrieval and scoring run when they are first needed. If they raise an error, it is kept too, and they do not run again.
 
     Attributes:
-        systems: What is examined.
+        systems: The systems to examine.
         dataset: The collection.
-        topics: ``qid``, ``query`` and what else is known of the topics.
+        topics: ``qid``, ``query`` and further columns of the topics.
         qrels: ``qid``, ``docno``, ``label``.
-        depth: How many candidates of each query a ranker is given.
-        seed: Seed of everything random.
-        draws: How many random variants of each text a bias draws; None leaves it to the bias.
+        depth: The number of candidates per query that a ranker is given.
+        seed: Seed of all random choices.
+        draws: The number of random variants of each text; None leaves it to the bias.
         verbose: Whether to show progress.
-        sharing: All systems that may want the same retrieval later; None means ``systems``.
+        sharing: All systems that may need the same retrieval later; None means ``systems``.
 
-    When not to use it: outside a bias; an audit makes it and gives it to :meth:`~pyterrier_debias.Bias.examine`.
+    When not to use it: outside a bias. An audit creates it and passes it to :meth:`~pyterrier_debias.Bias.examine`.
 
     Example:
         ::
@@ -524,28 +526,28 @@ class Context:
     _made: dict[tuple[Any, ...], Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        """Remember the systems, of which a copy may examine some only."""
+        """Remember all systems, because a copy may examine only some of them."""
         self.sharing = self.systems if self.sharing is None else self.sharing
 
     @property
     def asked(self) -> Asked:
-        """The collection as biases are asked about it: with the topics and judgements of the audit in place of its own."""
+        """The collection with the topics and judgements of the audit in place of its own, as biases see it."""
         return Asked(self.dataset, self.topics, self.qrels)
 
     def candidates(self, system: System) -> pd.DataFrame:
-        """The system's candidates, cut to ``depth`` where a ranker follows; computed once for the same retriever.
+        """The system's candidates, cut at ``depth`` if a ranker follows; computed once for each retriever.
 
-        A retriever that raises is asked again without the queries that it raises for; :attr:`notes` names them.
+        If a retriever raises an error, it runs again without the queries that cause it; :attr:`notes` names them.
 
         Args:
             system: One of the systems.
 
         Returns:
-            Result frame with the ``query``, and ``text`` where a ranker follows, sorted by rank.
+            Result frame with the ``query``, and ``text`` if a ranker follows, sorted by rank.
 
         Raises:
-            UnfitSystemError: Where nothing is retrieved, a pair is repeated, a score is NaN, or no qid is judged.
-            BrokenSystemError: Where the retriever raised for every query.
+            UnfitSystemError: If nothing is retrieved, a pair is repeated, a score is NaN, or no qid is judged.
+            BrokenSystemError: If the retriever raised an error for every query.
         """
         depth = None if system.ranker is None else self.depth
         known = self._known(system, depth)
@@ -561,13 +563,13 @@ class Context:
         return frame[frame["rank"] < depth].reset_index(drop=True)
 
     def first_alike(self, system: System) -> System:
-        """The first of the systems with the candidates of this one, so that what is made of candidates is made once for all.
+        """The first system with the same candidates, so that what is computed from them is computed once for all.
 
         Args:
             system: One of the systems.
 
         Returns:
-            It, or one before it that has the same retriever, and a ranker if this one has.
+            The system, or an earlier one with the same retriever, and with a ranker if this one has one.
         """
         cut = system.ranker is None
         alike = (one for one in self.systems if (one.ranker is None) == cut and same_pipeline(one.candidates, system.candidates))
@@ -617,7 +619,7 @@ class Context:
 
     @property
     def notes(self) -> list[str]:
-        """What must be said of the systems' queries, as far as they have been asked: one sentence each."""
+        """Remarks about the systems' queries, as far as these have run: one sentence each."""
         return list(dict.fromkeys([*self._property_notes, *(note for system in self.systems for note in self._notes_on(system))]))
 
     def _notes_on(self, system: System) -> list[str]:
@@ -638,7 +640,7 @@ class Context:
         return notes
 
     def results(self, system: System) -> pd.DataFrame:
-        """What the system returns for the topics: its ranker's order of the candidates, or the candidates themselves.
+        """The system's results for the topics: the candidates in its ranker's order, or as they were retrieved.
 
         Args:
             system: One of the systems.
@@ -648,7 +650,7 @@ class Context:
 
         Raises:
             UnfitSystemError: See :meth:`candidates`.
-            BrokenSystemError: Where the retriever or the ranker raised.
+            BrokenSystemError: If the retriever or the ranker raised an error.
         """
         frame = self.candidates(system)
         if system.ranker is None:
@@ -660,37 +662,37 @@ class Context:
         return self._ranked[system.name].frame(frame)
 
     def place(self, system: str) -> int:
-        """The place of a system among all of the audit, by which pictures colour it, whichever they leave out.
+        """The number of a system among all systems of the audit; it gives the system the same colour in all pictures.
 
         Args:
             system: The name of one of the systems.
 
         Returns:
-            From 0.
+            A number from 0.
         """
         return self.names.index(system)
 
     @property
     def names(self) -> list[str]:
-        """The names of all systems of the audit, those included that a bias leaves out."""
+        """The names of all systems of the audit, including those that a bias leaves out."""
         return [one.name for one in self.sharing or self.systems]
 
     def once(self, what: str, system: System | None, make: Callable[[], Any]) -> Any:
-        """What was made of a system, or of all systems, under these settings: made once, whoever asks first.
+        """Compute something from one system or all systems, once under these settings, and return it on later calls.
 
-        Findings and figures of a bias share it; and where a system turns out to be unfit, what was made of others is kept.
+        The findings and the figures of a bias share it. If one system turns out to be unfit, the results of others are kept.
 
         Args:
-            what: What it is.
+            what: A name for what is computed.
             system: One of the systems; None for all of them together.
-            make: Makes it.
+            make: The function that computes it.
 
         Returns:
-            What it made, now or before.
+            What ``make`` returned, now or earlier.
 
         Raises:
-            BrokenSystemError: Where a part of the system raised.
-            UnfitSystemError: Where a probe refuses the system.
+            BrokenSystemError: If a part of the system raised an error.
+            UnfitSystemError: If a probe refuses the system.
         """
         # A copy of this audit with other settings or systems shares what was made.
         of = tuple(one.name for one in self.systems) if system is None else system.name
@@ -723,14 +725,14 @@ class Context:
 
 
 def said_together(notes: Sequence[str], systems: Sequence[System]) -> list[str]:
-    """Notes, each once; what is said of several systems in the same words is said of them together.
+    """Merge notes: each appears once, and systems with the same note share it.
 
     Args:
-        notes: Sentences; one on a system begins with its name and a colon.
+        notes: Sentences; a sentence about a system begins with its name and a colon.
         systems: The systems.
 
     Returns:
-        The sentences, in the order in which each is first said.
+        The sentences, in the order in which each first occurs.
 
     Example:
         >>> both = [System(name, pt.Transformer.identity()) for name in ("BM25", "DPH")]
@@ -747,14 +749,14 @@ def said_together(notes: Sequence[str], systems: Sequence[System]) -> list[str]:
 
 
 def named_where_it_raises(system: System) -> System:
-    """A system whose parts tell its name where they raise, for a probe that asks them more than an audit's context does.
+    """A system whose errors name it, for a probe that runs its parts more often than an audit's context does.
 
     Args:
         system: Any system.
 
     Returns:
-        The same system; what its retriever, its ranker, its indexer and what that makes raise is a :class:`BrokenSystemError`,
-        but for what is wrong with their input. Retrievers leave out single queries that they raise for.
+        The same system. Errors of its retriever, its ranker, its indexer and the retrievers that this makes become a
+        :class:`BrokenSystemError`, except errors about their input. Retrievers leave out single queries that raise an error.
     """
     name = system.name
 

@@ -19,7 +19,7 @@ FAILED_COLUMNS = ["bias", "system", "error", "traceback"]
 
 @dataclass(eq=False, repr=False)
 class AuditTables:
-    """What an audit found, as tables: the attributes of :class:`~pyterrier_debias.AuditResult`, which is one."""
+    """The tables of an audit; :class:`~pyterrier_debias.AuditResult` is a subclass and describes the attributes."""
 
     findings: pd.DataFrame
     per_query: pd.DataFrame
@@ -31,7 +31,7 @@ class AuditTables:
     attributions: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=ATTRIBUTION_COLUMNS))
 
     def __getstate__(self) -> dict[str, Any]:
-        """For a pickle: as in JSON, without figures, which hold all that their bias knows."""
+        """The state for a pickle: as in JSON, without figures, because these hold everything that their bias computed."""
         return {**self.__dict__, "figures": ()}
 
     def __copy__(self) -> Self:
@@ -46,31 +46,33 @@ class AuditTables:
     def worst(
         self, n: int = 10, *, kind: str = "queries", bias: str | None = None, system: str | None = None
     ) -> pd.DataFrame:
-        """What contributes most to each figure, exactly: all contributions sum to the figure.
+        """The queries, documents, words or positions that contribute most to each figure.
 
-        - ``'queries'``: of every primary figure that is a mean over queries, or has influence values;
-        - ``'documents'``: gender (each document's part of the ARaB that the order adds), pooling (unjudged documents among the
-          first ten of one of the two runs, those that stand highest first where parts are equal);
-        - ``'words'``: gender; ``exact`` is False where a document's magnitude is no sum over its words, as ln(1 + c) is not: then
-          it is divided among them in proportion to their counts;
-        - ``'positions'``: position: the two moves of an answer that ``end - start`` is the sum of; and, for ``rotated -
-          original``, the queries whose answers begin in the first, middle or last third of their passages.
+        All contributions to a figure sum to the figure. What can be listed depends on the bias:
+
+        - ``'queries'``: every primary figure that is a mean over queries, or has influence values;
+        - ``'documents'``: gender (each document's part of the ARaB that the order adds) and pooling (unjudged documents among the
+          first ten of one of the two runs; of equal parts, the highest document first);
+        - ``'words'``: gender; if a document's magnitude is not a sum over its words, as with ln(1 + c), it is divided among them
+          in proportion to their counts, and ``exact`` is False;
+        - ``'positions'``: position: the two moves of an answer whose sum is ``end - start``; and, for ``rotated - original``,
+          the queries whose answers begin in the first, middle or last third of their passages.
 
         Args:
-            n: How many of each figure.
-            kind: One of these.
-            bias: Of this bias only.
-            system: Of this system only.
+            n: The number of rows for each figure.
+            kind: One of the four kinds above.
+            bias: Only figures of this bias; None means all.
+            system: Only figures of this system; None means all.
 
         Returns:
-            For queries see :func:`pyterrier_debias.report.attributions.worst_queries`: ``system``, ``bias``, ``measure``,
-            ``contrast``, ``qid``, ``query``, ``value``, ``contribution``, ``share``. For the others
-            :func:`pyterrier_debias.report.attributions.worst_items`: in place of the query ``item``, ``note`` (what is known of
-            it), ``qid`` (where it counts most) and ``queries`` (how many it counts in); and ``exact``. An audit keeps the first
-            50 documents of each figure. Empty where there are none.
+            For queries: ``system``, ``bias``, ``measure``, ``contrast``, ``qid``, ``query``, ``value``, ``contribution``,
+            ``share`` (see :func:`pyterrier_debias.report.attributions.worst_queries`). For the others, in place of the query:
+            ``item``, ``note`` (what is known about it), ``qid`` (the query to which it contributes most), ``queries`` (to how
+            many it contributes) and ``exact`` (see :func:`pyterrier_debias.report.attributions.worst_items`). An audit keeps the
+            first 50 documents of each figure. Empty if there are none.
 
         Raises:
-            InputError: For a kind that is not known, a bias or system that was not audited, or ``n`` below 1.
+            InputError: If the kind is unknown, the bias or system was not audited, or ``n`` is below 1.
         """
         if not isinstance(n, numbers.Integral) or n < 1:
             raise InputError(f"worst: n is {n}; it must be a whole number, 1 or more")
