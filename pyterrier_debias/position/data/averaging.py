@@ -1,4 +1,4 @@
-"""AverageRotations: what a ranker makes of a passage, wherever it is cut."""
+"""AverageRotations: a ranker's scores averaged over rotations of each passage."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def even_offsets(n: int, rotations: int, *, original: bool = True) -> list[int]:
 
     Args:
         n: How many units the passage has.
-        rotations: r, how many offsets.
-        original: Whether offset 0 is one of them: floor(k n / r) for k from 0 to r - 1. Otherwise it is left out of r + 1.
+        rotations: r, the number of offsets.
+        original: Whether offset 0 is one of them: floor(k n / r) for k from 0 to r - 1. Otherwise those for r + 1, without 0.
 
     Returns:
-        Distinct offsets in ascending order; fewer than r where the passage has fewer. Below two units: 0 alone.
+        Distinct offsets in ascending order; fewer than r if the passage has fewer. With fewer than two units, only 0.
 
     Example:
         >>> even_offsets(60, 4), even_offsets(60, 2, original=False), even_offsets(3, 8)
@@ -53,23 +53,23 @@ def even_offsets(n: int, rotations: int, *, original: bool = True) -> list[int]:
 
 
 class AverageRotations(Stage):
-    """Score each passage in several rotations, and rank by the mean (or the highest) score: less position bias, no training.
+    """Score each passage in several rotations, and rank by the mean (or highest) score: less position bias, without training.
 
-    A ranker that prefers early words prefers other words in each rotation. Over all rotations of a passage, a function of the
-    scores does not depend on where the passage was cut, so that no dependence on the position in a passage is left; a few
-    evenly spaced rotations leave what depends on the position within one of r equal parts.
+    A ranker that prefers early words prefers different words in each rotation. Over all rotations of a passage, the mean or
+    highest score does not depend on where the passage is cut, so no dependence on positions in the passage is left; a few evenly
+    spaced rotations leave the dependence on the position within one of r equal parts.
 
     ===============  ==========================================================================
     columns in       ``qid``, ``docno``, the text, and what else the ranker reads
-    columns out      the same, with ``score`` and ``rank``, sorted by query and rank; texts are as they were
+    columns out      the same, with ``score`` and ``rank``, sorted by query and rank; texts are unchanged
     ===============  ==========================================================================
 
-    The ranker gets each list r times, a rotation at a time, under the same docnos, so it must score a pair by its texts alone. A
-    cache inside that knows documents by their docnos is refused, as behind :class:`~pyterrier_debias.RotatePassages`; a cache
-    *around* this stage is right. Random rotations are drawn by the text: one text has one score, whatever its docno.
+    The ranker gets each list r times, once per rotation, under the same docnos, so it must score a pair by its texts alone. A
+    cache inside this stage that identifies documents by docno is refused, as after :class:`~pyterrier_debias.RotatePassages`; a
+    cache *around* this stage is right. Random rotations depend on the text: equal texts get equal scores, whatever their docno.
 
-    Source: no paper; rotation is that of Hofstätter, Lipani, Althammer, Zlabinger and Hanbury, "Mitigating the Position Bias of
-    Transformer Models in Passage Re-Ranking", ECIR 2021, who train on rotated passages.
+    Source: no paper. The rotation is that of Hofstätter, Lipani, Althammer, Zlabinger and Hanbury, "Mitigating the Position Bias
+    of Transformer Models in Passage Re-Ranking", ECIR 2021, who train on rotated passages.
 
     Raises:
         InputError: For an option that is unknown or out of range, when the stage is first used.
@@ -83,9 +83,9 @@ class AverageRotations(Stage):
 
         In a pipeline: ``bm25 % 100 >> texts >> AverageRotations(BiEncoder(model), 4)``.
 
-    When not to use it: where the time of the ranker counts, which it multiplies by r; where the order of a passage is its content
-    (code, recipes, dialogues); where early words are early because editors put the answer there, and the bias is knowledge; for
-    rankers that compare the documents of a list (duoT5), whose scores of two rotations are not of one list.
+    When not to use it: if the ranker's time matters, which it multiplies by r; if the order of a passage is part of its content
+    (code, recipes, dialogues); if editors put the answer first, so that the bias is knowledge; for rankers that compare the
+    documents of a list (duoT5), whose scores for two rotations do not come from the same list.
 
     .. cite.dblp:: journals/corr/abs-2101-06980
     """
@@ -109,16 +109,16 @@ class AverageRotations(Stage):
     ):
         """
         Args:
-            ranker: Scores every row of a result frame by query and text.
-            rotations: r, in how many rotations a passage is scored; ``'all'``: in every one. A passage of fewer units is scored
-                in all of its rotations.
+            ranker: The ranker, which scores every row of a result frame by query and text.
+            rotations: r, the number of rotations in which a passage is scored; ``'all'``: every rotation. A passage with fewer
+                units is scored in all its rotations.
             combine: ``'mean'`` or ``'max'`` of the scores.
             spacing: ``'even'``: evenly spaced cuts, see :func:`even_offsets`; ``'random'``: cuts drawn without replacement.
-            original: Whether the passage as it is counts among the r; otherwise only rotations that change it do.
-            unit: What is moved; see :class:`~pyterrier_debias.RotatePassages`, as for the next three.
-            tokeniser: What a word is.
-            segmenter: For scripts without blanks.
-            text_field: The column that is rotated, which the ranker reads.
+            original: Whether the original passage counts among the r; otherwise only rotations that change it do.
+            unit: The unit that is moved; see :class:`~pyterrier_debias.RotatePassages`.
+            tokeniser: What counts as a word; see :class:`~pyterrier_debias.RotatePassages`.
+            segmenter: How scripts without blanks are cut; see :class:`~pyterrier_debias.RotatePassages`.
+            text_field: The column that is rotated and that the ranker reads.
             seed: Seed of random cuts.
         """
         self.ranker = ranker
@@ -136,8 +136,8 @@ class AverageRotations(Stage):
         """Score and rank every row; see the class.
 
         Raises:
-            InputError: For an unknown option, missing texts, repeated pairs, a cache inside that goes by docnos, or a ranker that
-                leaves rows out, gives no number, or loads the stored texts itself.
+            InputError: If an option is unknown, a text is missing, a pair is repeated, a cache inside identifies documents by
+                docno, or the ranker leaves rows out, returns anything but numbers, or loads the stored texts itself.
         """
         self._check_options()
         modes = pt.inspect.transformer_inputs(self.ranker, strict=False) or [[]]
@@ -166,7 +166,7 @@ class AverageRotations(Stage):
         return frames.ranked(inp.assign(score=[*map(COMBINE[self.combine], scores)]), self)
 
     def changes_within(self) -> frozenset[str]:
-        """The text column, for what lies inside; see :class:`~pyterrier_debias.core.stage.Stage`."""
+        """The text column, which this stage changes for the ranker inside; see :class:`~pyterrier_debias.core.stage.Stage`."""
         return frozenset({self.text_field})
 
     def _check_options(self) -> None:
@@ -183,7 +183,7 @@ class AverageRotations(Stage):
         check_caches(self.ranker, self.changes_within(), self)
 
     def _rotator(self) -> Callable[[str], list[str]]:
-        """A function from a passage to its rotations, each once."""
+        """A function from a passage to its distinct rotations."""
         rotation = partial(RotatePassages, unit=self.unit, tokeniser=self.tokeniser, segmenter=self.segmenter)
         split = rotation().splitter()
         turn = cache(lambda offset: rotation(offset=offset).rotator())

@@ -1,4 +1,4 @@
-"""RotatePassages: cuts every passage at a random word and swaps the two parts; and new positions of words.
+"""RotatePassages: cuts every passage at a random word and swaps the two parts; and functions for the new positions of words.
 
 Symbols of Hofstätter et al. 2021: a passage has words p_1 .. p_n; rotated at r it reads p_r .. p_n p_1 .. p_{r-1}. Here the
 offset is r - 1, the number of units moved from the front to the end, and positions count from 0.
@@ -49,10 +49,10 @@ def rotate(units: Sequence[str], offset: int) -> list[str]:
 
 
 def moved(position: Any, offset: Any, n: Any) -> Any:
-    """Where the word at a position stands after rotation: (position - offset) mod n.
+    """The position of a word after rotation: (position - offset) mod n.
 
-    In the paper's numbers a word at a stands at ((a - r) mod n) + 1 afterwards. With the offset uniform on {0, ..., n-1} the
-    result is uniform on {0, ..., n-1}, whatever the position was.
+    In the paper's notation, a word at position a is at ((a - r) mod n) + 1 afterwards. If the offset is uniform on
+    {0, ..., n-1}, so is the new position, whatever the old one was.
 
     Args:
         position: From 0 to n - 1; an integer or an array.
@@ -70,9 +70,9 @@ def moved(position: Any, offset: Any, n: Any) -> Any:
 
 
 def is_cut(position: Any, length: Any, offset: Any, n: Any) -> Any:
-    """Whether rotation cuts a run of words in two: its first words then end the passage and the others begin it.
+    """Whether rotation cuts a run of words in two, so that its first words end the passage and the others begin it.
 
-    Over all n offsets a run of L words is cut at L - 1 of them.
+    Of the n offsets, L - 1 cut a run of L words.
 
     Args:
         position: Where the run begins before rotation, from 0.
@@ -87,7 +87,7 @@ def is_cut(position: Any, length: Any, offset: Any, n: Any) -> Any:
 
 
 def occurrences(words: Sequence[str], sought: Sequence[str]) -> list[int]:
-    """All positions, from 0, at which a run of words begins; overlapping ones too.
+    """All positions, from 0, at which a run of words begins, including overlapping runs.
 
     Args:
         words: The passage.
@@ -108,17 +108,17 @@ def occurrences(words: Sequence[str], sought: Sequence[str]) -> list[int]:
 
 
 def word_spans(text: str, words: Sequence[str]) -> list[tuple[int, int]]:
-    """Where a tokeniser's words stand in the text they were cut from.
+    """The places of a tokeniser's words in the text.
 
     Args:
         text: The text.
-        words: Its words in order, each a piece of the text as it is, lower-cased, or in another Unicode normal form.
+        words: Its words in order, each a piece of the text: unchanged, lower-cased, or in another Unicode normal form.
 
     Returns:
-        One (start, end) a word, in characters, end exclusive.
+        One (start, end) per word, in characters, end exclusive.
 
     Raises:
-        InputError: Where a word is no piece of the text: the tokeniser rewrites.
+        InputError: If a word is not a piece of the text, because the tokeniser rewrites it.
 
     Example:
         >>> word_spans("so, it is", ["so,", "it", "is"])
@@ -134,19 +134,18 @@ def word_spans(text: str, words: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def rotated_text(text: str, spans: Sequence[tuple[int, int]], offset: int) -> str:
-    """A text whose first units are moved to the end, with all white space that it has.
+    """Move the first units of a text to the end, and keep all its white space.
 
-    What stood between the two parts comes to stand between the last unit and the first; where that is nothing (Chinese, Thai),
-    nothing or a blank, see :func:`~pyterrier_debias.core.scripts.joint`. What stands before the first unit and behind the last
-    stays where it is.
+    The text between the two parts moves between the last unit and the first; if there is none (Chinese, Thai), a blank may be
+    added, see :func:`~pyterrier_debias.core.scripts.joint`. Text before the first unit and after the last is not moved.
 
     Args:
         text: The text.
-        spans: Where its n units stand, at least one.
-        offset: How many to move; taken modulo n.
+        spans: The places of its n units, at least one.
+        offset: How many units to move; taken modulo n.
 
     Returns:
-        The text rotated. Rotating it by ``-offset`` gives the text again where something stands between units.
+        The rotated text. Rotating it by ``-offset`` restores the text if there is something between units.
 
     Example:
         >>> rotated_text("one two\\nthree", [(0, 3), (4, 7), (8, 13)], 2)
@@ -170,7 +169,7 @@ def words_of_span(spans: Sequence[tuple[int, int]], start: int, end: int) -> tup
         end: One past the last character.
 
     Returns:
-        The position of the first word touched, from 0, and how many are touched; the count is 0 where none is.
+        The position of the first word touched, from 0, and the number of words touched, which may be 0.
 
     Example:
         >>> words_of_span([(0, 3), (4, 6), (7, 9)], 5, 9)
@@ -181,7 +180,7 @@ def words_of_span(spans: Sequence[tuple[int, int]], start: int, end: int) -> tup
 
 
 def bin_of(position: Any, n: Any, bins: int) -> Any:
-    """Which of the equal parts of a passage a position falls into: floor(bins * position / n), in whole numbers.
+    """Which of the equal parts of a passage a position falls into: floor(bins * position / n), in integer arithmetic.
 
     Args:
         position: From 0 to n - 1; an integer or an array.
@@ -189,15 +188,15 @@ def bin_of(position: Any, n: Any, bins: int) -> Any:
         bins: How many parts.
 
     Returns:
-        From 0 to ``bins`` - 1.
+        The number of the part, from 0 to ``bins`` - 1.
     """
     return position * bins // n
 
 
 def bin_shares(n: int, bins: int, length: int = 1) -> np.ndarray:
-    """How a run of words that is put anywhere in a passage, whole, begins in each bin: starts 0 to n - length alike.
+    """The probability that a run of words begins in each bin, if all its whole places (starts 0 to n - length) are equally likely.
 
-    For one word this is also the distribution of its bin over all rotations, as it is for the first word of any run.
+    For a single word this is also the distribution of its bin over all rotations, and so it is for the first word of any run.
 
     Args:
         n: How many words the passage has.
@@ -205,7 +204,7 @@ def bin_shares(n: int, bins: int, length: int = 1) -> np.ndarray:
         length: How many words the run has, at most n.
 
     Returns:
-        Shape [bins], sums to 1.
+        Shape [bins]; the sum is 1.
 
     Example:
         >>> bin_shares(5, 2).tolist(), bin_shares(5, 2, length=4).tolist()
@@ -219,18 +218,18 @@ def bin_shares(n: int, bins: int, length: int = 1) -> np.ndarray:
 def rotation_null(
     position: np.ndarray, n: np.ndarray, passage: np.ndarray, bins: int, *, resamples: int, seed: int, block: int = 64
 ) -> np.ndarray:
-    """Histograms of positions when every passage is rotated by an offset of its own, uniform and independent.
+    """Histograms of positions if each passage is rotated by its own offset, drawn uniformly and independently.
 
-    All answers of a passage turn together, so that what ties them to one another stays as it is.
+    All answers of a passage are rotated together, so that the dependence between them is kept.
 
     Args:
         position: Shape [answers], from 0 to n - 1.
-        n: Shape [answers], words of the answer's passage.
-        passage: Shape [answers], codes from 0 of the passage; answers of one code have one n.
+        n: Shape [answers], the number of words of the answer's passage.
+        passage: Shape [answers], codes of the passages, from 0; answers with the same code have the same n.
         bins: How many bins.
         resamples: How many histograms.
         seed: Any integer.
-        block: How many histograms are drawn at a time; changes memory, not the result.
+        block: How many histograms are drawn at a time; it changes the use of memory, not the result.
 
     Returns:
         Counts, shape [resamples, bins].
@@ -252,33 +251,33 @@ class RotatePassages(RowWise):
 
     A passage p_1 .. p_n becomes p_r .. p_n p_1 .. p_{r-1} with r uniform on {1, ..., n} (Hofstätter, Lipani, Althammer,
     Zlabinger and Hanbury, "Mitigating the Position Bias of Transformer Models in Passage Re-Ranking", ECIR 2021).
-    All words stay, and all neighbours but one pair. Queries are not touched. Put it before whatever truncates, as
+    All words are kept, and all pairs of neighbours except one. Queries are not changed. Put this stage before any truncation, as
     the paper's released code does.
 
     Input: any frame or stream with ``docno`` and the text column (documents, results, ``transform_iter`` before an indexer);
-    with ``scope='pair'`` also ``qid``. Output: the same rows, columns and order, the text column rotated, and
+    with ``scope='pair'`` also ``qid``. Output: the same rows and columns in the same order, with the text column rotated, and
 
     - ``rotation``: how many units were moved from the front to the end, from 0 (nothing moved) to n - 1; r - 1 in the paper;
-    - ``text_variant`` where there is a ``qid``: the docno and a hash of the rotated text, for caches;
-    - ``text_orig`` with ``keep_original=True``: the text as it was.
+    - ``text_variant`` if there is a ``qid``: the docno and a hash of the rotated text, for caches;
+    - ``text_orig`` with ``keep_original=True``: the original text.
 
-    Terrier indexes in a thread of its own, where an error would be lost. A pipeline that begins with this stage (or any other of
-    this package) and ends in an indexer raises it all the same.
+    Terrier indexes in a separate thread, where an error would be lost. A pipeline that begins with this stage (or any other of
+    this package) and ends in an indexer raises such an error all the same.
 
-    ``docno``, ``score`` and ``rank`` stay. Score *after* rotation: the scores that come in belong to the original text. A cache
-    that knows documents by their docnos is refused behind this stage; ``ScorerCache(path, ranker, key='text_variant')`` in a
-    folder of its own is right.
+    ``docno``, ``score`` and ``rank`` are kept. Score *after* rotation: scores in the input belong to the original text. After
+    this stage, a cache that identifies documents by docno is refused; use ``ScorerCache(path, ranker, key='text_variant')`` with
+    a separate folder.
 
-    The draw depends on seed, docno (and qid) and ``draw`` only, not on the order of rows or the size of batches. An empty or
-    one-word passage is not changed; a warning tells the share of such passages.
+    The draw depends only on ``seed``, docno (and qid) and ``draw``, not on the order of rows or the size of batches. An empty or
+    one-word passage is not changed; a warning gives the share of such passages.
 
     Raises:
         InputError: For an option that is unknown or out of range, when the stage is first used.
 
-    When not to use it: on text whose order carries what is scored (dialogues, code, lists of steps) beyond a check; with
+    When not to use it: except as a check, on text whose order is part of the content (dialogues, code, lists of steps); with
     ``unit='sentence'`` to make answer positions uniform (they do not become so, see ``AnswerPositions``, and passages without
     punctuation do not change at all); as a cure for a ranker that is already trained, which it only probes: to remove the bias,
-    train behind it.
+    train on its output.
 
     Example:
         >>> import pandas as pd
@@ -313,26 +312,26 @@ class RotatePassages(RowWise):
     ):
         """
         Args:
-            unit: ``'word'``, the published method, or ``'sentence'``, the pilot that its authors rejected.
-            tokeniser: What a word is. ``'whitespace'`` (default) keeps the wording with its line breaks and tabs, and a passage
-                that is not moved stays exactly as it was; scripts without blanks between words (Chinese, Japanese, Thai) are cut
-                inside runs too, see ``segmenter``. ``'blingfire'`` is what the released code used: it separates punctuation and
-                joins all tokens with spaces, also in a passage that is not moved; or a function from a text to its words. Plays
-                no part with ``unit='sentence'``.
-            scope: ``'passage'``: one draw per document, as the paper's text reads; ``'pair'``: one for each query and document,
-                as the released evaluation does.
-            allow_identity: Whether "nothing moved" may be drawn (probability 1/n), as in the paper. What compares several draws
-                with the original needs it (``PositionSensitivity``).
-            seed: Any integer; the default is the released code's, though the draws are not.
-            draw: Which of the independent draws under this seed: 0, 1, 2, ... give further rotations of one passage.
-            offset: How many units are moved from the front of every passage to its end, in place of a draw: r - 1 in the paper.
-                It counts modulo the passage's units, so that ``-offset`` undoes ``offset``. None draws.
+            unit: ``'word'``, the published method, or ``'sentence'``, which its authors tried in a pilot and rejected.
+            tokeniser: What counts as a word. ``'whitespace'`` (default) keeps line breaks and tabs, and leaves a passage that is
+                not moved exactly as it was; in scripts without blanks between words (Chinese, Japanese, Thai) it also cuts
+                inside runs, see ``segmenter``. ``'blingfire'``, which the released code used, separates punctuation and joins
+                all tokens with spaces, even in a passage that is not moved. Or a function from a text to its words. Has no
+                effect with ``unit='sentence'``.
+            scope: ``'passage'``: one draw per document, as in the paper's text; ``'pair'``: one draw per query and document, as
+                in the released evaluation.
+            allow_identity: Whether "nothing moved" may be drawn (probability 1/n), as in the paper. Needed by anything that
+                compares several draws with the original (``PositionSensitivity``).
+            seed: Any integer. The default is that of the released code, but the draws differ from it.
+            draw: The number of an independent draw under this seed: 0, 1, 2, ... give different rotations of a passage.
+            offset: How many units are moved from the front of every passage to its end, instead of a random number: r - 1 in the
+                paper. It is taken modulo the number of units, so that ``-offset`` undoes ``offset``. None draws at random.
             text_field: The column to rotate.
             keep_original: Whether to add ``text_orig``.
             verbose: Whether to show progress.
-            segmenter: With ``'whitespace'``: cuts stretches of text without blanks into words that are pieces of it, such as
-                ``jieba.lcut`` or PyThaiNLP's ``word_tokenize``. None: each ideograph and kana, and of the other scripts each
-                grapheme cluster, is a word; that may part a word of several, never a letter from its marks.
+            segmenter: With ``'whitespace'``: a function that cuts text without blanks into words that are pieces of it, such as
+                ``jieba.lcut`` or PyThaiNLP's ``word_tokenize``. None: each ideograph and kana is a word, and in other scripts
+                each grapheme cluster; this may split a word of several, but never separates a letter from its marks.
         """
         self.unit = unit
         self.tokeniser = tokeniser
@@ -350,7 +349,7 @@ class RotatePassages(RowWise):
         """Rotate the passages of a frame; see the class.
 
         Raises:
-            InputError: For an unknown option, an identifier that is missing, or a text that is missing or not a string.
+            InputError: If an option is unknown, an identifier is missing, or a text is missing or not a string.
         """
         pt.validate.columns(inp, includes=self._columns(), context=self)
         turn = self.rotator()
@@ -376,7 +375,7 @@ class RotatePassages(RowWise):
         """Rotate the passages of a stream of dictionaries, one at a time; see the class.
 
         Raises:
-            InputError: For an unknown option, or a text that is missing or not a string.
+            InputError: If an option is unknown, or a text is missing or not a string.
         """
         inp = pt.utils.peekable(inp)
         try:
@@ -408,10 +407,10 @@ class RotatePassages(RowWise):
         self._warn_of_fixed(fixed, number)
 
     def cannot_turn(self) -> Callable[[str], bool]:
-        """A function that tells whether no draw changes a text, since it has fewer than two units.
+        """A function that tells whether a text has fewer than two units, so that no draw can change it.
 
         Raises:
-            InputError: For an unknown unit or tokeniser.
+            InputError: If the unit or tokeniser is unknown.
 
         Example:
             >>> [RotatePassages().cannot_turn()(text) for text in ("tea", "green tea", "绿茶")]
@@ -422,14 +421,14 @@ class RotatePassages(RowWise):
 
     @property
     def rewrites(self) -> bool:
-        """Whether a tokeniser joins its words with blanks, also those of a text of which nothing is moved."""
+        """Whether the tokeniser joins words with blanks, even in a text in which nothing is moved."""
         return self.unit == "word" and self.tokeniser != "whitespace"
 
     def unmoved(self) -> Callable[[str], str]:
-        """A function to what rotations are compared with: a text rotated by nothing, which a tokeniser may rewrite.
+        """A function that returns a text as rotations are compared with it: not moved, but rewritten if the tokeniser does so.
 
         Raises:
-            InputError: For an unknown tokeniser.
+            InputError: If the tokeniser is unknown.
 
         Example:
             >>> [RotatePassages(tokeniser=name).unmoved()("Tea,  please") for name in ("whitespace", "regex_word")]
@@ -451,17 +450,17 @@ class RotatePassages(RowWise):
             )
 
     def rotator(self, draw: int | None = None) -> Rotator:
-        """The function that rotates one text, for code that is not a pipeline, such as training that draws anew each epoch.
+        """A function that rotates one text, for code outside a pipeline, such as training with new draws in each epoch.
 
         Args:
-            draw: Which of the independent draws; None means the stage's own.
+            draw: The number of the independent draw; None means the stage's own.
 
         Returns:
-            ``turn(text, docno, qid='')``, which gives the rotated text and how many units were moved; ``qid`` counts with
-            ``scope='pair'`` only.
+            ``turn(text, docno, qid='')``, which returns the rotated text and how many units were moved; ``qid`` matters only with
+            ``scope='pair'``.
 
         Raises:
-            InputError: For an unknown option, or further draws where ``offset`` leaves nothing to draw.
+            InputError: If an option is unknown, or ``offset`` is set together with another draw or ``allow_identity=False``.
 
         Example:
             >>> RotatePassages().rotator(draw=3)("one two three four", "d1")
@@ -506,10 +505,10 @@ class RotatePassages(RowWise):
         return turn
 
     def splitter(self) -> Tokeniser:
-        """The function that cuts a text into the units that are rotated.
+        """A function that cuts a text into the units that are rotated.
 
         Raises:
-            InputError: For an unknown unit or tokeniser.
+            InputError: If the unit or tokeniser is unknown.
         """
         if _one_of("unit", self.unit, ("word", "sentence")) == "sentence":
             return sentences
@@ -522,7 +521,7 @@ class RotatePassages(RowWise):
         return get_tokeniser(self.tokeniser)
 
     def _ids(self) -> list[str]:
-        """The columns by which is drawn."""
+        """The columns on which the draw depends."""
         return ["docno", *(["qid"] if self.scope == "pair" else [])]
 
     def _columns(self) -> list[str]:
