@@ -20,6 +20,11 @@ from pyterrier_debias.core.statistics import binomial_interval
 LEVEL = 0.05
 
 
+def biased(strength: float) -> str:
+    """The name of a collection with a ranker that has the bias."""
+    return f"biased, strength {strength:g}"
+
+
 def shared_options(*, seeds: str, out: str) -> argparse.ArgumentParser:
     """The options of every program, a parent for its parser.
 

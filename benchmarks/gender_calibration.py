@@ -32,7 +32,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import pandas as pd
-from calibrating import LEVEL, draw, over_cases, rates, shared_options, shown, verdict, write_frames, write_table
+from calibrating import LEVEL, biased, draw, over_cases, rates, shared_options, shown, verdict, write_frames, write_table
 from scipy import stats
 
 from pyterrier_debias import PlantedCollection, PlantedRanker
@@ -45,11 +45,6 @@ from pyterrier_debias.gender.measures.evaluator import AnnotateGender, ARaBEvalu
 CUTOFF = 10
 PRIMARY = "order - random order (primary)"
 NULLS = ("null", "stereotyped", "lopsided")
-
-
-def biased(strength: float) -> str:
-    """The name of a collection with a ranker that prefers female words."""
-    return f"biased, strength {strength:g}"
 
 
 def p_values(task: tuple[int, list[float], int, int, int]) -> list[dict[str, Any]]:

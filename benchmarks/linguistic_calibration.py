@@ -32,7 +32,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import pandas as pd
-from calibrating import LEVEL, draw, over_cases, rates, shared_options, shown, verdict, write_frames, write_table
+from calibrating import LEVEL, biased, draw, over_cases, rates, shared_options, shown, verdict, write_frames, write_table
 from scipy import stats
 
 from pyterrier_debias import PlantedCollection, PlantedRanker
@@ -46,11 +46,6 @@ from pyterrier_debias.linguistic.measures.wording import ORIGINAL, WordingSensit
 MEASURE = "nDCG@10"
 NULLS = NULL, UNEVEN, CONFOUNDED = "null", "uneven", "confounded"
 PRIMARY = "slope given the candidates"
-
-
-def biased(strength: float) -> str:
-    """The name of a collection with a ranker that fails on complex wording."""
-    return f"biased, strength {strength:g}"
 
 
 def p_values(task: tuple[int, list[float], int, int, int]) -> list[dict[str, Any]]:

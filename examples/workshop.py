@@ -584,6 +584,16 @@ def over_articles(
     }  # fmt: skip
 
 
+def ends(name: str, interval: Interval) -> dict[str, float]:
+    """An estimate and its interval as columns of a table."""
+    return {name: interval.estimate, f"{name}_low": interval.low, f"{name}_high": interval.high}
+
+
+def share_gone(before: np.ndarray, after: np.ndarray, axis: int = 0) -> np.ndarray:
+    """Which share of a mean is gone, for :func:`~pyterrier_debias.core.statistics.bootstrap_interval`."""
+    return 1 - after.mean(axis=axis) / before.mean(axis=axis)
+
+
 def share_closed(before: Any, after: Any) -> np.ndarray:
     """Which share of a gap is closed; missing where there was none."""
     before, after = np.asarray(before, dtype=float), np.asarray(after, dtype=float)

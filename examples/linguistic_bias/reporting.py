@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from study import MEASURES, USES, Source
-from workshop import matrix
+from workshop import ends, matrix
 
 from pyterrier_debias import Disparity
 from pyterrier_debias.core import plots
@@ -47,11 +47,6 @@ STATISTICS: dict[str, Callable[[np.ndarray], np.ndarray]] = {"mean": mean_of, "s
 def moments(values: np.ndarray) -> np.ndarray:
     """Values and their squares, shape [seeds, queries, 2]."""
     return np.stack([values, values**2], axis=-1)
-
-
-def ends(name: str, interval: Any) -> dict[str, float]:
-    """An estimate and its interval as columns of a table."""
-    return {name: interval.estimate, f"{name}_low": interval.low, f"{name}_high": interval.high}
 
 
 def macro(collections: Sequence[np.ndarray], statistic: Callable[[np.ndarray], np.ndarray], resamples: int) -> dict[str, float]:

@@ -42,7 +42,7 @@ from pyterrier_debias.training.groups import AddJudged
 # What programs share lies one folder up.
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from questions import Questions, bm25, dense, file_names, kept, train_and_test
-from reporting import cv_of, ends, mean_of, moments
+from reporting import cv_of, mean_of, moments
 from study import CROSS, WAYS, Way, at_alpha, complexity_of, keep_beside, new_ranker, training_of
 from study import Settings as Wording
 from workshop import (
@@ -52,6 +52,7 @@ from workshop import (
     base_parser,
     corrected,
     draw,
+    ends,
     matrix,
     minutes,
     over_articles,

@@ -20,12 +20,12 @@ from pathlib import Path
 import experiment  # noqa: F401 -- it finds workshop
 import numpy as np
 import pandas as pd
-from workshop import draw, program, write_results
+from workshop import draw, ends, program, share_gone, write_results
 
 from pyterrier_debias import BiEncoder, InputError, RotatePassages, open_dataset
 from pyterrier_debias.core.evaluation import per_query
 from pyterrier_debias.core.frames import with_string_ids
-from pyterrier_debias.core.statistics import Interval, bootstrap_interval, correct, detectable_effect, wilcoxon
+from pyterrier_debias.core.statistics import bootstrap_interval, correct, detectable_effect, wilcoxon
 from pyterrier_debias.position.data.averaging import COMBINE, AverageRotations
 from pyterrier_debias.position.measures.sensitivity_result import displacements
 from pyterrier_debias.report.first_stage import first_stage
@@ -100,12 +100,12 @@ def table_of(by_system: dict[str, pd.DataFrame], sizes: dict[str, int], settings
     rows = []
     for name, found in by_system.items():
         before, after = first.loc[moved, "displacement"].to_numpy(), found.loc[moved, "displacement"].to_numpy()
-        row = {"scores": name, "passages read": sizes[name], **_cells("displacement", bootstrap_interval(after, **options))}
+        row = {"scores": name, "passages read": sizes[name], **ends("displacement", bootstrap_interval(after, **options))}
         row[MEASURE] = found[MEASURE].mean()
         if found is not first:
-            gone = bootstrap_interval(np.column_stack([before, after]), _share_gone, method="percentile", **options)
+            gone = bootstrap_interval(np.column_stack([before, after]), share_gone, method="percentile", **options)
             change = bootstrap_interval((found[MEASURE] - first[MEASURE]).to_numpy(), **options)
-            row |= _cells("share gone", gone) | _cells("change", change)
+            row |= ends("share gone", gone) | ends("change", change)
             p = wilcoxon(first[MEASURE].to_numpy(), found[MEASURE].to_numpy()).p
             row |= {"p": p, "detectable": detectable_effect(change)}
         rows.append({**row, "queries": len(found)})
@@ -114,14 +114,6 @@ def table_of(by_system: dict[str, pd.DataFrame], sizes: dict[str, int], settings
     table.loc[tested, "p_corrected"] = correct(table.loc[tested, "p"].to_numpy())
     last = ["detectable", "queries"]
     return table[[*(column for column in table.columns if column not in last), *last]]
-
-
-def _share_gone(before: np.ndarray, after: np.ndarray, axis: int = 0) -> np.ndarray:
-    return 1 - after.mean(axis=axis) / before.mean(axis=axis)
-
-
-def _cells(name: str, interval: Interval) -> dict[str, float]:
-    return {name: interval.estimate, f"{name}_low": interval.low, f"{name}_high": interval.high}
 
 
 NOTES = [

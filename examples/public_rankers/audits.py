@@ -66,7 +66,7 @@ from pyterrier_debias.report.verdict import margins
 
 # What programs share lies one folder up.
 sys.path.append(str(Path(__file__).resolve().parent.parent))
-from workshop import both_years, named, program, write_results
+from workshop import both_years, ends, named, program, share_gone, write_results
 
 MEASURE = "nDCG@10"
 #: Published runs: the name of the file to that of the ranker. The first is the one that others are compared with.
@@ -295,11 +295,11 @@ def year_table(result: AuditResult, years: Mapping[str, str]) -> pd.DataFrame:
             parts = [values[values.index.map(years) == year].to_numpy() for year in dict.fromkeys(years.values())]
             if min(map(len, parts)) > 1 and any(np.ptp(part) for part in parts):
                 test = stats.ttest_ind(parts[1], parts[0], equal_var=False)
-                ends = test.confidence_interval()
+                low, high = test.confidence_interval()
                 means = {year: part.mean() for year, part in zip(dict.fromkeys(years.values()), parts)}
                 difference = parts[1].mean() - parts[0].mean()
                 rows.append({
-                    "figure": figure, "system": system, **means, "difference": difference, "low": ends.low, "high": ends.high,
+                    "figure": figure, "system": system, **means, "difference": difference, "low": low, "high": high,
                     "p": test.pvalue,
                 })  # fmt: skip
     table = pd.DataFrame(rows).sort_values("figure", kind="stable", ignore_index=True)
@@ -324,19 +324,11 @@ def position_table(result: AuditResult, untreated: Mapping[str, str], settings: 
             figures = result.findings[result.findings["primary"].astype(bool)].set_index("system", drop=False)
             before, after = (values_of(result, figures.loc[one]) for one in (plain, system))
             pairs = pd.concat([before, after], axis=1, keys=["before", "after"]).dropna()
-            gone = bootstrap_interval(pairs.to_numpy(), _share_gone, method="percentile", seed=settings.seed)
+            gone = bootstrap_interval(pairs.to_numpy(), share_gone, method="percentile", seed=settings.seed)
             cost = bootstrap_interval((own - effectiveness(result, plain)).dropna().to_numpy(), seed=settings.seed)
-            row |= _cells("share gone", gone) | _cells("change", cost) | {"detectable change": detectable_effect(cost)}
+            row |= ends("share gone", gone) | ends("change", cost) | {"detectable change": detectable_effect(cost)}
         rows.append({**row, "measure": "nDCG@10" if "rotated - original" in row["contrast"] else "ranks"})
     return pd.DataFrame(rows).drop(columns=["contrast", "p"])
-
-
-def _share_gone(before: np.ndarray, after: np.ndarray, axis: int = 0) -> np.ndarray:
-    return 1 - after.mean(axis=axis) / before.mean(axis=axis)
-
-
-def _cells(name: str, interval: Interval) -> dict[str, float]:
-    return {name: interval.estimate, f"{name}_low": interval.low, f"{name}_high": interval.high}
 
 
 def carriers(result: AuditResult, biases: Sequence[str]) -> pd.DataFrame:
@@ -407,8 +399,8 @@ def pair_table(topics: pd.DataFrame, runs: Mapping[str, pd.DataFrame], settings:
                      "p": p, "queries": interval.n})  # fmt: skip
     table = pd.DataFrame(rows)
     table["p_corrected"] = correct(table["p"].to_numpy())
-    ends = table[["value", "low", "high", "queries"]].itertuples(index=False)
-    table["detectable"] = [detectable_effect(Interval(*row[:3], 0.95, row[3]), tests=len(table)) for row in ends]
+    figures = table[["value", "low", "high", "queries"]].itertuples(index=False)
+    table["detectable"] = [detectable_effect(Interval(*row[:3], 0.95, row[3]), tests=len(table)) for row in figures]
     margin = table["bias"].map({bias: next(iter(units.values())) for bias, units in margins().items()})
     within = table[["low", "high"]].abs().max(axis=1) <= margin
     table["verdict"] = np.select([table["p_corrected"] < ALPHA, within], ["yes", "no"], "cannot tell")
@@ -423,8 +415,8 @@ def agreement_table(runs: Mapping[str, pd.DataFrame], settings: Settings) -> pd.
         queries = both.groupby("qid")[["rank", "rank_other"]]
         tau = queries.apply(lambda q: float(stats.kendalltau(q["rank"], q["rank_other"]).statistic)).to_numpy()
         shared = queries.apply(lambda q: int(((q["rank"] < CUTOFF) & (q["rank_other"] < CUTOFF)).sum())).to_numpy(dtype=float)
-        cells = _cells("tau", bootstrap_interval(tau, seed=settings.seed))
-        cells |= _cells("of the first ten", bootstrap_interval(shared, seed=settings.seed))
+        cells = ends("tau", bootstrap_interval(tau, seed=settings.seed))
+        cells |= ends("of the first ten", bootstrap_interval(shared, seed=settings.seed))
         rows.append({"one": a, "other": b, **cells, "queries": len(tau)})
     return pd.DataFrame(rows)
 
