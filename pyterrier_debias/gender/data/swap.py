@@ -1,4 +1,4 @@
-"""SwapGender: replaces gendered words in a text with those of the other gender."""
+"""SwapGender: replaces gendered words in a text with their counterparts of the other gender."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ PAIRS: dict[str, str] = dict(
     """.split()
 )
 
-#: Words whose counterpart has another one: swapped twice they do not come back.
+#: Words whose counterpart has a different counterpart: swapping twice does not restore them.
 ONE_WAY: dict[str, str] = {
     "mum": "dad", "mums": "dads", "mommie": "daddy", "mummies": "daddies", "granddad": "grandma", "granddads": "grandmas",
     "granny": "grandpa", "mister": "mrs", "missus": "mr", "gent": "lady", "gents": "ladies",
@@ -66,8 +66,8 @@ ONE_WAY: dict[str, str] = {
 
 _PRONOUNS = frozenset(("his", "her", "him", "hers"))
 
-#: Words behind "her" and "his" that begin no noun phrase of their owner's: without them in sight a noun is expected. Closed under
-#: swapping, so that a swapped text is read as its original was.
+#: Words that, after "her" or "his", do not begin a noun phrase that it owns; before any other word, a noun is expected. Swapping
+#: maps the set to itself, so that a swapped text is read like its original.
 NOT_NOUNS = frozenset(
     """a an the this that these those some any each every either neither both all another no
     i me my mine we us our ours you your yours he she him her his hers it its they them their theirs
@@ -83,7 +83,7 @@ NOT_NOUNS = frozenset(
     asks asked says said told tells thinks thought knew knows went goes came comes became becomes""".split()
 )
 
-#: Adjectives that also stand alone behind "her" ("made her happy"): a noun phrase only where a noun follows them.
+#: Adjectives that can also follow "her" alone ("made her happy"): they begin a noun phrase only if a noun follows.
 _ADJECTIVES = frozenset(
     """able absent afraid aged alive alone angry anxious ashamed asleep available awake aware bad bankrupt beautiful
     better blind bored broke broken busy calm capable cold comfortable confident crazy curious dead deaf dependent
@@ -96,13 +96,13 @@ _ADJECTIVES = frozenset(
     unprepared unwell upset useless vulnerable warm weak wealthy welcome well wet worried worse worthy wrong young""".split()
 )
 
-#: Verbs behind which "her" does or undergoes something: what follows is a verb, an adjective, or a noun without an owner.
+#: Verbs after which "her" does or undergoes something: a verb, an adjective, or a noun that is not hers follows.
 _CAUSING = frozenset(
     """feel feels felt had has have hear heard hearing hears help helped helping helps let lets letting made make makes
     making saw see seeing seen sees watch watched watches watching""".split()
 )
 
-#: Words behind "her" that may be bare infinitives, after one of :data:`_CAUSING`.
+#: Words that, after "her", may be bare infinitives if one of :data:`_CAUSING` comes before.
 _INFINITIVES = frozenset(
     """accept achieve act add adjust agree appear apply arrive ask avoid be become begin believe bleed blush breathe
     build buy call carry catch choose climb come complain continue cook cope cross cry dance deal decide describe
@@ -125,7 +125,7 @@ _PREPOSITIONS = frozenset(
     upon via with within without""".split()
 )
 
-#: Verbs with two objects, and nouns that come to be given rather than to be hers.
+#: Verbs with two objects, and nouns that are given to her rather than hers.
 _GIVING = frozenset(
     """bought bring bringing brings brought buy buying buys cook cooked cost costs denied denies deny earn earned fed
     feed gave give given gives giving grant granted grants guarantee guaranteed hand handed hands lend lending lends
@@ -153,7 +153,7 @@ _OFFICES = frozenset(
     """captain chair chairman chairwoman champion chancellor director editor emperor empress governor head king leader
     mayor minister president queen secretary""".split()
 )
-#: Words that begin no noun phrase of an owner's, beside :data:`NOT_NOUNS`.
+#: Further words, besides :data:`NOT_NOUNS`, that do not begin a noun phrase with an owner.
 _ALONE = frozenset(
     """abroad afterwards ahead alike along anybody anymore anyone anything anyway anywhere apart aside beforehand
     despite downstairs else enough everybody everyone everything everywhere except forever forward hence indoors instead
@@ -170,18 +170,19 @@ _PARTNER_BEFORE = re.compile(r"(?<!\w)(his|him|her)(?:\s+or\s+|\s*/\s*)\Z", re.I
 
 
 def followed_by_noun(text: str, end: int) -> bool:
-    """Whether a noun phrase is expected behind a place of a text, so that a "her" that ends there means "his" and not "him".
+    """Whether a noun phrase is expected after a pronoun, so that "her" means "his" and not "him".
 
-    It is, where a word follows that is in no list of words that begin none (:data:`NOT_NOUNS`); adverbs in -ly are skipped, and
-    "his or her", "his/her" are looked at as one. Adjectives, infinitives and given things count where the verb before the pronoun
-    and the word behind them leave a noun phrase possible: "made her happy" is none, "made her bed" and "her happy son" are.
+    It is expected if the next word is not in a list of words that do not begin one (:data:`NOT_NOUNS`); adverbs in -ly are
+    skipped, and "his or her", "his/her" are treated as one pronoun. Adjectives, infinitives and things that are given count if
+    the verb before the pronoun and the word after them allow a noun phrase: "made her happy" has none, "made her bed" and "her
+    happy son" have one.
 
     Args:
         text: The text.
         end: Where the pronoun ends.
 
     Returns:
-        The guess. It is made of the words around the pronoun, not of the pronoun itself, and is the same for the swapped text.
+        The guess. It depends on the words around the pronoun, not on the pronoun itself, and is the same for the swapped text.
 
     Example:
         >>> text = "her sister gave it to her"
@@ -198,7 +199,7 @@ def followed_by_noun(text: str, end: int) -> bool:
 
 
 def _after(text: str, end: int) -> tuple[str, int]:
-    """The next word, in lower case, and where it ends; nothing behind a sign that ends a phrase."""
+    """The next word, in lower case, and where it ends; no word after a sign that ends a phrase."""
     found = _NEXT.match(text, end)
     return ("", end) if found is None or found.start(1) == end else (found[1].lower(), found.end(1))
 
@@ -266,7 +267,7 @@ _BY_CASE = frozenset(("guy", "gal", "ms"))
 
 
 def _told_by_case(word: str, text: str, start: int, end: int) -> bool:
-    """Whether a word that is also a name or a unit is meant as one of the list: "Guy" and "Gal" begin a sentence, "Ms" a name."""
+    """Whether a word that can be a name or a unit is a gendered word here: "Guy", "Gal" begin a sentence, "Ms" precedes a name."""
     if word == "ms":
         found = _NAME.match(text, end)
         return text[start:end] == "Ms" and found is not None and found[0][-1].isupper()
@@ -278,7 +279,7 @@ def _told_by_case(word: str, text: str, start: int, end: int) -> bool:
 
 
 def _in_case(word: str, like: str) -> str | None:
-    """A word written as another one is; None if that one has no case that can be kept."""
+    """A word in the case of another one; None if that case cannot be kept."""
     if like.islower() or like.lower() == like.upper():
         return word
     if like.istitle():
@@ -290,7 +291,7 @@ def _in_case(word: str, like: str) -> str | None:
 _TABLE: dict[str, str | None] = {
     **dict.fromkeys(_PRONOUNS), **ONE_WAY, **PAIRS, **{other: one for one, other in PAIRS.items()}
 }  # fmt: skip
-#: The gender of each word: of a pair the first is male, and a word of :data:`ONE_WAY` is not what its counterpart is.
+#: The gender of each word: the first of a pair is male; a word of :data:`ONE_WAY` has the gender that its counterpart has not.
 _GENDER = {**dict.fromkeys(PAIRS, "m"), **dict.fromkeys(PAIRS.values(), "f"), "him": "m", "his": "m", "her": "f", "hers": "f"}
 _GENDER |= {word: "f" if _GENDER[other] == "m" else "m" for word, other in ONE_WAY.items()}
 #: The table for each ``to``, without the words of that gender.
@@ -298,7 +299,7 @@ _TABLES = {to: {word: other for word, other in _TABLE.items() if _GENDER[word] !
 
 
 def _table(pairs: Mapping[str, str] | None, to: str | None) -> dict[str, str | None]:
-    """The library's words without those of the gender ``to``, and the user's, checked and lower-cased, to their counterparts."""
+    """Counterparts of the library's words, without those of the gender ``to``, and of the user's, checked and lower-cased."""
     check_choice("SwapGender", "to", to, _TABLES)
     if not pairs:
         return _TABLES[to]
@@ -324,21 +325,22 @@ def _own_pairs(pairs: Mapping[str, str]) -> dict[str, str]:
 
 
 def swap_gender(text: str, pairs: Mapping[str, str] | None = None, *, to: str | None = None) -> tuple[str, int]:
-    """Replace each gendered word by the other gender's word.
+    """Replace each gendered word of a text by its counterpart of the other gender.
 
-    Swapping twice gives the text that one began with, except words that share a counterpart: "him" or "hers" before a noun
-    ("gave him shelter"), "mum", "granddad" and their like (:data:`ONE_WAY`). Words keep their case; a word in mixed case stays.
+    Swapping twice restores the text, except words that share a counterpart: "him" or "hers" before a noun ("gave him shelter"),
+    and words such as "mum" and "granddad" (:data:`ONE_WAY`). Words keep their case; a word in mixed case is not swapped.
 
     Args:
         text: Any text.
-        pairs: Further male words and their female counterparts, e.g. first names; they count both ways, before the library's own.
+        pairs: Further male words and their female counterparts, e.g. first names. They are used in both directions and take
+            precedence over the library's own.
         to: ``'m'``: only female words are replaced, so that none is left; ``'f'``: only male ones; None: both.
 
     Returns:
         The text, and how many words were swapped.
 
     Raises:
-        InputError: For pairs that are not single words, a word in two of them, or an unknown ``to``.
+        InputError: If a pair is not two single words, if a word is in two pairs, or for an unknown ``to``.
 
     Example:
         >>> swap_gender("Her brother told HIM that his aunt is hers.")[0]
@@ -366,26 +368,26 @@ def _swap(text: str, table: Mapping[str, str | None]) -> tuple[str, int]:
 
 
 class SwapGender(RowWise):
-    """Swaps gendered words in documents, in queries, or in both: the counterfactual of a text.
+    """Swaps gendered words in documents, in queries, or in both, to make counterfactual texts.
 
     ===============  ==========================================================================
     columns in       ``docno`` and the text column; with ``queries=True`` ``qid`` and ``query``; any others
-    columns out      the same, texts swapped; ``swapped``: how many words of the text; ``text_variant`` where there is a ``qid``:
+    columns out      the same, texts swapped; ``swapped``: how many words of the text; ``text_variant`` if there is a ``qid``:
                      the docno and a hash of the text, for caches; ``text_orig`` with ``keep_original=True``;
                      with ``queries=True`` the old query in ``query_0``
     ===============  ==========================================================================
 
-    As a probe: does a ranker score the swapped document differently? As a treatment: with ``share=0.5`` half of the passages are
-    swapped, so that neither gender stands more often beside anything; ``Training(augment=SwapGender(share=0.5))`` draws that half
-    anew in each epoch (counterfactual data augmentation, as Zhao et al., NAACL 2018, and Lu et al., 2018, do it in other tasks).
+    As a probe: does a ranker score the swapped document differently? As a treatment: with ``share=0.5``, half of the passages are
+    swapped, so that nothing occurs more often with one gender; ``Training(augment=SwapGender(share=0.5))`` draws a new half in
+    each epoch (counterfactual data augmentation, as Zhao et al., NAACL 2018, and Lu et al., 2018, do it in other tasks).
 
-    "her" is "his" before a noun and "him" elsewhere, "his" is "her" before a noun and "hers" elsewhere; whether a noun follows is
-    told by lists of words around it, see :func:`followed_by_noun`: right in 58 of 60 sentences that were written after the lists
-    (NLTK's tagger in 84 of 140 others, so that no tagger is asked). "Ms" before a name becomes "Mr", which becomes "Mrs". Which
-    texts are swapped depends on seed, docno (or qid) and epoch alone.
+    "her" becomes "his" before a noun and "him" elsewhere, "his" becomes "her" before a noun and "hers" elsewhere. Whether a noun
+    follows is decided by lists of words around it, see :func:`followed_by_noun`: correct in 58 of 60 sentences that were written
+    after the lists (NLTK's tagger in 84 of 140 others, so no tagger is used). "Ms" before a name becomes "Mr", which becomes
+    "Mrs". Which texts are swapped depends only on the seed, the docno (or qid) and the epoch.
 
-    With ``to='m'`` or ``to='f'`` words change to one gender only: no counterfactual, but a way to plant a bias that is known
-    ("his or her doctor" becomes "his or his doctor").
+    With ``to='m'`` or ``to='f'``, words change to one gender only: this makes no counterfactual, but can plant a known bias ("his
+    or her doctor" becomes "his or his doctor").
 
     Raises:
         InputError: For an option that is unknown or out of range, when the stage is first used.
@@ -396,12 +398,12 @@ class SwapGender(RowWise):
         >>> SwapGender()(docs)[["text", "swapped"]].values.tolist()
         [['Mrs Hill and her husband', 3]]
 
-        Before a ranker: ``bm25 >> texts >> SwapGender() >> ranker``; no cache that goes by docno may follow, but
-        ``ScorerCache(path, ranker, key='text_variant')`` may.
+        Before a ranker: ``bm25 >> texts >> SwapGender() >> ranker``; do not put a cache keyed by docno after it, but
+        ``ScorerCache(path, ranker, key='text_variant')``.
 
     When not to use it: on texts about named persons or bodies ("Queen Elizabeth and her husband", "prostate cancer in men"),
-    which it turns into nonsense that is not a counterfactual; for persons who are neither, of whom its table knows nothing; for
-    other languages than English. Names and trades are not changed unless ``pairs`` names them.
+    which become nonsense and not a counterfactual; for persons who are neither male nor female, for whom it has no words; for
+    languages other than English. Names and occupations are not changed unless they are in ``pairs``.
     """
 
     schematic: ClassVar[dict[str, Any]] = {"label": "SwapGender", "help_url": None}
@@ -419,12 +421,12 @@ class SwapGender(RowWise):
     ):
         """
         Args:
-            text_field: The column to swap; None for queries alone.
-            queries: Whether queries are swapped, too.
-            share: Which share of documents (and of queries) is swapped; they are drawn apart.
-            pairs: Further male words and their female counterparts, both ways.
+            text_field: The column to swap; None for queries only.
+            queries: Whether to swap queries too.
+            share: The share of documents (and of queries) to swap, from 0 to 1; the two are drawn independently.
+            pairs: Further male words and their female counterparts, used in both directions.
             to: ``'m'``: only female words are replaced; ``'f'``: only male ones; None: both.
-            seed: Seed of that draw.
+            seed: Seed of the draw of texts to swap.
             keep_original: Whether to add ``text_orig``.
         """
         self.text_field = text_field
@@ -436,10 +438,10 @@ class SwapGender(RowWise):
         self.keep_original = keep_original
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Swap; see the class.
+        """Swap the texts and add the columns that the class describes.
 
         Raises:
-            InputError: For options that cannot be used, or a text that is missing or not a string.
+            InputError: For invalid options, or a text that is missing or not a string.
         """
         columns = [] if self.text_field is None else ["docno", self.text_field]
         pt.validate.columns(inp, includes=columns + (["qid", "query"] if self.queries else []), context=self)
@@ -465,26 +467,26 @@ class SwapGender(RowWise):
         return out
 
     def changes(self) -> frozenset[str]:
-        """The text column and ``query``, as far as they are swapped; see :class:`~pyterrier_debias.core.stage.Stage`."""
+        """Which of the text column and ``query`` are swapped; see :class:`~pyterrier_debias.core.stage.Stage`."""
         return frozenset(([] if self.text_field is None else [self.text_field]) + ["query"] * self.queries)
 
     def rotator(self, *, draw: int = 0) -> Callable[..., tuple[str, int]]:
         """The function for ``Training(augment=...)``.
 
         Args:
-            draw: The epoch: which of the independent draws of the share that is swapped.
+            draw: The number of the epoch; each epoch swaps an independently drawn share.
 
         Returns:
-            ``turn(text, docno, qid)``, which gives the text, swapped or not, and how many words were swapped.
+            ``turn(text, docno, qid)``, which returns the text, swapped or not, and how many words were swapped.
 
         Raises:
-            InputError: For options that cannot be used.
+            InputError: For invalid options.
         """
         turn = self._turner(draw)
         return lambda text, docno, qid="": turn(text, "document", docno)
 
     def _turner(self, draw: int) -> Callable[[str, str, str], tuple[str, int]]:
-        """What turns a text of a kind and a name; the pairs are read once, however many texts follow."""
+        """A function that swaps a text, given its kind and name; the pairs are read only once."""
         check_number("SwapGender", "share", self.share, least=0, most=1)
         if self.text_field is None and not self.queries:
             raise InputError("SwapGender: text_field=None and queries=False leave nothing to swap; name a column")

@@ -1,4 +1,4 @@
-"""Adding balanced pairs to training data, and choosing their number: augment_balanced and choose_ratio."""
+"""augment_balanced and choose_ratio: add balanced pairs to training data, and choose how many."""
 
 from __future__ import annotations
 
@@ -37,31 +37,30 @@ def augment_balanced(
     keep_labels: bool = False,
     on_short: str = "raise",
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Add matched pairs to training data, as many of each group.
+    """Add matched pairs of query and document to training data, equally many of each group.
 
-    With n relevant pairs of query and document in the original data, ``ratio`` times n are added, rounded to whole matches of two
-    (halves upwards, so that 10 pairs and ratios of .3 and .5 add 4 and 6): half of them of each group. Whole matches are drawn,
-    by seed and names, and a larger ratio adds to what a smaller one drew. Negatives of the new queries are drawn as those of all
-    others are, by the sampler of the training, from what the first stage finds for them.
+    With n relevant pairs of query and document in the original data, ``ratio`` times n are added, half of them of each group. The
+    number is rounded to whole matches of two (halves upwards: 10 pairs and ratios of .3 and .5 add 4 and 6). Whole matches are
+    drawn, by seed and names; a larger ratio adds to the matches that a smaller one drew. Negatives of the new queries are drawn
+    like all others: by the sampler of the training, from the candidates of the first stage.
 
     Args:
         topics: ``qid``, ``query`` and any others.
         qrels: ``qid``, ``docno``, ``label``.
-        pairs: What :class:`~pyterrier_debias.gender.data.balanced_pairs.BalancedPairs` gives, with ``query``: ``match``, ``qid``,
-            ``docno``, ``query``.
-        ratio: At least 0; the paper uses .05, .15, .25 and .35, and settles on .25.
-        seed: Seed of which matches are drawn.
-        prefix: Put before the new qids, so that they are unique.
-        keep_labels: Whether the new topics keep the pairs' ``gender``; dropped by default, as predicted labels of queries.
-        on_short: Where there are fewer matches than asked for: ``'raise'``, or ``'all'`` adds all of them, and logs the ratio
-            that is reached.
+        pairs: The output of :class:`~pyterrier_debias.gender.data.balanced_pairs.BalancedPairs`, with ``query``: ``match``,
+            ``qid``, ``docno``, ``query``.
+        ratio: Pairs to add per original pair, at least 0; the paper tries .05, .15, .25 and .35, and chooses .25.
+        seed: Seed of the draw of matches.
+        prefix: Prefix of the new qids, which makes them unique.
+        keep_labels: Whether the new topics keep the pairs' ``gender``; by default it is dropped, as a predicted label.
+        on_short: What to do if there are too few matches: ``'raise'``, or ``'all'``: add all of them, and log the ratio reached.
 
     Returns:
         Topics and judgements, the original ones first.
 
     Raises:
-        InputError: For a ratio below 0, or, unless ``on_short='all'``, above what the pairs suffice for; an unknown choice; a new
-            qid that is taken; pairs that are not whole.
+        InputError: For a ratio below 0, or, unless ``on_short='all'``, too large for the number of pairs; an unknown choice; a
+            new qid that already exists; matches that are incomplete.
 
     Example:
         >>> topics = pd.DataFrame({"qid": ["1", "2"], "query": ["sea", "tea"]})
@@ -72,8 +71,8 @@ def augment_balanced(
         >>> more["qid"].tolist(), judged["docno"].tolist()
         (['1', '2', 'balanced-7', 'balanced-8'], ['d1', 'd2', 'd7', 'd8'])
 
-    When not to use it: with matches made with replacement, whose repeated pairs count once here, so that the halves are unequal;
-    with pairs that are among the test's.
+    When not to use it: with matches made with replacement, because repeated pairs count once here, which makes the halves
+    unequal; with pairs from the test data.
     """
     name = "augment_balanced"
     context: Any = name  # printed only
@@ -89,7 +88,7 @@ def augment_balanced(
     sizes = pairs.groupby("match").size()
     if not sizes.eq(2).all():
         raise InputError(f"{name}: match {sizes.index[sizes != 2][0]} has {sizes[sizes != 2].iloc[0]} rows; each has two")
-    # What binary fractions lose on a half must not round it down.
+    # The rounding error of binary fractions must not round a half down.
     wanted = int(np.floor(float(ratio) * relevant / 2 + 0.5 + 1e-9))
     if wanted > len(sizes) and on_short == "all":
         logger.warning(
@@ -129,18 +128,18 @@ def augment_balanced(
 
 @dataclass(frozen=True)
 class RatioChoice:
-    """What a choice of the ratio rests on (Table 1 of the paper).
+    """A chosen ratio of balanced pairs, with the tests behind it (Table 1 of the paper).
 
     Attributes:
         table: One row per ratio, ascending, the original data first: ``ratio``, ``n`` (queries), the ``effectiveness`` with its
             ``low`` and ``high`` (95 %), the ``difference`` from the original with its limits, ``t`` and ``p`` (two-tailed paired
             t-test), ``loss`` (whether it is significantly worse), ``p_noninferior`` (one-sided: it is not worse by ``margin``),
             ``p_equivalent`` (two one-sided tests), and a column for each measure of bias.
-        chosen: The paper's rule: the largest ratio before the first one with a loss; 0 where the first one has one.
-        noninferior: The largest ratio that is shown not to be worse than the original by the margin, with all smaller ones; 0
-            where none is.
-        margin: The loss that does not matter.
-        level: Level of the tests.
+        chosen: By the paper's rule: the largest ratio before the first one with a loss; 0 if the first one has a loss.
+        noninferior: The largest ratio such that it and all smaller ones are shown not to be worse than the original by the
+            margin; 0 if there is none.
+        margin: The largest loss that does not matter.
+        level: Significance level of the tests.
     """
 
     table: pd.DataFrame
@@ -150,11 +149,11 @@ class RatioChoice:
     level: float
 
     def plot(self, ax: Axes | None = None, *, measure: str = "effectiveness") -> Axes:
-        """Effectiveness over the ratio, and bias below it where it was given.
+        """Plot effectiveness over the ratio and, if given, bias in a panel below.
 
         Args:
-            ax: Matplotlib axes; None makes new ones. The bias is drawn in a panel of its own beneath them.
-            measure: What to call the effectiveness.
+            ax: Matplotlib axes; None makes new ones. The bias is drawn in a separate panel beneath them.
+            measure: The name of the effectiveness measure in the plot.
 
         Returns:
             The axes of the effectiveness; ``child_axes`` holds the panel beneath.
@@ -198,23 +197,24 @@ def choose_ratio(
     margin: float = 0.01,
     level: float = 0.05,
 ) -> RatioChoice:
-    """How many balanced pairs a ranker stands: the paper's rule, and a sounder one beside it.
+    """Choose how many balanced pairs to add without losing effectiveness: by the paper's rule, and by a sounder one.
 
-    The paper raises the ratio until a two-tailed paired t-test shows a loss of effectiveness, and takes the last ratio before.
-    With few queries that test finds nothing, and the rule chooses a ratio that may cost a lot: no evidence of a loss is no
-    evidence that there is none. The non-inferiority test asks the other way round: is it shown that the loss is below ``margin``?
+    The paper raises the ratio until a two-tailed paired t-test shows a loss of effectiveness, and chooses the ratio before. With
+    few queries this test finds nothing, and the rule chooses a ratio that may cost a lot: no evidence of a loss is not evidence
+    of no loss. The non-inferiority test asks the opposite question: is it shown that the loss is below ``margin``?
 
     Args:
-        effectiveness: For each ratio the values of the same queries in the same order (or Series by qid); 0 is the original data.
-        bias: For each ratio measures of bias by name, which are put beside.
-        margin: The loss that does not matter, in the measure's own units, above 0.
-        level: Level of the tests, not corrected for how many ratios there are, as in the paper.
+        effectiveness: For each ratio, the values of the same queries in the same order (or Series by qid); 0 is the original
+            data.
+        bias: For each ratio, measures of bias by name, which the table also shows.
+        margin: The largest loss that does not matter, in units of the measure, above 0.
+        level: Significance level of the tests, not corrected for the number of ratios, as in the paper.
 
     Returns:
         The choice with its table.
 
     Raises:
-        InputError: If the original (ratio 0) is missing, or the values are not of the same queries.
+        InputError: If the original (ratio 0) is missing, or the values are not for the same queries.
 
     Example:
         >>> values = {0: [0.5, 0.4, 0.6, 0.3], 0.1: [0.5, 0.41, 0.59, 0.3], 0.2: [0.3, 0.2, 0.41, 0.1]}
@@ -222,7 +222,7 @@ def choose_ratio(
         >>> choice.chosen, choice.table["loss"].tolist()
         (0.1, [False, False, True])
 
-    When not to use it: with fewer than some fifty queries; to choose on the test's queries what is then reported on them.
+    When not to use it: with fewer than about fifty queries; to choose a ratio on the test queries and then report it on them.
 
     References:
         Bigdeli, Arabzadeh, Seyedsalehi, Mitra, Zihayat and Bagheri, ECIR 2023, Section 4 and Table 1.
@@ -271,7 +271,7 @@ def _aligned(given: Any, original: Any, ratio: float) -> np.ndarray:
 
 
 def _last_before(ratios: Sequence[float], bad: Sequence[bool]) -> float:
-    """The last ratio before the first bad one; 0 where the first one is bad."""
+    """The last ratio before the first bad one; 0 if the first one is bad."""
     chosen = 0.0
     for ratio, is_bad in zip(ratios, bad):
         if is_bad:

@@ -1,4 +1,4 @@
-"""Training methods with a term against bias in the loss. Imported only when training begins: it needs torch."""
+"""Training methods whose loss has a term against bias. Imported only when training begins, because it needs torch."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from pyterrier_debias.training.seeds import drawn_from
 
 
 class Annotated(Around):
-    """One ranker, and one number that is known of each candidate beforehand.
+    """Trains a ranker with one number for each candidate that is known beforehand.
 
     Args:
-        ranking: What the ranker's own ``method`` gives.
+        ranking: The training method that the ranker's own ``method`` returns.
         values: Values of every row of ``Groups.rows``, shape [rows].
-        about: What a resumed run must share.
+        about: The options that a resumed run must share.
     """
 
     def __init__(self, ranking: Ranking, values: np.ndarray, about: Mapping[str, Any]):
@@ -44,12 +44,12 @@ class Annotated(Around):
 
 
 class BiasAware(Annotated):
-    """One ranker, and a loss that also reads the documents' biases.
+    """Trains a ranker with a loss that also depends on the documents' biases.
 
     Args:
-        ranking: What the ranker's own ``method`` gives.
+        ranking: The training method that the ranker's own ``method`` returns.
         values: The biases psi.
-        about: What a resumed run must share.
+        about: The options that a resumed run must share.
         loss: ``loss(scores, psi, labels=..., mask=..., weights=...)``.
     """
 
@@ -61,7 +61,7 @@ class BiasAware(Annotated):
         """The loss.
 
         Returns:
-            ``loss``, ``scores``; for the log ``plain_loss`` (without biases), ``accuracy``, and ``bias_of_negatives``, a mean.
+            ``loss``, ``scores``; for the log ``plain_loss`` (without biases), ``accuracy``, and the mean ``bias_of_negatives``.
         """
         scores = self.ranking.scores({name: value for name, value in batch.items() if name != "known"})
         given, psi = loss_inputs(batch), batch["known"]
@@ -75,16 +75,16 @@ class BiasAware(Annotated):
 
 
 class Adversarial(Annotated):
-    """A ranker, and a small network that tries to tell an attribute from what the ranker's head reads.
+    """Trains a ranker together with a small network that predicts an attribute from the input of the ranker's head.
 
-    The gradient of the second one's loss continues into the encoder with its sign reversed.
+    The gradient of this network's loss continues into the encoder with its sign reversed.
 
     Args:
-        ranking: What a cross-encoder's own ``method`` gives.
+        ranking: The training method that a cross-encoder's own ``method`` returns.
         values: The attribute of each pair, 0 or 1.
-        about: What a resumed run must share.
-        reversal: The reversed gradient's factor.
-        seed: Seed of the adversary's first weights.
+        about: The options that a resumed run must share.
+        reversal: The factor of the reversed gradient.
+        seed: Seed of the adversary's initial weights.
         stage: The name used in messages.
 
     Raises:
@@ -106,7 +106,7 @@ class Adversarial(Annotated):
         self.adversary.to(device)
 
     def collate(self, examples: Sequence[Example]) -> dict[str, torch.Tensor]:
-        """As for all, and ``attribute``: what is known of the documents that are there, one after the other."""
+        """The annotated batch, and ``attribute``: the values of the documents that are present, one after the other."""
         batch = super().collate(examples)
         return {**batch, "attribute": batch["known"][batch["mask"]]}
 
@@ -115,7 +115,7 @@ class Adversarial(Annotated):
         return {**self.ranking.networks(), "adversary": self.adversary}
 
     def rates(self, asked: float | Mapping[str, float]) -> float | Mapping[str, float]:
-        """Those of the ranker's method; the adversary's is the largest of them where it is not named."""
+        """The learning rates of the ranker's method; by default, the adversary's is the largest of these."""
         rates = self.ranking.rates(asked)
         if isinstance(rates, Mapping) and set(rates) == set(self.ranking.networks()):
             return {**rates, "adversary": max(rates.values())}

@@ -1,4 +1,4 @@
-"""BiasAwareReranker and AdversarialReranker: training against bias with the loss."""
+"""BiasAwareReranker and AdversarialReranker: train rankers with a loss that counteracts bias."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class _FairReranker(TrainedRanker):
-    """What both stages share: a subclass checks options of its own, and adds them to those saved."""
+    """The base of both stages: a subclass checks its own options, and adds them to those saved."""
 
     wordlist: WordListLike
     tokeniser: str | Tokeniser
@@ -41,9 +41,9 @@ class _FairReranker(TrainedRanker):
         return training
 
     def saved_options(self) -> dict[str, Any]:
-        """The word list, by its words where it is not the library's own, and the tokeniser.
+        """The word list (its words, unless it is the library's own), and the tokeniser.
 
-        A tokeniser that is a function cannot be saved: give it to ``load`` to fit again.
+        A tokeniser that is a function cannot be saved: pass it to ``load`` to fit again.
         """
         words = self.wordlist
         if words != "debias":  # a file may be gone when the folder is opened
@@ -74,26 +74,26 @@ class BiasAwareReranker(_FairReranker):
     columns out      the same, with ``score`` and ``rank``, sorted by query and rank
     ===============  ==========================================================================
 
-    Psi is the absolute lean of the negative's words (Boolean: 1 where one gender alone is spoken of). The paper takes it with its
-    sign; then a female-leaning negative gets a *smaller* margin, and the ranker learns to prefer it: ``signed=True``.
+    Psi is the absolute lean of the negative's words (Boolean: 1 if only one gender is mentioned). The paper keeps its sign
+    (``signed=True``); a negative that leans to female words then gets a *smaller* margin, and the ranker learns to prefer it.
 
     Args:
-        ranker: Any ranker of this package; a name or folder stands for ``CrossEncoder`` of it. It is copied.
-        strength: What psi is multiplied by; 0 is plain training with ``loss='hinge'``.
+        ranker: Any ranker of this package, or a name or folder, from which a ``CrossEncoder`` is made. It is copied.
+        strength: Factor by which psi is multiplied; 0 is plain training with ``loss='hinge'``.
         signed: Whether psi keeps its sign, as published.
-        method: ``'bool'`` (the paper's), ``'tf'`` or ``'tc'``.
-        column: A column with psi; None reads the texts.
-        wordlist: What :meth:`~pyterrier_debias.gender.data.words.WordList.of` takes.
-        tokeniser: See :func:`~pyterrier_debias.gender.formulas.counting.get_gender_tokeniser`.
-        contrast: See :meth:`~pyterrier_debias.gender.data.words.WordList.contrast`.
-        training: How ``fit`` trains; None for the ranker's own. Its ``loss`` stays at the default, which here means the hinge, or
-            is ``'hinge'``, for its margin.
+        method: How psi is computed: ``'bool'`` (the paper's), ``'tf'`` or ``'tc'``.
+        column: A column with psi; None computes it from the texts.
+        wordlist: The words of each group; see :meth:`~pyterrier_debias.gender.data.words.WordList.of`.
+        tokeniser: How texts are split; see :func:`~pyterrier_debias.gender.formulas.counting.get_gender_tokeniser`.
+        contrast: Which groups are compared; see :meth:`~pyterrier_debias.gender.data.words.WordList.contrast`.
+        training: How ``fit`` trains; None for the ranker's own options. Leave its ``loss`` at the default, which means the hinge
+            here, or set it to ``'hinge'``, for its margin.
 
     Raises:
-        InputError: For options that are unknown or out of range; from scoring: before ``fit``.
+        InputError: For options that are unknown or out of range; when scoring before ``fit``.
 
-    While all pairs are within the margin, as at the start from a fresh head, psi changes the loss and no gradient: what it does,
-    it does to pairs that are ranked right by about the margin.
+    While all pairs are within the margin, as at the start from a fresh head, psi changes the loss but no gradient: it only
+    affects pairs that are ranked correctly by about the margin.
 
     When not to use it: with rankers whose scores are bounded (cosine), unless ``margin`` and ``strength`` are small; for few
     steps from a fresh head; on training queries that ask about a gender.
@@ -157,7 +157,7 @@ class BiasAwareReranker(_FairReranker):
         return replace(training, loss="hinge")
 
     def make_method(self, ranker: Ranker, training: Training, groups: Groups, prepared: None) -> Method:
-        """The hinge with margins of psi; see the class."""
+        """The training method, with the hinge that the class describes."""
         if self.column is None:
             psi = lean_by(self, self._texts(groups))
         else:
@@ -173,48 +173,48 @@ class BiasAwareReranker(_FairReranker):
         return BiasAware(ranking_of(ranker, training, "BiasAwareReranker"), psi, about, loss)
 
     def saved_options(self) -> dict[str, Any]:
-        """The words and how they are read, beside the options of the loss."""
+        """The word list and tokeniser, and the options of the loss."""
         own = {"strength": self.strength, "signed": self.signed, "method": self.method, "column": self.column}
         return {**super().saved_options(), **own, "contrast": self.contrast}
 
 
 class AdversarialReranker(_FairReranker):
-    r"""Trains a cross-encoder so that a small network cannot tell gendered pairs from what its head reads (AdvBERT).
+    r"""Trains a cross-encoder so that a small network cannot detect gendered pairs from the input of its head (AdvBERT).
 
     .. math:: L = L_{\mathrm{rank}} + L_{\mathrm{adv}}\big(\mathrm{adv}(\mathrm{grl}_\lambda(h))\big)
 
-    h is the vector that the ranking head reads, adv two layers with a tanh between them, and grl passes h on as it is and
+    h is the vector that the ranking head reads, adv is two layers with a tanh between them, and grl passes h on unchanged but
     multiplies the gradient on its way back by :math:`-\lambda`: the adversary learns the attribute, the encoder unlearns it. A
-    pair has the attribute where the neutrality of its query or of its document is below 1. The ranker alone scores afterwards.
+    pair has the attribute if the neutrality of its query or of its document is below 1. Scoring uses only the ranker.
 
     ===============  ==========================================================================
     columns in       ``qid``, ``docno``, ``query`` and the ranker's text columns
     columns out      the same, with ``score`` and ``rank``, sorted by query and rank
     ===============  ==========================================================================
 
-    The log holds ``adversary_accuracy`` beside ``attribute``, the share of pairs that have it: where the first stays above what
-    guessing gives, the attribute is still there.
+    The log contains ``adversary_accuracy``, and ``attribute``, the share of pairs that have the attribute. If the accuracy stays
+    above that of guessing, the encoder still represents the attribute.
 
-    As published, the adversary joins a ranker that was trained to rank before. Pass such a ranker, whose weights training then
-    starts from exactly, or let ``fit`` train it first with ``first_training``. Otherwise both learn together from the start.
+    In the paper, the adversary is added to a ranker that is already trained to rank. Pass such a ranker, and training starts from
+    exactly its weights, or let ``fit`` train it first with ``first_training``. Otherwise both learn together from the start.
 
     Args:
-        ranker: A ``CrossEncoder``; a name or folder stands for one. It is copied.
+        ranker: A ``CrossEncoder``, or the name or folder of one. It is copied.
         reversal: lambda, 1 in the paper; 0 trains the ranker as without an adversary.
-        attribute: A column of the candidates with 0 and 1; None: gendered or not, as above.
-        threshold: How many gendered words still count as none.
-        wordlist: What :meth:`~pyterrier_debias.gender.data.words.WordList.of` takes.
-        tokeniser: See :func:`~pyterrier_debias.gender.formulas.counting.get_gender_tokeniser`.
+        attribute: A column of the candidates with 0 and 1; None: whether the pair is gendered, as above.
+        threshold: How many gendered words a text may have and still count as neutral.
+        wordlist: The words of each group; see :meth:`~pyterrier_debias.gender.data.words.WordList.of`.
+        tokeniser: How texts are split; see :func:`~pyterrier_debias.gender.formulas.counting.get_gender_tokeniser`.
         training: How ``fit`` trains, with any loss (the paper's is ``'bce'``, 2 epochs at a learning rate of 3e-5); None for the
-            ranker's own. ``learning_rate={'ranker': 3e-5, 'adversary': 1e-3}`` trains the adversary faster.
-        first_training: How the first ``fit`` trains the ranker alone before the adversary joins, as ``ranker.fit`` would; None
-            where the ranker is trained already, or is to begin with the adversary. Its report is ``first_report``.
+            ranker's own options. ``learning_rate={'ranker': 3e-5, 'adversary': 1e-3}`` trains the adversary faster.
+        first_training: How the first ``fit`` trains the ranker alone, as ``ranker.fit`` would, before the adversary is added;
+            None if the ranker is already trained, or should start together with the adversary. Its report is ``first_report``.
 
     Raises:
-        InputError: For options that are unknown or out of range, or a ranker of another kind; from scoring: before ``fit``.
+        InputError: For options that are unknown or out of range, or a ranker of another kind; when scoring before ``fit``.
 
-    When not to use it: to lower a measure of bias in rankings, without looking at it: what is unlearned is the *presence* of
-    gendered words, not a preference for one gender, and what a linear probe finds after training says whether it worked.
+    When not to use it: to lower a measure of bias in rankings without checking that measure: the encoder unlearns the *presence*
+    of gendered words, not a preference for one gender, and only a linear probe after training shows whether it worked.
 
     Example:
         >>> AdversarialReranker("distilbert-base-uncased", reversal=0.5)
@@ -231,7 +231,7 @@ class AdversarialReranker(_FairReranker):
 
     schematic: ClassVar[dict[str, Any]] = {"label": "Adversarial", "help_url": None}
 
-    #: How the ranker was trained alone, where ``first_training`` says so; None after loading.
+    #: The report of training the ranker alone, with ``first_training``; None after loading.
     first_report: TrainingReport | None = None
 
     def __init__(
@@ -288,7 +288,7 @@ class AdversarialReranker(_FairReranker):
         train_on: tuple[pd.DataFrame, pd.DataFrame],
         validate_on: tuple[pd.DataFrame | None, pd.DataFrame | None],
     ) -> None:
-        """Train the ranker with its adversary; in the first ``fit`` with ``first_training`` alone before."""
+        """Train the ranker with its adversary; the first ``fit`` with ``first_training`` trains the ranker alone before."""
         if self.first_training is not None and not self.fitted:
             # What is asked for later is refused before the longer training.
             check_fit(ranker, training, train_on, validate_on, stage=self)
@@ -313,7 +313,7 @@ class AdversarialReranker(_FairReranker):
             0 or 1 for every row of ``groups``, shape [rows].
 
         Raises:
-            InputError: Where all rows are alike, or the column ``attribute`` holds something else.
+            InputError: If all rows have the same value, or the column ``attribute`` has values other than 0 and 1.
         """
         if self.attribute is None:
             options: dict[str, Any] = {"wordlist": self.wordlist, "tokeniser": self.tokeniser, "threshold": self.threshold}
@@ -330,7 +330,7 @@ class AdversarialReranker(_FairReranker):
         return values
 
     def make_method(self, ranker: Ranker, training: Training, groups: Groups, prepared: None) -> Method:
-        """The ranker and its adversary; see the class."""
+        """The training method with ranker and adversary."""
         values = self.attribute_of_rows(groups)
         from pyterrier_debias.gender.training.fair_methods import Adversarial
         from pyterrier_debias.training.method import ranking_of
@@ -345,10 +345,10 @@ class AdversarialReranker(_FairReranker):
         )
 
     def saved_options(self) -> dict[str, Any]:
-        """The words and how they are read, beside the options of the adversary."""
+        """The word list and tokeniser, and the options of the adversary."""
         own = {"reversal": self.reversal, "attribute": self.attribute, "threshold": self.threshold}
         return {**super().saved_options(), **own}
 
     def identity(self) -> dict[str, Any]:  # type: ignore[override]  # see Stage.identity
-        """The options and, once fitted, the weights in place of how they were trained."""
+        """The options; once fitted, the weights instead of the options of training."""
         return {**super().identity(), **({"first_training": None} if self.fitted else {})}

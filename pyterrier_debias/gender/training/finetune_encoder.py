@@ -1,4 +1,4 @@
-"""Fine-tunes a sentence encoder together with the head of a classifier."""
+"""Fine-tuning a sentence encoder together with the head of a classifier."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pyterrier_debias.training.trainer import as_found
 
 
 class _Labelled(torch.nn.Module):
-    """An encoder and a linear head, whose loss is the cross-entropy of the labels."""
+    """An encoder with a linear head, trained with the cross-entropy of the labels."""
 
     def __init__(
         self, encoder: torch.nn.Module, represent: Callable[[Any], torch.Tensor], weights: np.ndarray, bias: np.ndarray
@@ -51,9 +51,9 @@ def fine_tune(
 ) -> tuple[BiEncoder, np.ndarray, np.ndarray]:
     """Train a copy of an encoder together with a head that was fitted on its vectors.
 
-    AdamW, whose rate rises over the first tenth of the steps and then falls linearly. To begin with a fitted head rather than a
-    random one keeps the encoder from being moved for nothing (Kumar et al., "Fine-Tuning can Distort Pretrained Features and
-    Underperform Out-of-Distribution", ICLR 2022).
+    The optimiser is AdamW, whose learning rate rises over the first tenth of the steps and then falls linearly. Starting with a
+    fitted head rather than a random one avoids needless changes of the encoder (Kumar et al., "Fine-Tuning can Distort Pretrained
+    Features and Underperform Out-of-Distribution", ICLR 2022).
 
     Args:
         encoder: A bi-encoder; it is not changed.
@@ -62,12 +62,12 @@ def fine_tune(
         texts: n texts.
         targets: Their labels as rows of ``weights``, shape [n].
         epochs: Passes over the texts.
-        learning_rate: Peak rate.
-        batch_size: Texts of a step.
-        seed: Seed of the order of texts, which does not depend on how they come, and of dropout.
+        learning_rate: Peak learning rate.
+        batch_size: Texts per step.
+        seed: Seed of the order of texts, which does not depend on the order given, and of dropout.
 
     Returns:
-        The trained copy, its head's weights and bias (float64).
+        The trained copy, and its head's weights and bias (float64).
     """
     module, device = copy.deepcopy(encoder.module), encoder.torch_device
     order = np.argsort([keyed_hash(seed, "fine-tune", text) for text in texts], kind="stable")

@@ -1,4 +1,4 @@
-"""BiasAwareNegatives: part of the negatives are the most biased candidates."""
+"""BiasAwareNegatives: draws part of the negatives from the most biased candidates."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BiasAwareNegatives:
-    """Draw part of the negatives from the most biased candidates, so that bias goes with irrelevance.
+    """Draws part of the training negatives from the most biased candidates, so that bias goes with irrelevance.
 
-    Of n negatives ``share`` times n are the candidates with the largest absolute lean, ties drawn anew in each epoch; the others
-    are drawn with equal chance from the rest. What is left of a fraction is decided by chance: with one negative and a share of
-    .6 it is the most biased candidate in 60 % of the draws.
+    Of n negatives, ``share`` times n are the candidates with the largest absolute lean, ties drawn anew in each epoch; the others
+    are drawn uniformly from the rest. A fractional number is rounded at random: with one negative and a share of .6, it is the
+    most biased candidate in 60 % of the draws.
 
     Source: Bigdeli, Arabzadeh, Seyedsalehi, Zihayat and Bagheri, "A Light-Weight Strategy for Restraining Gender Biases in Neural
     Rankers", ECIR 2022: 20 negatives, 12 of them the most biased of BM25's top 1,000.
 
     Args:
-        share: Which share of the negatives, from 0 to 1; .6 in the paper.
-        column: A column with the bias of each candidate; None reads the texts.
-        method: ``'tf'``, ``'bool'`` or ``'tc'``: what a document's bias is made of.
-        wordlist: What :meth:`~pyterrier_debias.gender.data.words.WordList.of` takes.
-        tokeniser: See :func:`~pyterrier_debias.gender.formulas.counting.get_gender_tokeniser`.
-        contrast: See :meth:`~pyterrier_debias.gender.data.words.WordList.contrast`.
+        share: The share of the negatives that are the most biased candidates, from 0 to 1; .6 in the paper.
+        column: A column with the bias of each candidate; None computes it from the texts.
+        method: How a document's bias is computed: ``'tf'``, ``'bool'`` or ``'tc'``.
+        wordlist: The words of each group; see :meth:`~pyterrier_debias.gender.data.words.WordList.of`.
+        tokeniser: How texts are split; see :func:`~pyterrier_debias.gender.formulas.counting.get_gender_tokeniser`.
+        contrast: Which groups are compared; see :meth:`~pyterrier_debias.gender.data.words.WordList.contrast`.
 
     Raises:
-        InputError: For unknown options or out of range; in training, for a column that holds no numbers.
+        InputError: For options that are unknown or out of range; in training, for a column that does not hold numbers.
 
-    When not to use it: with candidates among which hardly any document is gendered (the most biased ones are then any); with
-    training queries that ask about a gender, whose gendered candidates may be right.
+    When not to use it: with candidates of which hardly any are gendered (the most biased ones are then arbitrary); with training
+    queries that ask about a gender, whose gendered candidates may be relevant.
 
     Example:
         ``Training(negatives=BiasAwareNegatives(), negatives_per_positive=20)``
@@ -56,21 +56,21 @@ class BiasAwareNegatives:
     _known: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Refuse options that cannot be used."""
+        """Reject invalid options."""
         check_number("BiasAwareNegatives", "share", self.share, least=0, most=1)
         check_reader(self)
 
     def biases(self, groups: Groups) -> np.ndarray:
-        """The absolute lean of each candidate; worked out once for the groups.
+        """The absolute lean of each candidate, computed once for all groups.
 
         Args:
-            groups: What is trained on.
+            groups: The training queries with their candidates.
 
         Returns:
             Shape [rows].
 
         Raises:
-            InputError: For a column that is missing or holds no numbers.
+            InputError: For a column that is missing or does not hold numbers.
         """
         if not self._known or self._known[0]() is not groups:
             if self.column is None:
@@ -105,5 +105,5 @@ class BiasAwareNegatives:
         return np.r_[group.pool[order[:biased]], chance.choice(rest, size=n - biased, replace=False)]
 
     def __getstate__(self) -> dict[str, Any]:
-        """The options alone; biases are worked out again."""
+        """Only the options; biases are computed again."""
         return {**self.__dict__, "_known": []}

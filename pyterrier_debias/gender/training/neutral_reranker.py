@@ -1,4 +1,4 @@
-"""NeutralReranker: a trade-off between a ranker's score and the bias of the documents, at query time."""
+"""NeutralReranker: trades off a ranker's scores against the bias of the documents at query time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NORMALISATIONS = (None, "minmax", "zscore")
 
 
 def normalised(values: np.ndarray, how: str | None) -> np.ndarray:
-    """The values of one list on a common scale.
+    """Rescale the values of one list.
 
     Args:
         values: Shape [n].
@@ -42,15 +42,15 @@ def normalised(values: np.ndarray, how: str | None) -> np.ndarray:
 
 
 class NeutralReranker(Stage):
-    r"""Ranks by :math:`(1 - \lambda)\, \mathrm{relevance} - \lambda\, \mathrm{bias}`; nothing is trained.
+    r"""Reranks by :math:`(1 - \lambda)\, \mathrm{relevance} - \lambda\, \mathrm{bias}`, without training.
 
     ===============  ==========================================================================
-    columns in       ``qid``, ``docno``, ``score`` and the text (or the column ``bias`` names)
+    columns in       ``qid``, ``docno``, ``score`` and the text (or the column given as ``bias``)
     columns out      the same, with the new ``score`` and ``rank``; ``score_0``: the old score; ``bias``, at least 0
     ===============  ==========================================================================
 
-    Relevance is the incoming score and bias the absolute lean of the document's words, both brought to a common scale within each
-    query's list (:func:`normalised`). So what comes out depends on the list: cut it to the depth that matters first.
+    Relevance is the incoming score, and bias is the absolute lean of the document's words; both are brought to a common scale
+    within each query's list (:func:`normalised`). So the result depends on the list: first cut it to the depth that matters.
 
     Source: the trade-off is that of Bigdeli, Arabzadeh, Seyedsalehi, Zihayat and Bagheri, "On the Orthogonality of Bias and
     Utility in Ad hoc Retrieval", SIGIR 2021, who apply it to terms of pseudo-relevance feedback, with lambda = .5.
@@ -65,11 +65,11 @@ class NeutralReranker(Stage):
         >>> NeutralReranker()(run)[["docno", "score"]].round(2).values.tolist()
         [['d2', 0.48], ['d3', 0.0], ['d1', 0.0]]
 
-        Behind a ranker: ``bm25 % 100 >> texts >> ranker >> NeutralReranker(strength=0.2)``.
+        After a ranker: ``bm25 % 100 >> texts >> ranker >> NeutralReranker(strength=0.2)``.
 
-    When not to use it: for queries that ask about a gender, whose best answers it moves down (label them with ``QueryGender``
-    first); as the only remedy, since the ranker stays as biased as it is, and what it calls neutral may be about women in words
-    that no list holds.
+    When not to use it: for queries that ask about a gender, whose best answers it moves down (label queries with ``QueryGender``
+    first); as the only treatment, because the ranker stays as biased as it is, and texts that count as neutral may be about women
+    in words that no list contains.
     """
 
     schematic: ClassVar[dict[str, Any]] = {"label": "NeutralReranker", "help_url": None}
@@ -88,13 +88,13 @@ class NeutralReranker(Stage):
     ):
         """
         Args:
-            strength: lambda, from 0 (nothing changes but the scale) to 1 (by bias alone).
-            normalise: ``'minmax'``, ``'zscore'``, or None for scores and biases as they are.
-            method: ``'tf'``, ``'bool'`` or ``'tc'``: what a document's bias is made of.
-            bias: A column that holds it; None computes it from the text.
-            wordlist: What :meth:`~pyterrier_debias.gender.data.words.WordList.of` takes.
-            tokeniser: See :func:`~pyterrier_debias.gender.formulas.counting.get_gender_tokeniser`.
-            contrast: See :meth:`~pyterrier_debias.gender.data.words.WordList.contrast`.
+            strength: lambda, from 0 (only the scale changes) to 1 (rank by bias alone).
+            normalise: The common scale: ``'minmax'``, ``'zscore'``, or None for scores and biases as they are.
+            method: How a document's bias is computed: ``'tf'``, ``'bool'`` or ``'tc'``.
+            bias: A column with the bias; None computes it from the text.
+            wordlist: The words of each group; see :meth:`~pyterrier_debias.gender.data.words.WordList.of`.
+            tokeniser: How texts are split; see :func:`~pyterrier_debias.gender.formulas.counting.get_gender_tokeniser`.
+            contrast: Which groups are compared; see :meth:`~pyterrier_debias.gender.data.words.WordList.contrast`.
             text_field: The column that holds the text.
         """
         self.strength = strength
@@ -107,11 +107,11 @@ class NeutralReranker(Stage):
         self.text_field = text_field
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Rank anew; see the class.
+        """Rerank each query's documents by the trade-off.
 
         Raises:
-            InputError: For options that are unknown or out of range, missing texts or scores, and infinite scores where they
-                have no place on the scale (always with ``normalise``).
+            InputError: For options that are unknown or out of range, missing texts or scores, and infinite scores that the scale
+                cannot represent (always with ``normalise``).
         """
         column = self.text_field if self.bias is None else self.bias
         pt.validate.result_frame(inp, extra_columns=["score", column], context=self)
