@@ -1,4 +1,4 @@
-"""From candidates and judgements to groups: the documents from which each training query draws its examples."""
+"""Groups: for each training query, the documents from which its examples are drawn, made from candidates and judgements."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from pyterrier_debias.core.variants import documents_of, with_passages, without_
 #: Grades that judgements may have. TREC uses -2 for spam; a gain of 2 to the power of the grade must stay a small number.
 LABELS = (-2, 30)
 
-#: The columns that :attr:`Groups.fingerprint` is a hash of, beside those with the text.
+#: The columns that :attr:`Groups.fingerprint` hashes, in addition to those with the text.
 _HASHED = ("qid", "docno", "query", "label")
 
 
 @dataclass(frozen=True)
 class Group:
-    """One training query.
+    """One training query with its positives and the pool of its negatives.
 
     Attributes:
         qid: The query.
         query: Its text.
-        positives: Rows of :attr:`Groups.rows` that are judged relevant enough.
-        pool: Rows that negatives are drawn from; no document that is judged relevant at all is among them.
-        relevant: Docnos of all documents that are judged relevant at all, whether the candidates hold them or not.
+        positives: Rows of :attr:`Groups.rows` with a grade of at least ``min_label``.
+        pool: Rows from which negatives are drawn; they contain no document with a relevant grade.
+        relevant: Docnos of all documents with a relevant grade, whether they are candidates or not.
     """
 
     qid: str
@@ -49,11 +49,11 @@ class Groups:
     """All training queries that have a positive and a negative.
 
     Attributes:
-        rows: The candidates with all their columns and ``label`` (0 where not judged), sorted by qid and docno, so that nothing
-            drawn from them depends on the order in which they came.
+        rows: The candidates with all their columns and ``label`` (0 if not judged), sorted by qid and docno, so that draws do
+            not depend on the order of the input.
         groups: The queries, by qid.
-        counts: What was kept and what was left out, by name.
-        fingerprint: A hash of what is trained on, equal for equal queries, texts and grades in any order.
+        counts: How much was kept and how much was left out, by name.
+        fingerprint: A hash of the training data, the same for the same queries, texts and grades in any order.
     """
 
     rows: pd.DataFrame
@@ -67,7 +67,7 @@ class Groups:
         return len(self.groups)
 
     def column(self, name: str) -> list[Any]:
-        """A column of :attr:`rows` as a list, kept for the next call.
+        """Return a column of :attr:`rows` as a list, cached for the next call.
 
         Args:
             name: The column.
@@ -88,10 +88,10 @@ class Groups:
         return self._columns[name]
 
     def columns_read(self) -> dict[str, str]:
-        """What samplers, weights and methods went by until now beyond what :attr:`fingerprint` tells.
+        """Return which columns samplers, weights and methods have read so far, apart from those in :attr:`fingerprint`.
 
         Returns:
-            Each further column that :meth:`column` was asked for, with a digest of its values.
+            Each further column that was read with :meth:`column`, and a digest of its values.
         """
         further = self._columns.keys() - {*_HASHED, *self.text_columns}
         return {name: _digest(self.rows[name]) for name in sorted(further)}
@@ -119,7 +119,7 @@ def check_labels(qrels: pd.DataFrame, stage: Any) -> None:
 
 
 def grades(qrels: pd.DataFrame, stage: Any) -> pd.DataFrame:
-    """Judgements with string ids and integer grades, one row per pair (the highest grade where there are several).
+    """Normalise judgements: string ids, integer grades, and one row per pair (with the highest grade if there are several).
 
     Args:
         qrels: Judgements ``qid``, ``docno``, ``label``.
@@ -129,7 +129,7 @@ def grades(qrels: pd.DataFrame, stage: Any) -> pd.DataFrame:
         A new frame ``qid``, ``docno``, ``label``.
 
     Raises:
-        InputError: Where it is no frame of judgements; and see :func:`check_labels`.
+        InputError: If it is not a frame of judgements, or :func:`check_labels` refuses its grades.
     """
     if not isinstance(qrels, pd.DataFrame):
         raise InputError(f"{frames.stage_name(stage)}, judgements: {frames.no_frame(qrels, 'qrels')}")
@@ -139,20 +139,20 @@ def grades(qrels: pd.DataFrame, stage: Any) -> pd.DataFrame:
 
 
 def groups_to_fit(ranker: Any, training: Any, candidates: pd.DataFrame, qrels: pd.DataFrame, *, stage: Any) -> Groups:
-    """What a ranker is fitted on.
+    """Make the groups on which a ranker is trained.
 
     Args:
-        ranker: Has ``text_columns()``.
+        ranker: A ranker; its ``text_columns()`` are the text.
         training: The options of training.
-        candidates: See :func:`make_groups`.
-        qrels: See there.
-        stage: See there.
+        candidates: Result frame, see :func:`make_groups`.
+        qrels: Judgements ``qid``, ``docno``, ``label``.
+        stage: The calling stage, named in messages.
 
     Returns:
         The training queries.
 
     Raises:
-        InputError: See there.
+        InputError: See :func:`make_groups`.
     """
     return make_groups(
         candidates, qrels, text_columns=ranker.text_columns(), min_label=training.min_label,
@@ -169,12 +169,12 @@ def make_groups(
     need_negatives: bool = True,
     stage: Any,
 ) -> Groups:
-    """Sort candidates into positives and pools of negatives, query by query.
+    """Divide the candidates of each query into positives and a pool of negatives.
 
-    Positives are candidates with a grade of at least ``min_label``. Negatives are the candidates with a grade of 0 or less and
-    those without judgement; what lies between (a grade above 0 and below ``min_label``) is neither. Passages of a judged document
-    (``d7%p0``, as ``pt.text.sliding`` calls them) have its grade, unless they are judged themselves. Passages without text are
-    left out, and so are queries without a positive or without a negative; both are counted.
+    Positives are candidates with a grade of at least ``min_label``. Negatives are candidates with a grade of 0 or less and
+    candidates without a judgement; a candidate with a grade above 0 and below ``min_label`` is neither. Passages of a judged
+    document (``d7%p0``, as ``pt.text.sliding`` calls them) have its grade, unless they are judged themselves. Passages without
+    text are left out, and so are queries without a positive or without a negative; both are counted.
 
     Args:
         candidates: Result frame with ``qid``, ``docno``, ``query`` and the text columns.
@@ -188,8 +188,8 @@ def make_groups(
         The groups.
 
     Raises:
-        InputError: For frames that cannot be used, judgements of other queries, no passage with text, no positive or no negative
-            anywhere.
+        InputError: For frames that cannot be used, judgements of other queries, or data without any passage with text, any
+            positive or any negative.
     """
     name = frames.stage_name(stage)
     pt.validate.result_frame(candidates, extra_columns=["query", *text_columns], context=stage)
@@ -251,13 +251,13 @@ def make_groups(
 
 
 def _found_elsewhere(rows: pd.DataFrame, groups: Sequence[Group]) -> list[tuple[str, str]]:
-    """Relevant pairs whose document is a candidate of other queries only: it is no negative of this query in their batch."""
+    """Relevant pairs whose document only other queries retrieved; it must not become an in-batch negative of this query."""
     found, own = set(rows["docno"]), {*zip(rows["qid"], rows["docno"])}
     return sorted(pair for one in groups for pair in ((one.qid, docno) for docno in one.relevant & found) if pair not in own)
 
 
 def _relevant(judged: pd.DataFrame, passages: pd.DataFrame) -> dict[str, frozenset[str]]:
-    """Query to what is judged relevant for it: documents, and their passages, also those that only other queries have found."""
+    """For each query, the relevant documents and their passages, including those that only other queries retrieved."""
     rows = judged.loc[judged["label"] > 0, ["qid", "docno"]]
     cut = rows.merge(passages, on="docno").drop(columns="docno").rename(columns={"passage": "docno"})
     return pd.concat([rows, cut], ignore_index=True).groupby("qid")["docno"].agg(frozenset).to_dict()
@@ -275,18 +275,18 @@ def _fingerprint(rows: pd.DataFrame, text_columns: Sequence[str], min_label: int
 
 
 def _digest(column: pd.Series) -> str:
-    """A digest of a column's values in their order, whichever kind of number they are."""
+    """A digest of a column's values in their order, the same for every type of number."""
     if not pd.api.types.is_numeric_dtype(column):
         return frames.frame_digest(column.to_numpy(dtype=object))
     return blake2b(column.to_numpy(dtype=np.float64, na_value=np.nan).tobytes(), digest_size=16).hexdigest()
 
 
 class AddJudged(Stage):
-    """Add the judged relevant documents that the first stage did not find, so that each judged query can be trained on.
+    """Adds the judged relevant documents that the first stage missed, so that training can use each judged query.
 
-    It comes between the first stage and the text loader of a pipeline that is to be fitted. Documents with a grade of at least
-    ``min_label`` are added to the queries of ``qrels`` that have candidates; other queries, such as those for validation and for
-    tests, pass unchanged.
+    Place it between the first stage and the text loader of a pipeline that you train. Documents with a grade of at least
+    ``min_label`` are added to the queries of ``qrels`` that have candidates. Other queries, such as those for validation and for
+    tests, do not change.
 
     ===============  ==========================================================================
     columns in       ``qid``, ``docno``, and any others
@@ -294,18 +294,18 @@ class AddJudged(Stage):
                      ``score`` and all else
     ===============  ==========================================================================
 
-    The query's columns are ``query``, what PyTerrier keeps of earlier queries, and what all candidates of that query agree in
-    (weights, kinds of question), except scores, ranks and texts; other queries are not looked at. Of a query with one candidate
-    only columns whose names begin with ``query`` are known to be its own: add the others behind this stage where that matters. A
-    column of documents in which all candidates happen to agree is taken for the query's, so drop it where it would mislead. The
-    index's document number (``docid``) and the output of other models (``doc_vec``, ``toks``) are not known for the added
-    rows, so they are dropped, and a text loader behind it finds every document by its ``docno``.
+    The query's columns are ``query``, PyTerrier's columns of earlier queries, and every column with the same value in all
+    candidates of that query (weights, kinds of question), except scores, ranks and texts; other queries are not considered. If a
+    query has only one candidate, only columns whose names begin with ``query`` are copied: add others after this stage if they
+    matter. A document column with the same value in all candidates is mistaken for a query column: drop it if that would
+    mislead. The index's document number (``docid``) and the output of other models (``doc_vec``, ``toks``) are unknown for the
+    added rows, so these columns are dropped, and a later text loader finds every document by its ``docno``.
 
     Raises:
         InputError: For an option that is unknown or out of range, when the stage is first used.
 
-    When not to use it: in a pipeline that is evaluated on the same judgements, to which it hands the answers; where the first
-    stage's score is used as evidence, unless rows without one are left out or scored anew.
+    When not to use it: in a pipeline that is evaluated on the same judgements, because it leaks the answers; where a later stage
+    uses the first-stage score, unless rows without a score are left out or scored anew.
 
     Example:
         >>> import pandas as pd
@@ -329,7 +329,7 @@ class AddJudged(Stage):
         self.min_label = min_label
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Add what is missing; see the class.
+        """Add the missing relevant documents; see the class.
 
         Raises:
             InputError: For judgements with grades out of range.
@@ -359,15 +359,15 @@ class AddJudged(Stage):
         return whole.iloc[order].reset_index(drop=True)
 
 
-#: What PyTerrier knows of a query, and of earlier forms of it.
+#: PyTerrier's columns of a query and of its earlier forms.
 _OF_QUERIES = re.compile(r"query(_\d+)?|stashed_results_\d+")
 
-#: What belongs to a document or to a pair, whatever the candidates at hand look like.
+#: Columns that always belong to a document or a pair, whatever their values.
 _OF_DOCUMENTS = re.compile(r"(.*_)?(score|rank)|qid|docno|docid|label|text|title|body|url|contents")
 
 
 def _of_queries(frame: pd.DataFrame, qids: pd.Series) -> dict[str, pd.Series]:
-    """What a frame tells about queries, column by column: one value for each of the qids, missing where it tells nothing."""
+    """The query columns of a frame: for each column one value per qid, missing if the frame does not determine it."""
     query, names = pd.factorize(frame["qid"])
     first = np.flatnonzero(~frame["qid"].duplicated().to_numpy())
     several = np.bincount(query) > 1

@@ -1,19 +1,19 @@
 r"""Ranking losses, as pure functions on scores.
 
-All take ``scores`` of shape [B, n], one row per query, its positive document first, and return one number to be minimised. All
-share these keywords:
+All losses take ``scores`` of shape [B, n], one row per query with its positive document first, and return one number to minimise.
+They share these keywords:
 
-- ``labels``: grades of the same shape; read by losses that use graded labels (``ranknet``, ``softmax``, ``bce``, ``lambda``),
-  where None means "the first document is relevant, the others are not";
+- ``labels``: grades of the same shape; used by losses with graded labels (``ranknet``, ``softmax``, ``bce``, ``lambda``), for
+  which None means "the first document is relevant, the others are not";
 - ``mask``: booleans of the same shape, False where a row has no document (rows may differ in length);
-- ``weights``: how much an example counts, never a path for gradients: shape [B] for whole queries, or [B, n] for documents. A
-  pair takes the weight of its less relevant document, InfoNCE takes negatives' weights as multiplicities, a softmax over a list
-  those of its relevant documents.
+- ``weights``: how much an example counts; no gradient flows through them. Shape [B] for whole queries, or [B, n] for documents:
+  a pair has the weight of its less relevant document, InfoNCE uses the weights of negatives as multiplicities, and a softmax over
+  a list uses the weights of its relevant documents.
 
-A mean is taken over what the loss counts (pairs, queries or documents). ``reduction`` says by what the sum of the weighted losses
-is divided: ``'count'``, the default, by how many there are, so that small weights make small steps; ``'weights'`` by the sum of
-their weights, so that weights say only how much examples count against each other; it is 0 where the sum is 0. The sum is that of
-a batch, on each device. s+ is the positive's score and s- a negative's.
+The result is a mean over the loss's units (pairs, queries or documents). ``reduction`` sets the divisor of the sum of weighted
+losses: ``'count'``, the default, divides by the number of units, so that small weights make small steps; ``'weights'`` divides by
+the sum of their weights, so that only the ratios of weights matter; the result is 0 if that sum is 0. Sums are over a batch, on
+each device. s+ is the positive's score and s- a negative's.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from pyterrier_debias.core.errors import InputError, check_choice
 if TYPE_CHECKING:
     import torch
 
-    #: ``loss(scores, labels=..., mask=..., weights=...)`` gives a scalar.
+    #: ``loss(scores, labels=..., mask=..., weights=...)`` returns a scalar.
     Loss = Callable[..., torch.Tensor]
 
-#: What training gives a loss beside the scores.
+#: Keywords that training gives a loss in addition to the scores.
 _GIVEN = ("labels", "mask", "weights")
-#: By what a sum of weighted losses is divided.
+#: The possible divisors of a sum of weighted losses.
 REDUCTIONS = ("count", "weights")
-#: How :func:`lambda_loss` weighs pairs.
+#: How :func:`lambda_loss` weights pairs.
 LAMBDA_SCHEMES = ("lambdarank", "ndcg2", "ndcg2++")
 
 
@@ -49,20 +49,20 @@ def pairwise_hinge(
     margin: float = 1.0,
     reduction: str = "count",
 ) -> torch.Tensor:
-    r"""The mean over pairs of :math:`\max(0, m - s^+ + s^-)`.
+    r"""The pairwise hinge loss: the mean over pairs of :math:`\max(0, m - s^+ + s^-)`.
 
     Args:
         scores: Shape [B, n], positive first.
-        labels: Not read.
+        labels: Not used.
         mask: Shape [B, n], False where there is no document.
         weights: Shape [B] or [B, n].
-        margin: m.
+        margin: The margin m.
         reduction: ``'count'`` or ``'weights'``, see the module.
 
     Returns:
         A scalar.
 
-    When not to use it: where the scale of scores is bounded (cosine), with the default margin.
+    When not to use it: with the default margin, if scores are bounded (cosine).
 
     Example:
         >>> import torch
@@ -84,15 +84,15 @@ def ranknet(
 ) -> torch.Tensor:
     r"""RankNet: the mean over pairs of :math:`-\log \mathrm{sigmoid}(\sigma (s_i - s_j))` where document i has the higher grade.
 
-    It is RankT5's pairwise logistic loss, but for the mean over pairs in place of the sum.
+    It is RankT5's pairwise logistic loss, except that it is the mean over pairs, not the sum.
 
     Sources: Burges et al., "Learning to Rank using Gradient Descent", ICML 2005, Equation 3 with a target probability of 1;
     Zhuang et al., "RankT5", SIGIR 2023, Section 4.3.
 
     Args:
         scores: Shape [B, n], positive first.
-        labels: Grades, shape [B, n], those below 0 as 0; None, or no grade above 0 but the first's: the first document is the
-            relevant one.
+        labels: Grades, shape [B, n]; grades below 0 count as 0. If None, or if no grade but the first is above 0, the first
+            document is the relevant one.
         mask: Shape [B, n], False where there is no document.
         weights: Shape [B] or [B, n].
         sigma: Steepness.
@@ -122,11 +122,11 @@ def pairwise_cross_entropy(
     weights: torch.Tensor | None = None,
     reduction: str = "count",
 ) -> torch.Tensor:
-    """Softmax cross-entropy within each pair, which is :func:`ranknet` at steepness 1.
+    """Softmax cross-entropy within each pair; it equals :func:`ranknet` with steepness 1.
 
     Args:
         scores: Shape [B, n], positive first.
-        labels: Not read.
+        labels: Not used.
         mask: Shape [B, n], False where there is no document.
         weights: Shape [B] or [B, n].
         reduction: ``'count'`` or ``'weights'``, see the module.
@@ -148,18 +148,18 @@ def info_nce(
 ) -> torch.Tensor:
     r"""InfoNCE: the mean over queries of :math:`-\log \frac{e^{s^+/\tau}}{e^{s^+/\tau} + \sum e^{s^-/\tau}}`.
 
-    The negatives are those of the row; with in-batch negatives the trainer puts the other queries' documents into the row. With
-    one negative it is :func:`pairwise_cross_entropy`. Weights of shape [B, n]: the first column weighs the query's term, the
-    others multiply the negatives' terms of the denominator.
+    The negatives are those of the row; with in-batch negatives, the trainer puts other queries' documents into the row. With one
+    negative it equals :func:`pairwise_cross_entropy`. In weights of shape [B, n], the first column weights the query's term, and
+    the others multiply the negatives' terms in the denominator.
 
     Source: van den Oord, Li and Vinyals, "Representation Learning with Contrastive Predictive Coding", 2018, Equation 4.
 
     Args:
         scores: Shape [B, n], positive first.
-        labels: Not read.
+        labels: Not used.
         mask: Shape [B, n], False where there is no document.
         weights: Shape [B] or [B, n]; not negative.
-        temperature: tau.
+        temperature: The temperature tau.
         reduction: ``'count'`` or ``'weights'``, see the module.
 
     Returns:
@@ -188,19 +188,19 @@ def listwise_softmax(
 ) -> torch.Tensor:
     r"""Softmax cross-entropy over a list: the mean over queries of :math:`-\sum_j y_j \log \frac{e^{s_j}}{\sum_k e^{s_k}}`.
 
-    y are the grades. With one relevant document of grade 1 it is :func:`info_nce` at temperature 1.
+    y are the grades. With one relevant document of grade 1, it equals :func:`info_nce` at temperature 1.
 
     Source: Zhuang et al., "RankT5: Fine-Tuning T5 for Text Ranking with Ranking Losses", SIGIR 2023, Section 4.3.
 
     Args:
         scores: Shape [B, n].
-        labels: Grades, shape [B, n], those below 0 as 0; None: the first document is relevant.
+        labels: Grades, shape [B, n]; grades below 0 count as 0. None: the first document is relevant.
         mask: Shape [B, n], False where there is no document.
-        weights: Shape [B] or [B, n]; the term of a relevant document takes its weight.
+        weights: Shape [B] or [B, n]; the term of a relevant document has that document's weight.
         reduction: ``'count'`` or ``'weights'``, see the module.
 
     Returns:
-        A scalar; lists without a relevant document do not count.
+        A scalar; lists without a relevant document are ignored.
 
     Example:
         >>> import torch
@@ -227,7 +227,7 @@ def pointwise_bce(
     weights: torch.Tensor | None = None,
     reduction: str = "count",
 ) -> torch.Tensor:
-    """Binary cross-entropy of each document's score as a logit; relevant means a grade above 0.
+    """Binary cross-entropy of each document, with its score as the logit; a grade above 0 means relevant.
 
     Args:
         scores: Shape [B, n].
@@ -259,12 +259,12 @@ def lambda_loss(
     mu: float = 10.0,
     reduction: str = "count",
 ) -> torch.Tensor:
-    r"""LambdaLoss: log-losses of pairs, weighed by what swapping them does to nDCG.
+    r"""LambdaLoss: log-losses of pairs, weighted by how much swapping the pair changes nDCG.
 
     The mean over pairs with grade i > grade j of :math:`-\delta_{ij} \log_2 \mathrm{sigmoid}(\sigma (s_i - s_j))`. With gains
     :math:`G = (2^l - 1) / \mathrm{maxDCG}` and discounts :math:`D = \log_2(1 + \mathrm{rank})` by present scores,
     :math:`\delta_{ij} = |G_i - G_j|` times :math:`|1/D_i - 1/D_j|` (``'lambdarank'``), or times the same difference between the
-    discounts at the pair's distance and one further (``'ndcg2'``), or times the sum of both with the second times mu
+    discounts at the pair's distance and one further (``'ndcg2'``), or times the first plus mu times the second
     (``'ndcg2++'``).
 
     Source: Wang, Li, Golbandi, Bendersky and Najork, "The LambdaLoss Framework for Ranking Metric Optimization", CIKM 2018,
@@ -318,12 +318,12 @@ LOSSES: dict[str, Loss] = {
     "lambda": lambda_loss,
 }
 
-#: Losses that read grades, and so may be given several relevant documents at once.
+#: Losses that use grades, and so accept several relevant documents at once.
 GRADED = ("ranknet", "softmax", "bce", "lambda")
 
 
 def get_loss(loss: str | Loss, options: dict[str, Any] | None = None) -> Loss:
-    """Look a loss up by name; a callable is taken as it is.
+    """Look up a loss by name; a callable is used as it is.
 
     Args:
         loss: A name of ``LOSSES``, or a function ``loss(scores, labels=..., mask=..., weights=...)``.
@@ -352,7 +352,7 @@ def get_loss(loss: str | Loss, options: dict[str, Any] | None = None) -> Loss:
 
 
 def _options_of(loss: Loss) -> list[str] | None:
-    """The keywords of a loss but those that training gives it; None where it takes any, or does not say."""
+    """The keywords of a loss except those that training gives it; None if it accepts any, or its signature is unknown."""
     try:
         _scores, *others = inspect.signature(loss).parameters.values()
     except (TypeError, ValueError):  # some that are written in C
@@ -365,7 +365,7 @@ def _options_of(loss: Loss) -> list[str] | None:
 def prepared(
     scores: torch.Tensor, mask: torch.Tensor | None, weights: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """What a loss begins with.
+    """Prepare and check the input of a loss.
 
     Args:
         scores: Shape [B, n].
@@ -373,11 +373,11 @@ def prepared(
         weights: Shape [B], [B, n], or None for 1.
 
     Returns:
-        Scores in float32 or better with zeros where there is no document, the mask, and weights of shape [B, 1] or [B, n] without
+        Scores in at least float32 with zeros where there is no document, the mask, and weights of shape [B, 1] or [B, n] without
         a gradient.
 
     Raises:
-        InputError: For shapes that do not go together.
+        InputError: For shapes that do not match.
     """
     import torch
 
@@ -399,7 +399,7 @@ def prepared(
 def differences_of(
     scores: torch.Tensor, mask: torch.Tensor | None, weights: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """What a loss over pairs is made of.
+    """Compute the score differences of a loss over pairs.
 
     Args:
         scores: Shape [B, n], positive first.
@@ -407,10 +407,10 @@ def differences_of(
         weights: See :func:`prepared`.
 
     Returns:
-        The positive's score minus each negative's, shape [B, n-1], which of them there are, and their weights.
+        The positive's score minus each negative's, shape [B, n-1], a mask of the negatives that exist, and their weights.
 
     Raises:
-        InputError: For shapes that do not go together.
+        InputError: For shapes that do not match.
     """
     scores, mask, weights = prepared(scores, mask, weights)
     weights = weights if weights.shape[1] == 1 else weights[:, 1:]
@@ -426,13 +426,13 @@ def _grades(scores: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
 
 
 def mean_over(losses: torch.Tensor, valid: torch.Tensor, weights: torch.Tensor, reduction: str = "count") -> torch.Tensor:
-    """The weighted losses' mean over what is valid; 0 where nothing is, still tied to the scores.
+    """The mean of the weighted losses over the valid entries; if there are none, 0 that still depends on the scores.
 
     Args:
         losses: Any shape.
         valid: Which of them count; the same shape.
-        weights: Factors, of a shape that fits.
-        reduction: ``'count'`` divides the sum by how many count, whatever the weights; ``'weights'`` by the sum of their weights.
+        weights: Factors, of a shape that broadcasts.
+        reduction: ``'count'`` divides the sum by the number of valid entries, ``'weights'`` by the sum of their weights.
 
     Returns:
         A scalar.

@@ -23,54 +23,54 @@ PRECISIONS = (None, "float32", "tf32", "bfloat16", "float16")
 SCHEDULES = ("linear", "cosine", "constant")
 LOGS = (None, "tensorboard")
 
-#: Options that change neither what is learned nor its order, so that a resumed run may have others.
+#: Options that change neither what is learned nor its order, so a resumed run may have other values.
 NOT_RECORDED = ("checkpoints", "resume", "workers", "log_every", "log_to")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """How a ranker is trained: the argument ``training`` of every ranker, read by its ``fit``.
+    """All options of a ranker's training: give it to a ranker as ``training``, and the ranker's ``fit`` follows it.
 
-    The defaults fine-tune a pretrained encoder. An example is a positive with its negatives; an epoch shows each judged positive
-    once.
+    The defaults are for fine-tuning a pretrained encoder. An example is a positive with its negatives; an epoch uses each judged
+    positive once.
 
     Args:
         loss: ``'pairwise'`` (cross-entropy within pairs), ``'hinge'``, ``'ranknet'``, ``'infonce'``, ``'softmax'``, ``'bce'``,
             ``'lambda'``, or a function ``loss(scores, labels=..., mask=..., weights=...)``; see
             :mod:`pyterrier_debias.training.losses`.
-        loss_options: Further keywords of the loss, e.g. ``{'margin': 0.5}`` of the hinge.
-        epochs: How often each positive is shown; fractions are fine.
-        max_steps: Steps of the optimiser, in place of ``epochs``.
-        batch_size: Examples of a forward pass on each device.
-        accumulation: Forward passes of a step; a step sees ``batch_size`` times ``accumulation`` times the number of processes.
+        loss_options: Further keywords of the loss, e.g. ``{'margin': 0.5}`` for the hinge.
+        epochs: How often each positive is used; may be a fraction.
+        max_steps: Number of optimiser steps, instead of ``epochs``.
+        batch_size: Examples per forward pass on each device.
+        accumulation: Forward passes per step; a step uses ``batch_size`` times ``accumulation`` times the number of processes.
         negatives: The sampler of negatives; see :class:`~pyterrier_debias.training.samplers.Sampler`.
-        negatives_per_positive: How many are drawn for each positive; 0 for none but those of ``in_batch_negatives``.
+        negatives_per_positive: How many negatives are drawn for each positive; 0 for only those of ``in_batch_negatives``.
         positives: ``'one'``: an example is one positive and its negatives. ``'all'``: all positives of a query with the negatives
             of each, for losses that use graded labels (``'ranknet'``, ``'softmax'``, ``'bce'``, ``'lambda'``).
-        in_batch_negatives: Whether the other examples' documents of a batch are negatives too, except those judged relevant
+        in_batch_negatives: Whether the documents of the other examples in a batch are negatives too, except those judged relevant
             for the query. Cheap for rankers that encode texts separately; others score every combination.
         min_label: The lowest grade of a positive.
         weights: How much an example counts, e.g. :class:`~pyterrier_debias.training.weights.ColumnWeights`; None for 1.
         augment: Changes passages anew in each epoch, e.g. ``RotatePassages()``: any object with ``text_field`` and
             ``rotator(draw=epoch)``. Queries and validation passages are not changed.
-        learning_rate: Peak rate; a mapping from network to rate where a method trains several.
+        learning_rate: Peak learning rate, or a mapping from network to rate if a method trains several networks.
         warmup: Share of the steps (below 1) or number of steps in which the rate rises from 0.
-        schedule: What the rate does afterwards: ``'linear'`` and ``'cosine'`` fall to 0, ``'constant'`` stays.
-        weight_decay: AdamW's, on all weights but biases and normalisation.
+        schedule: Course of the rate after warmup: ``'linear'`` and ``'cosine'`` fall to 0, ``'constant'`` stays.
+        weight_decay: Weight decay of AdamW, on all weights but biases and normalisation.
         clip: Largest norm of each network's gradient; None for no clipping.
         precision: ``'float32'``, or mixed precision in ``'bfloat16'`` or ``'float16'`` (CUDA only); ``'tf32'`` is float32 with
-            products of matrices in TF32 (CUDA only). None: ``'bfloat16'`` on a CUDA device that has it, else ``'float32'``.
-        metric: What is measured on validation topics, and decides which checkpoint is kept.
+            matrix products in TF32 (CUDA only). None: ``'bfloat16'`` on a CUDA device that supports it, else ``'float32'``.
+        metric: The measure on validation topics, which decides which checkpoint is kept.
         evaluate_every: Steps from one evaluation (and checkpoint) to the next; None: every epoch.
-        patience: Stop after so many evaluations without a new best; None: never. Needs validation topics.
-        rerank_depth: How many candidates of the first stage are reranked in validation: None for all, a number, or several, of
-            which the best is chosen and reported. The others follow in their order. Needs validation topics.
-        checkpoints: Folder for checkpoints; None keeps the best in a temporary folder and none afterwards.
+        patience: Stop after this many evaluations without a new best; None: never. Needs validation topics.
+        rerank_depth: How many first-stage candidates are reranked in validation: None for all, a number, or several numbers, of
+            which the best is chosen and reported. The other candidates follow in their order. Needs validation topics.
+        checkpoints: Folder for checkpoints; None keeps the best one in a temporary folder until training ends.
         resume: Whether to resume from the last checkpoint in that folder, exactly where it was written. Starts from the
-            beginning if there is none; a run that has ended, also one that stopped early, gives its result again.
+            beginning if there is none; a run that has ended, or that stopped early, returns its result again.
         workers: Processes that prepare batches; 0 prepares them in the training process. None: up to 4 on a GPU, else 0.
         log_every: Steps from one entry of the log to the next.
-        log_to: ``'tensorboard'`` also writes the log for TensorBoard, into ``checkpoints``; None keeps it in the report only.
+        log_to: ``'tensorboard'`` also writes the log for TensorBoard, into ``checkpoints``; None keeps it only in the report.
         seed: Seed of the order of examples, of negatives and of dropout.
 
     Raises:
@@ -83,7 +83,7 @@ class Training:
 
         In a pipeline: ``(bm25 >> texts >> CrossEncoder(model, training=Training(epochs=2))).fit(topics, qrels)``.
 
-    When not to use it: to score with a checkpoint that is ready; rankers need no ``training`` for that.
+    When not to use it: to score with a checkpoint that is already trained; rankers need no ``training`` for that.
     """
 
     loss: Any = "pairwise"
@@ -117,7 +117,7 @@ class Training:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Take numbers of numpy for Python's own, and refuse invalid options."""
+        """Convert NumPy numbers to Python's, and refuse invalid options."""
         for f in fields(self):
             object.__setattr__(self, f.name, _pythons(getattr(self, f.name)))
         if not isinstance(self.loss_options, Mapping):
@@ -172,7 +172,7 @@ class Training:
         return hash((self.seed, self.epochs, self.batch_size))
 
     def __repr__(self) -> str:
-        """The constructor call, with the options that differ from their defaults."""
+        """The constructor call, with only the options that differ from their defaults."""
         changed = [f.name for f in fields(self) if getattr(self, f.name) != _default(f)]
         return f"Training({', '.join(f'{name}={brief(getattr(self, name))}' for name in changed)})"
 
@@ -189,7 +189,7 @@ class Training:
         return {f.name: plain(getattr(self, f.name)) for f in fields(self)}
 
     def cache_key(self) -> dict[str, Any]:
-        """The cache key: everything that trained weights depend on, except the seed; the precision is this machine's."""
+        """The cache key: everything on which trained weights depend, except the seed; with the precision used on this machine."""
         known = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in (*NOT_RECORDED, "seed")}
         return {**known, "precision": default_precision() if self.precision is None else self.precision}
 
@@ -198,7 +198,7 @@ class Training:
         return {name: value for name, value in self.describe().items() if name not in NOT_RECORDED}
 
 
-#: Whole-number options and the least that each may be.
+#: Whole-number options and the smallest value of each.
 _WHOLE = {
     **dict.fromkeys(("max_steps", "batch_size", "accumulation", "min_label"), 1),
     **dict.fromkeys(("evaluate_every", "patience", "log_every"), 1),
@@ -211,7 +211,7 @@ def _default(option: Field[Any]) -> Any:
 
 
 def _pythons(value: Any) -> Any:
-    """An option with Python's numbers in place of numpy's, which torch and transformers do not take everywhere; also inside."""
+    """An option with NumPy numbers, also nested ones, converted to Python's; torch and transformers do not always accept them."""
     if isinstance(value, np.generic):
         return value.item()
     if type(value) in (list, tuple):
@@ -220,13 +220,13 @@ def _pythons(value: Any) -> Any:
 
 
 def saveable(value: Any) -> Any:
-    """An option as it is written to a file: with Python's numbers and lists in place of numpy's numbers and arrays.
+    """An option in the form in which it is saved: with Python's numbers and lists instead of NumPy's numbers and arrays.
 
     Args:
         value: Any value.
 
     Returns:
-        The value; what JSON does not know is left as it is, so that it is refused and not read back as a text.
+        The value. Types that JSON does not know are left unchanged, so that saving fails instead of turning them into text.
 
     Example:
         >>> import numpy as np
@@ -247,8 +247,8 @@ def plain(value: Any) -> Any:
         value: Any value.
 
     Returns:
-        Numbers, texts, lists and mappings as they are; objects and functions as :func:`~pyterrier_debias.core.stage.described`
-        tells.
+        Numbers, texts, lists and mappings unchanged; objects and functions as described by
+        :func:`~pyterrier_debias.core.stage.described`.
     """
     if isinstance(value, Mapping):
         return {str(name): plain(one) for name, one in value.items()}

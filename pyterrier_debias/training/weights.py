@@ -1,4 +1,4 @@
-"""How much an example counts."""
+"""Weights of training examples: how much each counts in the loss."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class ExampleWeights(Protocol):
-    """Weighs the documents of an example by what is known before training.
+    """Weights the documents of training examples by information that is known before training.
 
     Weights that depend on the networks' current scores belong in a :class:`~pyterrier_debias.training.method.Method`.
     """
 
     def weigh(self, groups: Groups, group: Group, rows: np.ndarray) -> float | np.ndarray:
-        """Weigh an example.
+        """Weight an example.
 
         Args:
             groups: All groups, with their columns.
@@ -29,23 +29,23 @@ class ExampleWeights(Protocol):
             rows: The example's rows, its positive first.
 
         Returns:
-            One finite weight of at least 0 for the whole example, or one for each row, and always the same of the two; see
-            :mod:`pyterrier_debias.training.losses` for what each loss makes of them.
+            One finite weight of at least 0 for the whole example, or one for each row; the form must be the same for all
+            examples. See :mod:`pyterrier_debias.training.losses` for how each loss uses them.
         """
 
 
 @dataclass(frozen=True)
 class ColumnWeights:
-    """Weights from a column of the candidates.
+    """Weights training examples by a column of the candidates.
 
     Args:
-        column: Its name.
-        per: ``'query'``: the value of the positive weighs the whole example. ``'document'``: each document has its own.
+        column: Name of the column.
+        per: ``'query'``: the value of the positive is the weight of the whole example. ``'document'``: each document has its own.
 
     Raises:
         InputError: For an option that is unknown or out of range.
 
-    When not to use it: for weights whose mean is far from 1, which act as another learning rate; divide by their mean first.
+    When not to use it: for weights whose mean is far from 1, since they act like another learning rate; divide by the mean first.
 
     Example:
         ``Training(weights=ColumnWeights('ease'))``, with ``ease`` a column of the topics.
@@ -59,7 +59,7 @@ class ColumnWeights:
         check_choice("ColumnWeights", "per", self.per, ("query", "document"))
 
     def weigh(self, groups: Groups, group: Group, rows: np.ndarray) -> float | np.ndarray:
-        """Look the weights up; see :class:`ExampleWeights`."""
+        """Look up the weights; see :class:`ExampleWeights`."""
         values = groups.column(self.column)
         return values[rows[0]] if self.per == "query" else np.array([values[row] for row in rows])
 
@@ -74,7 +74,7 @@ def weights_of(weights: ExampleWeights | None, groups: Groups, group: Group, row
         rows: The example's rows.
 
     Returns:
-        float32, of shape [] for the whole example, or one a row.
+        float32, of shape [] for the whole example, or one weight per row.
 
     Raises:
         InputError: If a weight is negative, missing or infinite, or the source refuses its input.
@@ -97,15 +97,15 @@ def weights_of(weights: ExampleWeights | None, groups: Groups, group: Group, row
 
 
 def check_column(weights: ExampleWeights | None, groups: Groups) -> None:
-    """Refuse a column of weights by what it says of any positive, before a model is loaded.
+    """Check the weights of all positives in a column before a model is loaded.
 
     Args:
-        weights: The source of the weights. Others than :class:`ColumnWeights` are looked at as examples are drawn, and so are
-            those of negatives, of which some may never be drawn.
+        weights: The source of the weights. Sources other than :class:`ColumnWeights`, and weights of negatives (some of which
+            may never be drawn), are checked only when examples are drawn.
         groups: All groups.
 
     Raises:
-        InputError: As :func:`weights_of`, and if the candidates lack the column.
+        InputError: If :func:`weights_of` refuses a weight, or the candidates lack the column.
     """
     if isinstance(weights, ColumnWeights):
         for group in groups.groups:
