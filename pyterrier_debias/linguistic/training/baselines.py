@@ -1,4 +1,4 @@
-"""Alternatives to a biased learner: weights by complexity, worst groups first, weights by confidence."""
+"""Baselines for EqualizeReranker: weights by complexity, group DRO, and weights by the confidence of a biased learner."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 
 def query_values(groups: Groups, column: str) -> list[Any]:
-    """The value of each training query in a column of the candidates: the first that is there among its documents.
+    """The value of each training query in a column of the candidates: the first value that is present among its documents.
 
     Args:
         groups: The training queries.
-        column: The column; rows that were added behind the stage that made it may lack it.
+        column: The column; rows that were added after the stage that made it may have no value.
 
     Returns:
-        One value per query; what is missing stays missing.
+        One value per query, missing if no document has one.
 
     Raises:
         InputError: If the candidates lack the column.
@@ -49,13 +49,13 @@ def query_values(groups: Groups, column: str) -> list[Any]:
 
 
 def reverse_weights(complexity: np.ndarray) -> np.ndarray:
-    """Weights that fall with complexity: 1 - minmax(complexity), divided by their mean.
+    """Compute weights that fall with complexity: 1 - minmax(complexity), divided by their mean.
 
     Args:
         complexity: Shape [n], of queries.
 
     Returns:
-        Shape [n], from 0 for the most complex query, with mean 1; 1 for all where all are alike.
+        Shape [n], with mean 1, and 0 for the most complex query; all 1 if all queries are equally complex.
 
     Raises:
         InputError: If a value is missing or infinite.
@@ -79,23 +79,23 @@ def reverse_weights(complexity: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class ReverseComplexity:
-    """Example weights from the complexity of queries ("LC as Rev Weight" of Cheng and Amiri, NAACL 2025).
+    """Weights training queries by their complexity ("LC as Rev Weight" of Cheng and Amiri, NAACL 2025).
 
     The weights are those of :func:`reverse_weights` over the training queries; each is a factor of its query's loss. As the paper
-    words it, weights rise with ease, so that complex queries count less. A rival that is to help complex queries has to weigh
-    them more, which is probably what was meant: ``favour='hard'``.
+    describes it, simpler queries get larger weights, so that complex queries count less. A baseline that is meant to help complex
+    queries has to give them more weight, which is probably what the authors meant: ``favour='hard'``.
 
     Args:
-        column: The column of the candidates that holds the complexity of the query.
-        favour: ``'easy'``: the more complex a query, the less it counts. ``'hard'``: the simpler, the less.
+        column: The column of the candidates with the complexity of the query.
+        favour: ``'easy'``: the more complex a query, the less it counts. ``'hard'``: the simpler a query, the less it counts.
 
     Raises:
-        InputError: For an unknown ``favour``; in training for complexities that are no finite numbers.
+        InputError: For an unknown ``favour``; in training, for complexities that are not finite numbers.
 
-    When not to use it: as a cure. Either way it takes from some queries what they could teach; the paper has it as a rival.
+    When not to use it: as a treatment. With either setting, less is learnt from some queries; the paper uses it as a baseline.
 
     Example:
-        ``Training(loss='infonce', weights=ReverseComplexity())``, behind ``LinguisticComplexity()``.
+        ``Training(loss='infonce', weights=ReverseComplexity())``, after ``LinguisticComplexity()``.
     """
 
     column: str = "complexity"
@@ -103,11 +103,11 @@ class ReverseComplexity:
     _known: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Refuse an unknown choice."""
+        """Raise an error for an unknown ``favour``."""
         check_choice("ReverseComplexity", "favour", self.favour, ("easy", "hard"))
 
     def weigh(self, groups: Groups, group: Group, rows: np.ndarray) -> float:
-        """Look the query's weight up; see :class:`~pyterrier_debias.training.weights.ExampleWeights`."""
+        """Return the weight of a query; see :class:`~pyterrier_debias.training.weights.ExampleWeights`."""
         if not self._known or self._known[0]() is not groups:
             try:
                 complexity = np.array(query_values(groups, self.column), dtype=np.float64)
@@ -118,7 +118,7 @@ class ReverseComplexity:
         return self._known[1][group.qid]
 
     def __getstate__(self) -> dict[str, Any]:
-        """The option alone; weights are worked out again."""
+        """The options only; weights are computed again."""
         return {"column": self.column, "favour": self.favour, "_known": []}
 
 
@@ -129,16 +129,16 @@ def weighted_probability(
     mask: torch.Tensor | None = None,
     weights: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    r"""The mean of :math:`-\log\,(w\, p(d^+))`: the weight on the probability, as the paper words its rival.
+    r"""The mean of :math:`-\log\,(w\, p(d^+))`: the weight is applied to the probability, as the paper describes its baseline.
 
-    **It trains as without weights:** :math:`-\log (w p) = -\log w - \log p`, and the first term has no gradient. It is here so
-    that this can be looked at; a weight that does something is one of the loss, as every other loss has it.
+    **It trains as without weights:** :math:`-\log (w p) = -\log w - \log p`, and the first term has no gradient. The function is
+    here to show this; to have an effect, a weight must be a factor of the loss, as in all other losses.
 
     Args:
         scores: Shape [B, n], positive first.
-        labels: Not read.
+        labels: Not used.
         mask: Shape [B, n], False where there is no document.
-        weights: Shape [B]; raised to 1e-6, as the most complex query has 0.
+        weights: Shape [B]; at least 1e-6 is used, since the most complex query has weight 0.
 
     Returns:
         A scalar.
@@ -159,17 +159,17 @@ def weighted_probability(
 
 
 def group_codes(values: list[Any], bins: int | None) -> tuple[np.ndarray, list[str]]:
-    """Which group each query belongs to.
+    """Assign each query to a group.
 
     Args:
-        values: One a query: names of groups, or numbers to be cut.
-        bins: Into how many groups of like size numbers are cut, at their quantiles; None: each distinct value is a group.
+        values: One value per query: the name of its group, or a number to be binned.
+        bins: Into how many groups of similar size numbers are divided, at quantiles; None makes each distinct value a group.
 
     Returns:
         Codes from 0, shape [n], and the groups' names.
 
     Raises:
-        InputError: For values that are missing or, with ``bins``, no numbers, or fewer than two groups.
+        InputError: For missing values, values that are not numbers (with ``bins``), or fewer than two groups.
 
     Example:
         >>> group_codes([0.1, 0.9, 0.5, 0.4], 2)
@@ -197,12 +197,12 @@ def group_codes(values: list[Any], bins: int | None) -> tuple[np.ndarray, list[s
 
 
 class GroupDROReranker(TrainedRanker):
-    r"""Trains a ranker for its worst group of queries (group DRO).
+    r"""Trains a ranker to do well on the group of queries on which it does worst (group DRO).
 
-    Each group g has a share :math:`q_g`, equal at first. In each step the shares of the groups in the batch grow with their
-    losses, :math:`q_g \leftarrow q_g e^{\eta L_g}`, are divided by their sum, and :math:`\sum_g q_g L_g` is descended. Groups
-    that stay hard come to count most. Under several processes the shares are those of the first one. The log of ``fit`` holds
-    ``share of`` and ``loss of`` each group.
+    Each group g has a share :math:`q_g`; all are equal at first. In each step, the shares of the groups in the batch grow with
+    their losses, :math:`q_g \leftarrow q_g e^{\eta L_g}`, and are divided by their sum; the step then minimises
+    :math:`\sum_g q_g L_g`. Groups that stay hard therefore count most in the end. With several processes, the shares are those
+    of the first one. The log of ``fit`` has ``share of`` and ``loss of`` each group.
 
     ===============  ==========================================================================
     columns in       ``qid``, ``docno``, ``query``, the ranker's text columns; for ``fit`` also ``group``
@@ -213,16 +213,16 @@ class GroupDROReranker(TrainedRanker):
 
     Args:
         ranker: Any ranker of this package; a name or folder stands for ``CrossEncoder`` of it. It is copied.
-        group: The column that tells the group of a query.
-        bins: Into how many groups of like size its numbers are cut; None: its values are the groups.
-        step: eta. Large steps follow the worst batch, small ones leave the groups alike.
+        group: The column with the group of a query, or with numbers to be binned.
+        bins: Into how many groups of similar size the numbers are divided; None makes each distinct value a group.
+        step: eta, how fast shares grow. Large steps follow the worst batch; with small ones, shares stay nearly equal.
         training: How ``fit`` trains, with any loss; None for the ranker's own ``training``.
 
     Raises:
-        InputError: For options that are unknown or out of range, or groups that cannot be used; from scoring: before ``fit``.
+        InputError: For options that are unknown or out of range, or groups that cannot be used; when scoring before ``fit``.
 
-    When not to use it: with groups of a handful of queries; where the worst group is worst because its judgements are; where a
-    strongly fitted model has no loss left in any group (the source needs strong regularisation there).
+    When not to use it: with groups of a handful of queries; if the worst group is worst because of its judgements; if a
+    strongly fitted model has no loss left in any group (in that case the paper needs strong regularisation).
 
     Example:
         >>> GroupDROReranker("distilbert-base-uncased", bins=4)
@@ -252,7 +252,7 @@ class GroupDROReranker(TrainedRanker):
         self.training = training
 
     def make_method(self, ranker: Any, training: Training, groups: Groups, prepared: None) -> Method:
-        """The shares of groups; see the class."""
+        """The ranker's method with shares of groups; see the class."""
         codes, names = group_codes(query_values(groups, self.group), self.bins)
         from pyterrier_debias.linguistic.training.dro_method import GroupDRO
         from pyterrier_debias.training.method import ranking_of
@@ -261,10 +261,10 @@ class GroupDROReranker(TrainedRanker):
         return GroupDRO(ranking_of(ranker, training, "GroupDROReranker"), group_of, names, step=self.step)
 
     def check_options(self) -> None:
-        """Refuse options that cannot be used, before anything is loaded.
+        """Check the options, before anything is loaded.
 
         Raises:
-            InputError: Naming the option and the remedy.
+            InputError: For an option that cannot be used; the message names it and the remedy.
         """
         self.checked_base()
         check_number("GroupDROReranker", "step", self.step, least=0)
@@ -272,7 +272,7 @@ class GroupDROReranker(TrainedRanker):
             raise InputError(f"GroupDROReranker: bins={self.bins!r} must be a whole number of at least 2, or None")
 
     def saved_options(self) -> dict[str, Any]:
-        """All options but ranker and training."""
+        """All options except the ranker and ``training``."""
         return {"group": self.group, "bins": self.bins, "step": self.step}
 
 
@@ -280,10 +280,11 @@ class GroupDROReranker(TrainedRanker):
 
 
 class FocalReranker(TrainedAgainstBiased):
-    r"""Trains a ranker on what a biased learner gets wrong: a query counts :math:`(1 - z_B(d^+))^\gamma` (debiased focal loss).
+    r"""Trains a ranker mainly on queries that a biased learner gets wrong (debiased focal loss).
 
-    Beside :class:`~pyterrier_debias.linguistic.training.equalize.EqualizeReranker`, with the same biased learners: weights in
-    place of the product of experts.
+    The weight of a query is :math:`(1 - z_B(d^+))^\gamma`, where :math:`z_B(d^+)` is the biased learner's probability of the
+    positive. This is an alternative to :class:`~pyterrier_debias.linguistic.training.equalize.EqualizeReranker` with the same
+    biased learners: weights instead of the product of experts.
 
     ===============  ==========================================================================
     columns in       ``qid``, ``docno``, ``query`` and the ranker's text columns
@@ -294,16 +295,16 @@ class FocalReranker(TrainedAgainstBiased):
 
     Args:
         ranker: Any ranker of this package; a name or folder stands for ``CrossEncoder`` of it.
-        biased: See :class:`~pyterrier_debias.linguistic.training.equalize.EqualizeReranker`.
-        gamma: Steepness; 0 is plain training with ``loss='infonce'``.
-        biased_temperature: What biased scores are divided by before the softmax that tells how sure they are.
-        negatives: See there.
-        training: See there.
+        biased: The biased learner, as in :class:`~pyterrier_debias.linguistic.training.equalize.EqualizeReranker`.
+        gamma: How steeply weights fall with the biased learner's confidence; 0 is plain training with ``loss='infonce'``.
+        biased_temperature: What biased scores are divided by before the softmax that gives :math:`z_B`.
+        negatives: ``'explicit'`` or ``'in_batch'``, as in ``EqualizeReranker``.
+        training: How ``fit`` trains, as in ``EqualizeReranker``.
 
     Raises:
-        InputError: For options that are unknown, out of range or do not go together; from scoring: before ``fit``.
+        InputError: For options that are unknown, out of range or incompatible; when scoring before ``fit``.
 
-    When not to use it: with a biased learner that is right nearly everywhere, which leaves no weight to learn from.
+    When not to use it: with a biased learner that is right nearly everywhere, since all weights are then close to 0.
 
     Example:
         >>> FocalReranker("distilbert-base-uncased", gamma=1.0)

@@ -1,4 +1,4 @@
-"""The four biased learners of Cheng and Amiri: deliberately weak models whose shortcuts another model need not learn."""
+"""The four biased learners of Cheng and Amiri: deliberately weak models for training another without their shortcuts."""
 
 from __future__ import annotations
 
@@ -23,29 +23,30 @@ if TYPE_CHECKING:
 
     from pyterrier_debias.training.groups import Groups
 
-#: Layers of a weaker model, as many as BERT-Tiny has.
+#: Number of layers of a weaker model, the same as in BERT-Tiny.
 LAYERS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class BiasedLearner:
-    """How a biased learner comes about; its subclasses change one of three things each: the model, the data, or the training.
+    """Describes how a biased learner is made; each subclass changes one of three things: the model, the data, or the training.
 
     Args:
-        training: How it is trained; None for what the robust ranker is trained with. Checkpoints, resumption and validation are
-            not read: it has the folder ``biased`` among the robust ranker's checkpoints, and no validation.
+        training: How the learner is trained; None for the options of the robust ranker. Its settings of checkpoints, resumption
+            and validation are ignored: the learner uses the folder ``biased`` in the robust ranker's checkpoints, and has no
+            validation.
     """
 
     training: Training | None = None
 
     def check(self, stage: str) -> None:
-        """Refuse options that cannot be used, before anything is loaded.
+        """Check the options, before anything is loaded.
 
         Args:
             stage: The name used in messages.
 
         Raises:
-            InputError: Naming the option and the remedy.
+            InputError: For an option that cannot be used; the message names it and the remedy.
         """
         if self.training is not None and not isinstance(self.training, Training):
             raise InputError(f"{stage}: {type(self).__name__}(training=...) is a {type(self.training).__name__}, not a Training")
@@ -54,28 +55,28 @@ class BiasedLearner:
         """The model before its training.
 
         Args:
-            ranker: What the robust ranker starts from; it is left alone.
+            ranker: The ranker from which the robust ranker starts; it is not changed.
 
         Returns:
-            A ranker of its own; by default a copy.
+            A separate ranker; by default a copy.
         """
         return copy.deepcopy(ranker)
 
     def data(self, candidates: pd.DataFrame, groups: Groups, seed: int) -> pd.DataFrame:
-        """What it is trained on.
+        """The learner's training data.
 
         Args:
             candidates: The training candidates.
-            groups: What they give: the queries with a positive and a negative.
+            groups: The queries among them with a positive and a negative.
             seed: The training's seed.
 
         Returns:
-            A frame; by default all of the candidates.
+            A frame of candidates; by default all of them.
         """
         return candidates
 
     def options(self, training: Training) -> Training:
-        """How it is trained; by default as ``training`` says."""
+        """The learner's options of training; by default ``training``."""
         return training
 
     def fit(
@@ -84,17 +85,17 @@ class BiasedLearner:
         """Train a biased learner.
 
         Args:
-            ranker: What the robust ranker starts from; it is left alone.
+            ranker: The ranker from which the robust ranker starts; it is not changed.
             training: How the robust ranker is trained.
             candidates: The training candidates.
             qrels: Their judgements.
-            groups: What both give.
+            groups: The training queries made from both.
 
         Returns:
-            The learner, fitted.
+            The fitted learner.
 
         Raises:
-            InputError: See ``fit`` of the ranker.
+            InputError: As in ``fit`` of the ranker.
         """
         own = self.training if self.training is not None else training
         folder = None if training.checkpoints is None else Path(training.checkpoints) / "biased"
@@ -107,16 +108,16 @@ class BiasedLearner:
 
 @dataclass(frozen=True, kw_only=True)
 class WeakerModel(BiasedLearner):
-    """A smaller model: the first layers of the ranker, or another ranker that is trained beside it. The paper's best.
+    """A biased learner with a smaller model: the first layers of the ranker, or another ranker. It is the paper's best.
 
     Args:
-        layers: How many layers are kept, from the input on; None for 2, the depth of BERT-Tiny, or fewer where that is not at
-            most half of the model.
-        model: A ranker to be trained in place of the ranker's own layers, e.g. ``BiEncoder('prajjwal1/bert-tiny')``; it must
-            read the same text columns. It is copied.
+        layers: How many layers are kept, counted from the input; None for 2, the depth of BERT-Tiny, or fewer if that is more
+            than half of the model.
+        model: A ranker to train instead of the ranker's own layers, e.g. ``BiEncoder('prajjwal1/bert-tiny')``; it must read the
+            same text columns. It is copied.
         training: See :class:`BiasedLearner`.
 
-    When not to use it: ``layers`` with models of one layer, or whose layers share their weights (ALBERT).
+    When not to use it: with models of one layer, or whose layers share their weights (ALBERT), unless you give ``model``.
 
     Example:
         ``EqualizeReranker(ranker, biased=WeakerModel(layers=1))``
@@ -141,22 +142,22 @@ class WeakerModel(BiasedLearner):
             self.model.check_options()
 
     def start(self, ranker: Ranker) -> Ranker:
-        """The other ranker, or the first layers of this one."""
+        """A copy of the other ranker, or the first layers of this one."""
         return copy.deepcopy(self.model) if self.model is not None else first_layers(ranker, self.layers)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LessData(BiasedLearner):
-    """The same model on a random share of the training queries.
+    """A biased learner with the same model, trained on a random share of the training queries.
 
     With ``Training(epochs=...)`` it also takes fewer steps; with ``max_steps`` it sees its few queries more often.
 
     Args:
-        share: Of the queries that can be trained on, above 0 and below 1; at least one is kept. Which ones depends on the seed
-            of the training and their qids alone.
+        share: Share of the usable training queries, above 0 and below 1; at least one is kept. Which ones are kept depends only
+            on the seed of the training and their qids.
         training: See :class:`BiasedLearner`.
 
-    When not to use it: where a fifth of the queries is a handful.
+    When not to use it: if a fifth of the queries is only a handful.
 
     Example:
         ``EqualizeReranker(ranker, biased=LessData(share=0.1))``
@@ -172,7 +173,7 @@ class LessData(BiasedLearner):
         _check_share(stage, self)
 
     def data(self, candidates: pd.DataFrame, groups: Groups, seed: int) -> pd.DataFrame:
-        """The candidates of the queries that were drawn."""
+        """The candidates of the drawn queries."""
         qids = sorted((group.qid for group in groups.groups), key=lambda qid: keyed_hash(seed, "less data", qid))
         kept = set(qids[: math.ceil(self.share * len(qids))])
         return candidates[frames.with_string_ids(candidates, type(self).__name__)["qid"].isin(kept)].reset_index(drop=True)
@@ -180,15 +181,15 @@ class LessData(BiasedLearner):
 
 @dataclass(frozen=True, kw_only=True)
 class FewerSteps(BiasedLearner):
-    """The same model on the same data, for a share of the training time.
+    """A biased learner with the same model and data, trained for a share of the steps.
 
-    Its schedule is of its own: the learning rate falls to 0 at its own end.
+    It has its own learning-rate schedule, which falls to 0 at the end of its shorter training.
 
     Args:
-        share: Of ``epochs``, or of ``max_steps`` where these are given, above 0 and below 1; at least one step.
-        training: See :class:`BiasedLearner`; the share is of its length.
+        share: Share of ``max_steps`` if given, otherwise of ``epochs``, above 0 and below 1; at least one step is taken.
+        training: See :class:`BiasedLearner`; the share refers to its length.
 
-    When not to use it: where the robust ranker itself trains for a few steps only.
+    When not to use it: if the robust ranker itself trains for a few steps only.
 
     Example:
         ``EqualizeReranker(ranker, biased=FewerSteps(share=0.1))``
@@ -204,7 +205,7 @@ class FewerSteps(BiasedLearner):
         _check_share(stage, self)
 
     def options(self, training: Training) -> Training:
-        """The same options, except the length."""
+        """The same options, except for the length."""
         if training.max_steps is not None:
             return replace(training, max_steps=max(1, round(self.share * training.max_steps)))
         return replace(training, epochs=self.share * training.epochs)
@@ -212,13 +213,13 @@ class FewerSteps(BiasedLearner):
 
 @dataclass(frozen=True, kw_only=True)
 class BiasedData(BiasedLearner):
-    """The same model on queries that are rewritten, by default with their noun phrases repeated.
+    """A biased learner with the same model, trained on rewritten queries: by default, their noun phrases are repeated.
 
     Args:
-        rewrite: A stage that rewrites ``query``; it must give a text the same new one wherever it stands.
+        rewrite: A stage that rewrites ``query``; equal queries must be rewritten in the same way.
         training: See :class:`BiasedLearner`.
 
-    When not to use it: on keyword queries, most of which are one noun phrase, so that the rewriting merely doubles them.
+    When not to use it: on keyword queries: most are a single noun phrase, so the rewriting only doubles them.
 
     Example:
         ``EqualizeReranker(ranker, biased=BiasedData(rewrite=RepeatNounPhrases(times=2)))``
@@ -237,7 +238,7 @@ class BiasedData(BiasedLearner):
         getattr(self.rewrite, "check_options", lambda: None)()
 
     def data(self, candidates: pd.DataFrame, groups: Groups, seed: int) -> pd.DataFrame:
-        """The candidates with rewritten queries."""
+        """The candidates, with rewritten queries."""
         frame = frames.with_string_ids(candidates, type(self).__name__)
         topics = frame[["qid", "query"]].drop_duplicates("qid")
         new = self.rewrite(topics)
@@ -255,20 +256,20 @@ LEARNERS: dict[str, BiasedLearner] = {
 
 
 def first_layers(ranker: Ranker, layers: int | None = None) -> Ranker:
-    """A ranker of the same class that keeps the first layers of a model, with its embeddings and its head.
+    """Make a ranker of the same class from the first layers of a model, with its embeddings and its head.
 
-    A stack of layers is any ``torch.nn.ModuleList`` of two or more modules of one class, which is how BERT and its kin, T5
-    (encoder and decoder alike) and TK hold theirs. Layers within layers stay whole.
+    A stack of layers is any ``torch.nn.ModuleList`` of two or more modules of one class, as in BERT-like models, T5 (both
+    encoder and decoder) and TK. Layers are kept or dropped as a whole.
 
     Args:
-        ranker: The ranker; left alone.
-        layers: How many layers to keep of each stack; None for 2, or fewer where that is not at most half of it.
+        ranker: The ranker; it is not changed.
+        layers: How many layers to keep of each stack; None for 2, or fewer if that is more than half of it.
 
     Returns:
         A ranker with the same options.
 
     Raises:
-        InputError: For a model without a stack of layers, or with no more than are to be kept.
+        InputError: For a model without a stack of layers, or with no more layers than are to be kept.
     """
     module = copy.deepcopy(ranker.module)
     found = _stacks(module)
@@ -292,7 +293,7 @@ def first_layers(ranker: Ranker, layers: int | None = None) -> Ranker:
 
 
 def _stacks(module: torch.nn.Module) -> list[torch.nn.ModuleList]:
-    """The outermost lists of like modules."""
+    """The outermost lists of modules of one class."""
     import torch
 
     found: list[torch.nn.ModuleList] = []

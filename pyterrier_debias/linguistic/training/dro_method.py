@@ -12,18 +12,18 @@ from pyterrier_debias.core.text import keyed_hash
 from pyterrier_debias.training.examples import Example
 from pyterrier_debias.training.method import Around, Ranking, loss_inputs
 
-#: How the places of a group's examples are called in a batch.
+#: Prefix of the keys in a batch for the positions of a group's examples.
 _GROUP = "group "
 
 
 def places_of(groups: np.ndarray) -> dict[str, torch.Tensor]:
-    """Where the examples of each group stand in a batch: known before the batch is on a device, which need not be asked then.
+    """The positions of each group's examples in a batch, found before the batch is on a device, to avoid asking the device.
 
     Args:
         groups: The group of each example, shape [B].
 
     Returns:
-        ``group 0`` and so on for the groups that are there, in their order, with int64 places.
+        ``group 0`` and so on for the groups in the batch, in their order, with int64 positions.
 
     Example:
         >>> places_of(np.array([2, 0, 2]))
@@ -33,10 +33,10 @@ def places_of(groups: np.ndarray) -> dict[str, torch.Tensor]:
 
 
 class GroupDRO(Around):
-    """One ranker, its loss weighed by shares of groups that grow where the loss is high.
+    """Trains one ranker with a loss that is weighted by shares of groups, which grow where the loss is high.
 
     Args:
-        ranking: What the ranker's own ``method`` gives; its loss may be any.
+        ranking: The result of the ranker's own ``method``, with any loss.
         group_of: Group of each query, by qid, from 0.
         names: The groups' names.
         step: How fast shares grow.
@@ -49,7 +49,7 @@ class GroupDRO(Around):
         self.group_of = dict(group_of)
         self.names = list(names)
         self.step = step
-        # In the state, so that a resumed run continues with them.
+        # Part of the state, so that a resumed run continues with them.
         self.register_buffer("shares", torch.full((len(names),), 1 / len(names)))
 
     def record(self) -> dict[str, Any]:
@@ -58,15 +58,15 @@ class GroupDRO(Around):
         return {**super().record(), "groups": f"{keyed_hash(0, *parts):016x}", "step": self.step}
 
     def collate(self, examples: Sequence[Example]) -> dict[str, torch.Tensor]:
-        """The ranker's batch, and of each group that is there its examples' places, ``group 0`` and so on."""
+        """The ranker's batch, and the positions of the examples of each group in it (``group 0`` and so on)."""
         groups = np.array([self.group_of[example.qid] for example in examples])
         return {**super().collate(examples), **places_of(groups)}
 
     def forward(self, **batch: torch.Tensor) -> dict[str, torch.Tensor]:
-        """The groups' losses, weighed.
+        """The weighted sum of the groups' losses.
 
         Returns:
-            ``loss``, ``scores``; for the log ``mean_loss`` (the plain one), and of each group that is there ``loss of ...`` and
+            ``loss``, ``scores``; for the log ``mean_loss`` (without weights), and for each group in the batch ``loss of ...`` and
             ``share of ...``.
         """
         scores = self.ranking.scores(batch)

@@ -1,4 +1,4 @@
-"""EqualizeReranker: a ranker that need not learn the shortcuts that a biased learner has learned."""
+"""EqualizeReranker: trains a ranker that need not learn the shortcuts of a biased learner."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ NEGATIVES = ("explicit", "in_batch")
 
 
 class TrainedAgainstBiased(TrainedRanker):
-    """What stages share that train a ranker against a frozen biased one.
+    """Base class of stages that train a ranker against a frozen biased one.
 
-    ``fit`` trains the biased learner, freezes it, and trains the robust ranker against it. The log holds ``plain_loss`` (that of
-    the robust ranker alone), ``accuracy`` and ``biased_accuracy``; the biased learner's own report is
-    ``biased_model.training_report``. A resumed run must meet the same biased learner.
+    ``fit`` trains the biased learner, freezes it, and trains the robust ranker against it. The log has ``plain_loss`` (the loss
+    of the robust ranker alone), ``accuracy`` and ``biased_accuracy``; the biased learner's own report is
+    ``biased_model.training_report``. A resumed run must use the same biased learner.
 
-    A subclass has the options ``ranker``, ``biased``, ``biased_temperature``, ``negatives`` and ``training``, and writes
+    A subclass has the options ``ranker``, ``biased``, ``biased_temperature``, ``negatives`` and ``training``, and implements
     :meth:`combination`.
     """
 
-    #: Which loss stands for which: the default of ``Training`` is that of pairs, the paper's is the softmax over candidates.
+    #: The loss that each ``loss`` of ``Training`` selects: its default is pairwise, the paper's is a softmax over candidates.
     _LOSSES: ClassVar[dict[str, str]] = {"pairwise": "infonce", "infonce": "infonce", "bce": "bce"}
 
     _fitted_biased: Ranker | None = None
@@ -55,11 +55,11 @@ class TrainedAgainstBiased(TrainedRanker):
     ):
         """
         Args:
-            ranker: See :class:`EqualizeReranker`, as for the rest.
-            biased: See there.
-            biased_temperature: See there.
-            negatives: See there.
-            training: See there.
+            ranker: The ranker, as in :class:`EqualizeReranker`.
+            biased: The biased learner, as in :class:`EqualizeReranker`.
+            biased_temperature: The divisor of biased scores, as in :class:`EqualizeReranker`.
+            negatives: ``'explicit'`` or ``'in_batch'``, as in :class:`EqualizeReranker`.
+            training: How ``fit`` trains, as in :class:`EqualizeReranker`.
         """
         super().__init__()
         self.ranker = ranker
@@ -70,18 +70,18 @@ class TrainedAgainstBiased(TrainedRanker):
 
     @abstractmethod
     def combination(self) -> tuple[Callable[..., Any], dict[str, Any]]:
-        """The loss and its options, checked.
+        """The loss and its checked options.
 
         Returns:
             ``loss(scores, biased, labels=..., mask=..., weights=..., loss=..., **options)``, and the options.
 
         Raises:
-            InputError: Naming the option and the remedy.
+            InputError: For an option that cannot be used; the message names it and the remedy.
         """
 
     @property
     def biased_model(self) -> Ranker:
-        """The biased learner, fitted: a ranker of its own.
+        """The fitted biased learner, which is a ranker itself.
 
         Raises:
             InputError: Before ``fit``.
@@ -92,7 +92,7 @@ class TrainedAgainstBiased(TrainedRanker):
     def prepare(
         self, ranker: Ranker, training: Training, groups: Groups, train_on: tuple[pd.DataFrame, pd.DataFrame]
     ) -> Ranker:
-        """The biased ranker, ready."""
+        """The biased ranker, trained if necessary."""
         learner = self._learner()
         if not isinstance(learner, BiasedLearner):
             return learner
@@ -100,7 +100,7 @@ class TrainedAgainstBiased(TrainedRanker):
         return learner.fit(ranker, training, *train_on, groups)
 
     def make_method(self, ranker: Ranker, training: Training, groups: Groups, prepared: Ranker) -> Method:
-        """The robust ranker against the biased one, which is frozen."""
+        """The method that trains the robust ranker against the frozen biased one."""
         from pyterrier_debias.linguistic.training.equalize_method import AgainstBiased, CachedScores, LiveScores, cached_scores
         from pyterrier_debias.training.method import ranking_of
 
@@ -111,7 +111,7 @@ class TrainedAgainstBiased(TrainedRanker):
         if self.negatives == "explicit" and training.augment is None:
             scores = cached_scores(prepared, groups, training, name)
         else:
-            # Other queries' documents, or passages that change in each epoch.
+            # The biased learner must also score other queries' documents, or passages that change in each epoch.
             if prepared.torch_device != ranker.torch_device:
                 raise InputError(
                     f"{name}: the biased model computes on {prepared.torch_device}, the ranker on {ranker.torch_device}; give "
@@ -121,16 +121,16 @@ class TrainedAgainstBiased(TrainedRanker):
         return AgainstBiased(ranking_of(ranker, training, name), scores, partial(loss, **options), about=about)
 
     def keep_beside(self, method: Method, prepared: Ranker) -> None:
-        """Keep the biased learner."""
+        """Keep the biased learner with the fitted ranker."""
         self._fitted_biased = prepared
 
     # Options
 
     def check_options(self) -> None:
-        """Refuse options that cannot be used, before anything is loaded.
+        """Check the options, before anything is loaded.
 
         Raises:
-            InputError: Naming the option and the remedy.
+            InputError: For an option that cannot be used; the message names it and the remedy.
         """
         name = type(self).__name__
         self.combination()
@@ -149,7 +149,7 @@ class TrainedAgainstBiased(TrainedRanker):
             )
 
     def _learner(self) -> BiasedLearner | Ranker:
-        """How the biased learner comes about, or the learner itself."""
+        """The description of how the biased learner is made, or a fitted ranker that was passed."""
         if isinstance(self.biased, (BiasedLearner, Ranker)):
             return self.biased
         check_choice(
@@ -158,7 +158,7 @@ class TrainedAgainstBiased(TrainedRanker):
         return LEARNERS[self.biased]
 
     def own_training(self) -> Training:
-        """The options of training, checked."""
+        """The checked options of training."""
         name, training = type(self).__name__, self.training_options()
         if not isinstance(training.loss, str) or training.loss not in self._LOSSES:
             known = " or ".join(map(repr, dict.fromkeys(self._LOSSES.values())))
@@ -170,74 +170,74 @@ class TrainedAgainstBiased(TrainedRanker):
     # Folders
 
     def saved_options(self) -> dict[str, Any]:
-        """The options of the loss and of negatives, and the biased learner where it has a name."""
+        """The options of the loss and of negatives, and the name of the biased learner if it has one."""
         named = self.biased if isinstance(self.biased, str) else None
         return {**self.combination()[1], "biased": named, "negatives": self.negatives}
 
     def beside(self) -> dict[str, Any]:
-        """The biased learner."""
+        """What is saved beside the ranker: the biased learner."""
         return {"biased": self._fitted_biased}
 
     @classmethod
     def read_beside(
         cls, folder: Path, about: dict[str, Any], beside: dict[str, Any], options: dict[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Read the biased learner. One that has no name comes back as what it became: a fitted ranker."""
+        """Read the biased learner. One that has no name is read as the fitted ranker that it became."""
         biased = beside["biased"]
         return {"biased": about["options"]["biased"] or biased}, {"_fitted_biased": biased}
 
 
 class EqualizeReranker(TrainedAgainstBiased):
-    r"""Trains a ranker as one expert of two, of which the other has learned what wording alone gives away (EqualizeIR).
+    r"""Trains a ranker so that it need not learn the shortcuts of a deliberately weak, biased learner (EqualizeIR).
 
-    A biased learner B, biased by its size, its data or its training, is trained first and frozen. The robust ranker R is then
-    trained on what both say together,
+    A biased learner B, biased by its size, its data or its training, is trained first and then frozen. The robust ranker R is
+    trained on the sum of both models' scores,
 
     .. math::
 
         \log z_D = \log\mathrm{softmax}\big(s_R + \alpha\, s_B / T\big), \qquad L = -\log z_D(d^+),
 
-    over the candidates of a query. Where B is sure and right, little is left to learn from the query; where it is sure and wrong,
-    more. R alone scores afterwards. With :math:`|s_B| \le 10` and the default :math:`\alpha` the correction is at most one logit:
-    effects are small by design.
+    over the candidates of a query. Where B is confident and right, little is left to learn from the query; where B is confident
+    and wrong, more. Only R is used for scoring. With :math:`|s_B| \le 10` and the default :math:`\alpha`, the correction is at
+    most one logit: effects are small by design.
 
     ===============  ==========================================================================
     columns in       ``qid``, ``docno``, ``query`` and the ranker's text columns
     columns out      the same, with ``score`` and ``rank``, sorted by query and rank
     ===============  ==========================================================================
 
-    The ranker that is passed in is not changed: copies of it are trained. Fitting again continues from the fitted weights,
-    a biased learner that is trained anew from there (a biased ranker that was passed stays the same). The log of ``fit`` holds
-    ``plain_loss`` (that of the robust ranker alone), ``accuracy`` and ``biased_accuracy``; how the biased learner was trained is
+    The ranker that you pass in is not changed: copies of it are trained. Fitting again continues from the fitted weights, and
+    trains a new biased learner from these (a biased ranker that you passed in stays the same). The log of ``fit`` has
+    ``plain_loss`` (the loss of the robust ranker alone), ``accuracy`` and ``biased_accuracy``; the log of the biased learner is
     in ``biased_model.training_report``.
 
     Args:
         ranker: Any ranker of this package; a name or folder stands for ``CrossEncoder`` of it.
         biased: The biased learner. ``'weaker_model'``: the ranker's first layers, two as in BERT-Tiny. ``'less_data'``: a fifth
             of the training queries. ``'fewer_steps'``: a fifth of the training. ``'biased_data'``: queries with repeated noun
-            phrases. A learner with options of its own: :class:`~pyterrier_debias.linguistic.training.biased.WeakerModel`,
-            ``LessData``, ``FewerSteps``, ``BiasedData``. Or a fitted ranker of any class, which is used as it is and not changed.
-        alpha: How much it counts, from 0 to 1; 0 is plain training with ``loss='infonce'``, to the last bit.
-        biased_temperature: T, for biased scores on another scale than the ranker's.
-        negatives: ``'explicit'``: those that were drawn, whose biased scores are computed once, beforehand. ``'in_batch'``: also
-            the other queries' documents, which the biased learner scores in each step.
-        training: How ``fit`` trains; None for the ranker's own ``training``. Its ``loss`` stays at the default, which here means
-            the softmax over all candidates, or is ``'infonce'``, for its temperature (which divides the sum of both scores), or
+            phrases. For other options, pass a :class:`~pyterrier_debias.linguistic.training.biased.WeakerModel`, ``LessData``,
+            ``FewerSteps`` or ``BiasedData``; or a fitted ranker of any class, which is used unchanged.
+        alpha: Weight of the biased scores, from 0 to 1; 0 is plain training with ``loss='infonce'``, to the last bit.
+        biased_temperature: T, the divisor of biased scores, if their scale differs from that of the ranker's scores.
+        negatives: ``'explicit'``: only the negatives drawn for each query, whose biased scores are computed once, beforehand.
+            ``'in_batch'``: also the other queries' documents, which the biased learner scores in each step.
+        training: How ``fit`` trains; None for the ranker's own ``training``. Leave its ``loss`` at the default, which here means
+            the softmax over all candidates, or set ``'infonce'`` for its temperature (which divides the sum of both scores), or
             ``'bce'``, the product over two classes. With ``augment`` the biased learner scores in each step too.
 
     Raises:
-        InputError: For options that are unknown, out of range or do not go together; from scoring: before ``fit``.
+        InputError: For options that are unknown, out of range or incompatible; when scoring before ``fit``.
 
-    When not to use it: where hard queries are hard for another reason than their wording (few relevant documents, rare topics):
-    the biased learner fails there too, and the robust one is pushed towards noise; to make a good checkpoint better, which a few
-    steps of any training can spoil; with a biased learner that is better than the ranker.
+    When not to use it: if hard queries are hard for other reasons than their wording (few relevant documents, rare topics):
+    the biased learner fails there too, and the robust one is pushed towards noise; to improve a good checkpoint, which a few
+    steps of any training can make worse; with a biased learner that is better than the ranker.
 
     Example:
         >>> EqualizeReranker("distilbert-base-uncased", biased="less_data", alpha=0.2)
         EqualizeReranker('distilbert-base-uncased', biased='less_data', alpha=0.2)
 
         In a pipeline: ``(bm25 >> AddJudged(qrels) >> texts >> EqualizeReranker(BiEncoder(model))).fit(topics, qrels)``; the
-        robust ranker by itself is ``stage.relevance``, e.g. ``stage.relevance.retriever(corpus)``.
+        robust ranker alone is ``stage.relevance``, e.g. for ``stage.relevance.retriever(corpus)``.
 
     References:
         Cheng and Amiri, EqualizeIR: Mitigating Linguistic Biases in Retrieval Models, NAACL 2025.

@@ -1,4 +1,4 @@
-"""Training against a biased model, as a method. Imported only when training begins: it needs torch."""
+"""The method that trains against a biased model. Imported only when training begins, since it needs torch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class CachedScores:
     """A biased model whose scores were computed beforehand; the model itself is no longer needed.
 
     Args:
-        scores: Of every row of ``Groups.rows``, shape [rows]; rows that are never drawn may hold anything.
+        scores: The score of every row of ``Groups.rows``, shape [rows]; rows that are never drawn may have any value.
     """
 
     def __init__(self, scores: np.ndarray):
@@ -41,19 +41,19 @@ class CachedScores:
 
 
 class LiveScores:
-    """A biased model that scores every batch anew, in eval mode and without a gradient.
+    """A biased model that scores every batch again, in eval mode and without a gradient.
 
-    It is not part of the module that is trained: the optimiser, checkpoints and other processes never see it.
+    It is not part of the trained module, so it is not in the optimiser, in checkpoints or in other processes.
 
     Args:
-        ranking: What the biased ranker's own ``method`` gives.
+        ranking: The result of the biased ranker's own ``method``.
     """
 
     def __init__(self, ranking: Ranking):
         self.ranking = ranking
 
     def collate(self, examples: Sequence[Example]) -> dict[str, torch.Tensor]:
-        """Texts in its own tokens, and where their scores belong (``biased_...``)."""
+        """The texts in the biased model's own tokens, and the positions of their scores (``biased_...``)."""
         own = self.ranking.collate(examples)
         return {f"biased_{name}": own[name] for name in own if name not in ("mask", "grades", "weights")}
 
@@ -66,14 +66,14 @@ class LiveScores:
 
 
 class AgainstBiased(Around):
-    """One ranker, trained with a loss that also reads the scores of a frozen biased model.
+    """Trains one ranker with a loss that also depends on the scores of a frozen biased model.
 
     Args:
-        ranking: What the robust ranker's own ``method`` gives.
-        biased: The biased model's scores.
-        loss: ``loss(scores, biased, labels=..., mask=..., weights=..., loss=...)``, where ``loss`` is the ranker's own, e.g.
-            :func:`~pyterrier_debias.linguistic.formulas.product_of_experts.product_of_experts` with its options.
-        about: What a resumed run must share: the options of the loss, and which biased model it was.
+        ranking: The result of the robust ranker's own ``method``.
+        biased: The source of the biased model's scores.
+        loss: ``loss(scores, biased, labels=..., mask=..., weights=..., loss=...)``, where the argument ``loss`` is the ranker's
+            own; e.g. :func:`~pyterrier_debias.linguistic.formulas.product_of_experts.product_of_experts` with its options.
+        about: What must be equal in a resumed run: the options of the loss, and the biased model.
     """
 
     def __init__(
@@ -94,15 +94,15 @@ class AgainstBiased(Around):
         return {**super().record(), **self.about}
 
     def collate(self, examples: Sequence[Example]) -> dict[str, torch.Tensor]:
-        """The robust ranker's batch, and what the biased model adds."""
+        """The robust ranker's batch, with the entries that the biased model needs."""
         return {**super().collate(examples), **self.biased.collate(examples)}
 
     def forward(self, **batch: torch.Tensor) -> dict[str, torch.Tensor]:
-        """The loss of both, and the robust ranker's scores.
+        """The loss of both models together, and the robust ranker's scores.
 
         Returns:
-            ``loss``, ``scores``; for the log ``plain_loss`` (that of the robust ranker alone), and ``accuracy`` and
-            ``biased_accuracy``: in which share of pairs the robust and the biased model put the positive higher.
+            ``loss``, ``scores``; for the log ``plain_loss`` (the loss of the robust ranker alone), and ``accuracy`` and
+            ``biased_accuracy``: the shares of pairs in which the robust and the biased model score the positive higher.
         """
         scores, biased = self.ranking.scores(batch), self.biased.scores(batch)
         given = loss_inputs(batch)
@@ -114,11 +114,11 @@ class AgainstBiased(Around):
 
 
 def drawn_rows(groups: Groups, training: Training) -> np.ndarray:
-    """Which candidates a run will show, by drawing all of its examples beforehand.
+    """Find the candidates that a run will use, by drawing all of its examples beforehand.
 
     Args:
-        groups: What is drawn from.
-        training: How.
+        groups: The training queries from which examples are drawn.
+        training: How examples are drawn.
 
     Returns:
         Rows of ``Groups.rows``, ascending.
@@ -135,12 +135,12 @@ def drawn_rows(groups: Groups, training: Training) -> np.ndarray:
 
 
 def cached_scores(biased: Any, groups: Groups, training: Training, stage: str) -> CachedScores:
-    """Score what a run will show with the biased model, each pair once.
+    """Score the candidates that a run will use with the biased model, each pair once.
 
     Args:
-        biased: The ranker.
-        groups: What is drawn from.
-        training: How.
+        biased: The biased ranker.
+        groups: The training queries from which examples are drawn.
+        training: How examples are drawn.
         stage: The name used in the message.
 
     Returns:

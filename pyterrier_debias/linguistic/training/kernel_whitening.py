@@ -1,4 +1,4 @@
-"""KernelWhiteningReranker: a ranker whose features are isotropic, so that no direction of the training data prevails."""
+"""KernelWhiteningReranker: trains a ranker on isotropic features, so that no direction of the training data prevails."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 
 
 class KernelWhiteningReranker(TrainedRanker):
-    r"""Trains a ranker through features whose covariance is the identity (Kernel-Whitening).
+    r"""Trains a ranker on whitened features, whose covariance is the identity (Kernel-Whitening).
 
-    Sentence vectors lie close to a few directions, along which a ranker also finds what goes with relevance in the training data
-    only. Here the vectors h are mapped to features of a kernel, and these are whitened:
+    Sentence vectors lie close to a few directions, along which a ranker also learns features that go with relevance in the
+    training data only. Here, the vectors h are mapped to the features of a kernel, and these are whitened:
 
     .. math:: \varphi(h) = k(h, L)\, k(L, L)^{-1/2}, \qquad z = (\varphi(h) - \mu)\, \Sigma^{-1/2},
 
     with landmarks L among the vectors of the training data (Nystroem), and :math:`\mu`, :math:`\Sigma` the mean and covariance of
     :math:`\varphi` over a sample of training pairs. A cross-encoder's h is the state of the first token, or with ``head='mean'``
-    the mean of all; a bi-encoder's h are its vectors. A linear layer, which is trained, reads z: to the score, or to the vector
-    that is compared. It begins with the given ranker's scores or vectors, as nearly as the features allow.
+    the mean over all tokens; a bi-encoder's h are its vectors. A trained linear layer maps z to the score, or to the vector
+    that is compared. At first, it reproduces the given ranker's scores or vectors as closely as the features allow.
 
-    The whitening is computed before the first batch and again after every ``refresh`` ones, when the linear layer is fitted to
-    what it gave before. It is part of the network: a score depends on its own pair, never on a batch, and the fitted ranker
-    (``stage.relevance``) reranks, retrieves and is saved as an ordinary model folder of its class.
+    The whitening is computed before the first batch and again after every ``refresh`` batches; the linear layer is then fitted
+    to its output from before. The whitening is part of the network: a score depends only on its own pair, never on the batch, and
+    the fitted ranker (``stage.relevance``) reranks, retrieves and is saved as an ordinary model folder of its class.
 
     ===============  ==========================================================================
     columns in       ``qid``, ``docno``, ``query`` and the ranker's text columns
@@ -44,26 +44,26 @@ class KernelWhiteningReranker(TrainedRanker):
     ===============  ==========================================================================
 
     Source: Gao, Dou, Zhang and Huang, "Kernel-Whitening: Overcome Dataset Bias with Isotropic Sentence Embedding", EMNLP 2022,
-    after its abstract; how landmarks are chosen, the bandwidth and when the whitening is computed are readings of ours. The
-    authors' released code does something else with such features: it weighs training examples so that covariances vanish.
+    after its abstract; the choice of landmarks, the bandwidth, and when the whitening is computed are our own reading. The
+    authors' released code uses such features differently: it weights training examples so that covariances vanish.
 
     Args:
         ranker: A ``CrossEncoder`` or ``BiEncoder``; a name or folder stands for ``CrossEncoder`` of it. It is copied.
-        landmarks: How many landmarks, which is also the number of features.
-        kernel: ``'rbf'``: :math:`e^{-\gamma \lVert h - l \rVert^2}` of vectors at unit length. ``'cosine'``: their cosine, as in
-            the released code, with which the map is linear.
-        gamma: Of ``'rbf'``. At 1 the kernel is between .02 and 1, so that features do not vanish while the network changes.
+        landmarks: Number of landmarks, which is also the number of features.
+        kernel: ``'rbf'``: :math:`e^{-\gamma \lVert h - l \rVert^2}` of vectors scaled to unit length. ``'cosine'``: their cosine,
+            as in the released code, which makes the map linear.
+        gamma: gamma of ``'rbf'``. With 1, the kernel is between .02 and 1, so that features do not vanish as the network changes.
         floor: Directions in which the variance of the features is below this share of the largest are left out, since whitening
             would enlarge their noise.
-        sample: How many training pairs the whitening is computed over.
-        refresh: After how many batches it is computed anew; 1 follows every step, at the price of encoding the sample each time.
+        sample: Number of training pairs over which the whitening is computed.
+        refresh: After how many batches the whitening is computed again; 1 means every step, and encodes the sample each time.
         training: How ``fit`` trains, with any loss; None for the ranker's own ``training``.
 
     Raises:
-        InputError: For options that are unknown or out of range, or a ranker of another kind; from scoring: before ``fit``.
+        InputError: For options that are unknown or out of range, or a ranker of another kind; when scoring before ``fit``.
 
     When not to use it: on a handful of training queries, whose covariance says little; to keep a good ranker's head, which is
-    replaced; where documents have an encoder of their own (ADORE), or the checkpoint is a published one with a form of its own.
+    replaced; if documents have an encoder of their own (ADORE), or if the checkpoint is a published one with a form of its own.
 
     Example:
         >>> KernelWhiteningReranker("distilbert-base-uncased", landmarks=32)
@@ -99,10 +99,10 @@ class KernelWhiteningReranker(TrainedRanker):
         self.training = training
 
     def check_options(self) -> None:
-        """Refuse options that cannot be used, before anything is loaded.
+        """Check the options, before anything is loaded.
 
         Raises:
-            InputError: Naming the option and the remedy.
+            InputError: For an option that cannot be used; the message names it and the remedy.
         """
         name, base = type(self).__name__, self.checked_base()
         if not isinstance(base, (BiEncoder, CrossEncoder)):
@@ -127,7 +127,7 @@ class KernelWhiteningReranker(TrainedRanker):
         from pyterrier_debias.training.method import ranking_of
 
         pairs = self._pairs(ranker, groups, training.seed)
-        # What a fresh linear layer is to give: the ranker's own scores or vectors.
+        # The outputs that a new linear layer should have: the ranker's own scores or vectors.
         start = None if self.fitted or isinstance(ranker, BiEncoder) else scores_of(ranker, pairs)[:, None]
         layers = self._layers(ranker)
         if not self.fitted and isinstance(ranker, BiEncoder):
@@ -145,7 +145,7 @@ class KernelWhiteningReranker(TrainedRanker):
         )
 
     def _pairs(self, ranker: Any, groups: Groups, seed: int) -> Pairs:
-        """Training pairs drawn by the seed, in the order of the rows."""
+        """Training pairs drawn with the seed, in the order of the rows."""
         from pyterrier_debias.linguistic.training.kernel_whitening_method import Pairs
 
         rows = np.concatenate([rows for group in groups.groups for rows in (group.positives, group.pool)])
@@ -154,7 +154,7 @@ class KernelWhiteningReranker(TrainedRanker):
         return Pairs(frame["query"].tolist(), [ranker.training_text(text) for text in ranker.documents(frame)])
 
     def _layers(self, ranker: Any) -> Layers:
-        """Where the whitening is: at the end of a bi-encoder's vectors, in a cross-encoder's head. Put there by the first fit."""
+        """The layers of the whitening, added by the first fit: after a bi-encoder's vectors, or in a cross-encoder's head."""
         from pyterrier_debias.linguistic.training.kernel_whitening_method import Layers
         from pyterrier_debias.rankers import whitening
 
@@ -177,6 +177,6 @@ class KernelWhiteningReranker(TrainedRanker):
         return found
 
     def saved_options(self) -> dict[str, Any]:
-        """All options but ranker and training."""
+        """All options except the ranker and ``training``."""
         names = ("landmarks", "kernel", "gamma", "floor", "sample", "refresh")
         return {name: getattr(self, name) for name in names}

@@ -1,4 +1,4 @@
-"""Kernel whitening as a method of training. Imported only when training begins: it needs torch."""
+"""The method that trains with kernel whitening. Imported only when training begins, since it needs torch."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _AT_A_TIME = 32
 
 
 class Layers(NamedTuple):
-    """Where a ranker's network holds its whitening.
+    """The modules of a ranker's network that make up its whitening.
 
     Attributes:
-        reads: The module whose input is what is made white.
+        reads: The module whose input is whitened.
         first: The linear layer of the kernel.
-        second: The linear layer behind it.
-        head: The linear layer that reads the white features: to a score, or to a bi-encoder's vector.
+        second: The linear layer after it.
+        head: The linear layer that maps the whitened features to a score, or to a bi-encoder's vector.
     """
 
     reads: torch.nn.Module
@@ -44,7 +44,7 @@ class Pairs(NamedTuple):
 
 
 def scores_of(ranker: Any, pairs: Pairs) -> torch.Tensor:
-    """The scores of pairs as training computes them, without dropout: shape [n]."""
+    """The scores of pairs as computed in training, but without dropout: shape [n]."""
     network = ranker.module
     was = network.training
     network.eval()
@@ -61,16 +61,16 @@ def scores_of(ranker: Any, pairs: Pairs) -> torch.Tensor:
 
 
 def seen(ranker: Any, pairs: Pairs, reads: torch.nn.Module, gives: torch.nn.Module) -> tuple[torch.Tensor, torch.Tensor]:
-    """What one module of a ranker reads of pairs, and what another gives.
+    """The input of one module of a ranker, and the output of another, when it scores pairs.
 
     Args:
         ranker: The ranker.
         pairs: n pairs.
-        reads: A module that reads vectors.
-        gives: A module that gives vectors.
+        reads: The module whose input vectors are wanted.
+        gives: The module whose output vectors are wanted.
 
     Returns:
-        Two tensors of as many rows, on the processor: n, or 2 n where queries and documents have vectors of their own.
+        Two tensors on the CPU with n rows, or 2 n where queries and documents have separate vectors.
     """
     first: list[torch.Tensor] = []
     last: list[torch.Tensor] = []
@@ -91,22 +91,23 @@ def seen(ranker: Any, pairs: Pairs, reads: torch.nn.Module, gives: torch.nn.Modu
 
 
 class KernelWhitened(Around):
-    """One ranker whose features are made white, anew every so many batches, over a fixed sample of training pairs.
+    """Trains one ranker with whitened features; the whitening is recomputed every few batches, over a fixed sample of pairs.
 
-    The whitening is held in layers without gradients: between two times the network is trained through it, and what it is at the
-    end scores. Behind it stands a head, which is trained; when the whitening changes, the head is fitted to what it gave before.
+    The whitening is stored in layers without gradients: until it is recomputed, the network is trained through it, and its last
+    state is used for scoring. It is followed by a trained head; when the whitening changes, the head is fitted to its own output
+    from before.
 
     Args:
-        ranking: What the ranker's own ``method`` gives; its loss may be any.
-        layers: Where the whitening is.
+        ranking: The result of the ranker's own ``method``, with any loss.
+        layers: The modules of the whitening.
         pairs: The sample.
         kernel: See :func:`~pyterrier_debias.linguistic.formulas.kernel_whitening.kernel_of`.
-        gamma: Of the kernel.
+        gamma: gamma of the kernel.
         floor: See :func:`~pyterrier_debias.linguistic.formulas.kernel_whitening.whitening`.
-        refresh: After how many batches it is computed anew.
+        refresh: After how many batches the whitening is computed again.
         seed: Seed of the choice of landmarks.
-        start: What a fresh head is to give for the sample, shape [rows, outputs]; None for layers that are in use, which stay as
-            they are until training begins.
+        start: The outputs that a new head should have for the sample, shape [rows, outputs]; None for layers that are in use,
+            which stay as they are until training begins.
     """
 
     batches: torch.Tensor
@@ -130,7 +131,7 @@ class KernelWhitened(Around):
         self.kernel, self.gamma, self.floor = kernel, gamma, floor
         self.refresh = refresh
         self.seed = seed
-        # In the state, so that a resumed run refreshes when an uninterrupted one does.
+        # Part of the state, so that a resumed run refreshes when an uninterrupted one does.
         self.register_buffer("batches", torch.zeros((), dtype=torch.long))
         self.in_use = start is None
         if start is not None:
@@ -143,31 +144,31 @@ class KernelWhitened(Around):
         return {**super().record(), "whitening": {**options, "landmarks": self.layers.first.out_features, "sample": sample}}
 
     def whiten(self, wanted: torch.Tensor | None = None) -> None:
-        """Compute the whitening from the sample, with the network as it is; the head goes on with what it gave.
+        """Compute the whitening from the sample with the current network, and fit the head to the wanted outputs.
 
         Args:
-            wanted: What the head is to give for the sample, shape [rows, outputs]; None for what it gave before.
+            wanted: The outputs that the head should have for the sample, shape [rows, outputs]; None for its present outputs.
         """
         reads, first, second, head = self.layers
         read, gave = seen(self.ranking.ranker, self.pairs, reads, head)
         wanted = (gave if wanted is None else wanted.cpu()).double()
         vectors = unit_length(read.double().numpy())
         order = np.random.default_rng(self.seed).permutation(len(vectors))
-        # Fewer vectors than landmarks are repeated, which adds no direction.
+        # If there are fewer vectors than landmarks, vectors are repeated, which adds no direction.
         landmarks = vectors[np.resize(order, first.out_features)]
         found = as_layers(vectors, landmarks, kernel=self.kernel, gamma=self.gamma, floor=self.floor)
         with torch.no_grad():
             for layer, (weight, bias) in zip((first, second), found):
                 layer.weight.copy_(torch.from_numpy(weight))
                 layer.bias.copy_(torch.from_numpy(bias))
-            # On white features the least-squares fit is a covariance.
+            # On whitened features, the least-squares fit is a covariance.
             white = seen(self.ranking.ranker, self.pairs, head, head)[0].double()
             mean = wanted.mean(dim=0)
             head.weight.copy_((wanted - mean).T @ white / len(white))
             head.bias.copy_(mean)
 
     def forward(self, **batch: torch.Tensor) -> dict[str, torch.Tensor]:
-        """What the ranker's own method gives; in training the whitening is computed anew before, where that is due."""
+        """The output of the ranker's own method; in training, the whitening is first recomputed if that is due."""
         if self.training:
             batches = self.counted("batches", more=1)
             if batches % self.refresh == 0 and (self.in_use or batches > 0):
