@@ -1,7 +1,7 @@
-"""The position bias in an audit: does quality depend on where the relevant content sits?
+"""The position bias in an audit: does quality depend on where the relevant content is?
 
-Primary test: relevant passages keep their ranks when they alone are rotated. For a retriever, which searches an index of rotated
-passages, so that there are no unchanged ones: the mean paired difference of nDCG@10 on original and rotated passages is zero.
+Null hypothesis of the primary test: relevant passages keep their ranks when they alone are rotated. A retriever searches an index
+in which all passages are rotated; for it, the mean paired difference of nDCG@10 on original and rotated passages is zero.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ _DRAWS = 3
 
 
 class PositionBias(Bias):
-    """Does quality depend on where the relevant content sits? Candidates are rotated, and answers moved within their passages.
+    """Does quality depend on where in a passage the relevant content is? Candidates are rotated, and answers are moved.
 
-    Source: Hofstätter et al. 2021; see :class:`~pyterrier_debias.PositionSensitivity`, which measures it.
+    Source: Hofstätter et al. 2021; :class:`~pyterrier_debias.PositionSensitivity` does the measurement.
 
-    When not to use it: on texts of one sentence, which have no other place for an answer.
+    When not to use it: on texts of one sentence, in which an answer has no other place.
     """
 
     name = "position"
 
     def needs(self, system: System | None, dataset: Any) -> str | None:
-        """See :meth:`Bias.needs`: a retriever needs an indexer, a ranker texts that can be changed."""
+        """See :meth:`Bias.needs`: a retriever needs an indexer, and a ranker needs texts that can be changed."""
         if system is None:
             return None
         return reindexing_reason(system, dataset) if system.ranker is None else system.out_of_reach or None
@@ -57,7 +57,7 @@ class PositionBias(Bias):
         return _figures(self._examined(context))
 
     def measures(self, context: Context) -> tuple[list[Any], dict[str, str]]:
-        """See :meth:`Bias.measures`: none, since one ranking does not tell what another place would do."""
+        """See :meth:`Bias.measures`: there are none, because one ranking does not show the effect of another place."""
         where = (
             "PositionSensitivity(...).evaluate(...), or in the same experiment a second pipeline: "
             "candidates >> RotatePassages(seed=...) >> ranker"

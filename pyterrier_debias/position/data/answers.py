@@ -46,34 +46,34 @@ class AnswerPositions(Stage):
     Passage Re-Ranking", ECIR 2021, Figure 1).
 
     Input, one row per answer and passage: ``docno``, the passage's text, and ``answer`` (a string) or ``answers`` (a list of
-    strings); with them, where they are known, ``start`` and ``end`` (characters of the text, ``end`` exclusive, -1 where only
-    the string is known; lists as long where ``answers`` are lists) and ``qid``. In ``answers`` may also stand what SQuAD has on
-    Hugging Face's hub: a mapping of ``text`` to the list and of ``answer_start`` to the places, which count where there is no
-    ``start``. Rows that are equal in all of these count once: labellers who agree gave one answer.
+    strings); also, if known, ``start`` and ``end`` (in characters of the text, ``end`` exclusive, -1 if only the string is
+    known; lists of the same length if there are ``answers``) and ``qid``. ``answers`` may also have the form of SQuAD on the
+    Hugging Face hub: a mapping of ``text`` to the list and of ``answer_start`` to the places, which are used if there is no
+    ``start``. Rows that are equal in all of these count once, because labellers who agree gave the same answer.
 
-    An answer with ``start`` is where it was marked. Otherwise the answer's words are matched against the passage's, and every
-    match is a row, or the first one (``repeats``);
-    without a match, the answer is *omitted*: one row with ``matched=False``. Omissions are reported, because
-    they are many where labellers wrote in their own words, and need not sit where the others do.
+    An answer with ``start`` is taken to be there. Otherwise the words of the answer are matched against those of the passage, and
+    each match, or only the first (``repeats``), becomes a row. An answer without a match is *omitted*: one row with
+    ``matched=False``. Omissions are reported because there are many if labellers wrote in their own words, and omitted answers
+    need not begin where the others do.
 
     Output: a new frame with the input's columns except the text, and
 
-    - ``start``, ``end``: characters of the answer or match; -1 where omitted;
+    - ``start``, ``end``: characters of the answer or match; -1 if omitted;
     - ``matched``: whether the answer has a place;
-    - ``position``: the first word's number from 0, -1 where omitted (a - 1 in the paper); ``length``: words touched;
-      ``n_words``: words of the passage; ``relative``: ``position / n_words``, in [0, 1);
-    - ``rotated_position``, ``rotated_relative``: the same after ``rotation``; ``cut``: whether rotation leaves the answer in two
-      pieces, at the end and at the beginning.
+    - ``position``: the number of its first word, from 0 (a - 1 in the paper), -1 if omitted; ``length``: how many words it
+      touches; ``n_words``: the number of words of the passage; ``relative``: ``position / n_words``, in [0, 1);
+    - ``rotated_position``, ``rotated_relative``: the same after ``rotation``; ``cut``: whether rotation cuts the answer into two
+      pieces, one at the end and one at the beginning.
 
-    Rotated positions follow from the offset, by ((a - r) mod n) + 1, and are not matched again in the rotated text: a match would
-    lose the answers that were cut, (L - 1)/n of those with L words, mostly long ones. Where that is what you want, match in
-    rotated text: ``RotatePassages() >> AnswerPositions()`` with answers as strings.
+    Rotated positions are computed from the offset, by ((a - r) mod n) + 1, not matched again in the rotated text. Matching would
+    lose the answers that are cut, (L - 1)/n of those with L words, mostly long ones. If you want that, match in the rotated
+    text: ``RotatePassages() >> AnswerPositions()`` with answers as strings.
 
     Raises:
-        InputError: For an option that is unknown or out of range, when the stage is first used.
+        InputError: If an option is unknown or out of range; raised when the stage is first used.
 
-    When not to use it: on answers that abstract over the passage (summaries, yes and no); the few that match are not like the
-    rest, and the omission rate says how few they are.
+    When not to use it: on answers that do not quote the passage (summaries, yes and no); the few that match are not like the
+    rest, and the omission rate shows how few they are.
 
     Example:
         >>> import pandas as pd
@@ -102,22 +102,22 @@ class AnswerPositions(Stage):
     ):
         """
         Args:
-            tokeniser: In what words positions are counted; the same default as :class:`RotatePassages`.
-            match: What must agree where only the answer's string is known. ``'words'`` (default): the runs of letters (with
-                their marks) and digits, so that punctuation plays no part except inside a number (``3.5``, ``1,000``, ``12:30``)
-                and in ``don't``, which are one word; ``'tokens'``: the tokens of ``tokeniser``, which with ``'whitespace'``
-                misses every answer before a comma, and with ``'blingfire'`` is what the paper's released code would do.
-            case: ``'lower'``: capitals play no part in matching; ``'keep'``: they must agree. Under either, the form in which an
-                accent or apostrophe is stored plays no part.
-            repeats: Which matches of an answer in a passage count where only its string is known: ``'all'`` (the paper's), or the
-                ``'first'``. Repeats come later, so that all of them together begin later than the answers themselves.
+            tokeniser: The words in which positions are counted; the same default as in :class:`RotatePassages`.
+            match: What must agree if only the answer's string is known. ``'words'`` (default): runs of letters (with their
+                marks) and digits; punctuation is ignored, except inside a number (``3.5``, ``1,000``, ``12:30``) and in
+                ``don't``, which are one word. ``'tokens'``: the tokens of ``tokeniser``. With ``'whitespace'`` this misses every
+                answer before a comma; with ``'blingfire'`` it is what the paper's released code would do.
+            case: ``'lower'``: matching ignores case; ``'keep'``: case must agree. With either, the form in which an accent or
+                apostrophe is stored does not matter.
+            repeats: Which matches of an answer in a passage count if only its string is known: ``'all'``, as in the paper, or the
+                ``'first'``. Repeats come later, so all matches together begin later than the answers themselves.
             rotation: How passages are rotated for the rotated positions; None means ``RotatePassages(tokeniser=tokeniser,
-                segmenter=segmenter)``.
-                Its words need not be those of ``tokeniser``: the place of the cut is handed over in characters.
+                segmenter=segmenter)``. Its words may differ from those of ``tokeniser``, because the place of the cut is passed
+                on in characters.
             text_field: The column that holds the passage.
             verbose: Whether to show progress.
-            segmenter: As in :class:`RotatePassages`: in what words positions are counted in scripts without blanks. Answers are
-                matched there by ideograph, kana or grapheme cluster.
+            segmenter: The words in which positions are counted in scripts without blanks; see :class:`RotatePassages`. Answers
+                in these scripts are matched by ideograph, kana or grapheme cluster.
         """
         self.tokeniser = tokeniser
         self.match = match
@@ -132,8 +132,8 @@ class AnswerPositions(Stage):
         """Find the answers of a frame; see the class.
 
         Raises:
-            InputError: For an unknown option, a text or answer that is missing, a marked answer outside its text, or lists of
-                answers and of places that differ in length.
+            InputError: If an option is unknown, a text or answer is missing, a marked answer is outside its text, or the lists of
+                answers and places differ in length.
         """
         counting = RotatePassages(tokeniser=self.tokeniser, segmenter=self.segmenter)
         rotation = counting if self.rotation is None else self.rotation
@@ -240,15 +240,15 @@ class AnswerPositions(Stage):
         """Find all answers of a collection or frame, for histograms, tests and figures.
 
         Args:
-            answers: A frame as :meth:`transform` takes it; or a dataset with ``get_answers()`` and ``text_loader()``, see
-                :class:`pyterrier_debias.core.dataset.Dataset`, whose answers are those of the passages that labellers selected.
-            name: What figures call the answers; default the dataset's own name.
+            answers: A frame as for :meth:`transform`; or a dataset with ``get_answers()`` and ``text_loader()`` (see
+                :class:`pyterrier_debias.core.dataset.Dataset`), whose answers are those in passages that labellers selected.
+            name: The name of the answers in figures; default is the dataset's own name.
 
         Returns:
             The positions.
 
         Raises:
-            InputError: If the dataset knows no answers.
+            InputError: If the dataset has no answers.
 
         Example:
             >>> import pandas as pd
@@ -279,13 +279,13 @@ class AnswerPositions(Stage):
 
 
 def answers_in_texts(known: pd.DataFrame, dataset: Any, text_field: str, stage: Any) -> pd.DataFrame:
-    """Answers without those that are marked after the end of a text that was cut; a warning says how many texts are.
+    """Drop answers that are marked after the end of a truncated text; a warning says how many texts are truncated.
 
     Args:
-        known: Answers ``docno``, ``answer``, with ``start`` and ``end`` where known, and the texts to look for them in.
-        dataset: The collection that the answers are of; see :func:`~pyterrier_debias.data.base.cut_texts`.
+        known: Answers ``docno``, ``answer``, with ``start`` and ``end`` if known, and the texts in which to look for them.
+        dataset: The collection of the answers; see :func:`~pyterrier_debias.data.base.cut_texts`.
         text_field: The column that holds the text.
-        stage: Who asks; named in the warning.
+        stage: The stage that the warning names.
 
     Returns:
         The rows that can be looked for.
@@ -372,11 +372,11 @@ class _Finder:
 
 @dataclass(frozen=True, eq=False)
 class Positions:
-    """Answer positions of one collection, and what follows from them; made by :meth:`AnswerPositions.measure`.
+    """The positions of the answers in one collection, with histograms, tests and figures; see :meth:`AnswerPositions.measure`.
 
     Attributes:
-        frame: What :class:`AnswerPositions` gives; rows may be left out to look at a part of the answers.
-        name: What figures call the collection.
+        frame: The output of :class:`AnswerPositions`; you may leave out rows to examine some of the answers.
+        name: The name of the collection in figures.
 
     Example:
         >>> import pandas as pd
@@ -395,17 +395,16 @@ class Positions:
         return self.frame[self.frame["matched"].to_numpy(dtype=bool)]
 
     def summary(self) -> dict[str, Any]:
-        """The collection in figures.
+        """Summary statistics of the positions.
 
         Returns:
-            A dictionary: ``answers`` (distinct strings of a query, of a passage where there is no qid), ``omitted`` (the share
-            of them without a match in any passage), ``omitted_pairs`` (the share of answer and passage pairs without a match),
-            ``unanswered_passages`` (the share of passages, of a query, in which none of its answers is matched),
-            ``unused_aliases`` (of the pairs in the other passages, the share without a match: other words for an answer that the
-            passage gives),
-            ``matches``, ``passages`` (with a match), ``mean_relative`` (original), ``mean_placed`` (of the same answers put
-            anywhere in their passages, whole: the mean of (n - L) / 2n), ``mean_rotated``, ``mean_uniform`` (what rotation gives
-            on average: the mean of (n - 1) / 2n), ``cut`` (share of matches that rotation cuts).
+            A dictionary: ``answers`` (distinct strings per query, or per passage if there is no qid), ``omitted`` (the share of
+            these without a match in any passage), ``omitted_pairs`` (the share of answer-passage pairs without a match),
+            ``unanswered_passages`` (the share of the passages of queries in which no answer is matched), ``unused_aliases`` (the
+            share of pairs without a match in the other passages: different words for an answer that the passage contains),
+            ``matches``, ``passages`` (with a match), ``mean_relative`` (original), ``mean_placed`` (if the same answers were put
+            anywhere in their passages, whole: the mean of (n - L) / 2n), ``mean_rotated``, ``mean_uniform`` (the average over
+            rotations: the mean of (n - 1) / 2n), ``cut`` (the share of matches that rotation cuts).
         """
         frame, matches = self.frame, self.matches
         owner = "qid" if "qid" in frame else "docno"
@@ -433,22 +432,22 @@ class Positions:
     def histogram(self, bins: int = 20, *, rotated: bool = False, level: float = 0.95) -> pd.DataFrame:
         """How often answers begin in each part of their passages.
 
-        The interval of a share treats passages as the independent units: answers of one passage (and the several matches of
-        one answer) are not independent. It is Wilson's interval with as many answers as would, if independent, give the variance
-        of a ratio of sums over passages; a bin without answers counts as many as there are passages.
+        The interval of a share treats passages as the independent units, because answers in the same passage (and several matches
+        of one answer) are not independent. It is Wilson's interval with the number of independent answers that would give the
+        variance of a ratio of sums over passages; for a bin without answers this number is the number of passages.
 
         Args:
-            bins: How many equal parts of [0, 1).
+            bins: The number of equal parts of [0, 1).
             rotated: Whether to count positions after rotation.
             level: Coverage of the interval.
 
         Returns:
             One row per bin: ``bin``, ``left``, ``right`` (relative positions), ``count``, ``share``, ``low``, ``high`` (interval
-            of the share); ``uniform``: the share where the first words are anywhere in their passages alike, exactly for these
-            passages' lengths; ``placed``: the same if answers are anywhere, whole: a long one cannot begin at the end.
+            of the share); ``uniform``: the share if first words were uniform over their passages, exactly for these lengths;
+            ``placed``: the same if whole answers were (a long one cannot begin at the end).
 
         Raises:
-            InputError: Where ``bins`` is below 2.
+            InputError: If ``bins`` is below 2.
         """
         from scipy import stats
 
@@ -488,36 +487,36 @@ class Positions:
         seed: int = 0,
         cluster: tuple[str, ...] = ("docno",),
     ) -> TestResult:
-        """Test that answers begin uniformly over their passages.
+        """Test whether answers begin uniformly over their passages.
 
-        The statistic is Pearson's X^2 = sum over bins of (count - expected)^2 / expected, where the expected counts are exact
-        for the passages' lengths (positions are whole words, so short passages do not fill all bins alike).
+        The statistic is Pearson's X^2 = sum over bins of (count - expected)^2 / expected. The expected counts are exact for the
+        lengths of the passages (positions are whole words, so short passages do not fill all bins equally).
 
-        - ``method='rotation'`` (default) rotates every passage at random, all its answers together, and compares: the null
-          hypothesis is "a rotation changes nothing", which is what rotation makes true. It needs no independence of the answers
-          of one passage, and no large counts.
-        - ``method='chi2'`` takes one answer a passage, drawn by key, and the chi-square law with bins - 1 degrees of freedom; it
-          has less power, but tells p values below 1 / (resamples + 1) apart.
-        - ``method='placed'`` does the same against answers that are put anywhere in their passages, whole. An answer of L words
-          cannot begin in the last L - 1, so that long answers begin early without anybody preferring the beginning; use this
-          one to ask whether there is a preference in passages as they are.
+        - ``method='rotation'`` (default) compares with random rotations of every passage, each with all its answers. The null
+          hypothesis is "a rotation changes nothing", which rotation makes true. The test needs neither independent answers in
+          a passage nor large counts.
+        - ``method='chi2'`` uses one answer per passage, drawn by key, and the chi-square distribution with bins - 1 degrees of
+          freedom. It has less power, but can give p values below 1 / (resamples + 1).
+        - ``method='placed'`` does the same, but compares with whole answers put anywhere in their passages. An answer of L words
+          cannot begin in the last L - 1, so long answers begin early even if nobody prefers the beginning; use this method to
+          find out whether there is a preference in passages as they are.
 
-        An ordinary chi-square test over all answers rejects too often, because answers of one passage lie close together.
+        An ordinary chi-square test over all answers rejects too often, because answers in the same passage are close together.
 
         Args:
-            bins: How many equal parts.
+            bins: The number of equal parts.
             rotated: Whether to test the positions after rotation.
             method: ``'rotation'``, ``'chi2'`` or ``'placed'`` (not for rotated positions, where answers may be cut).
-            resamples: Rotations drawn; used only by ``'rotation'``.
+            resamples: The number of random rotations; used only by ``'rotation'``.
             seed: Seed of the resamples.
-            cluster: The columns that name what turns together; ``('qid', 'docno')`` for positions after a rotation that was drawn
-                for each query and passage.
+            cluster: The columns that identify what is rotated together; ``('qid', 'docno')`` for positions after a rotation that
+                was drawn for each query and passage.
 
         Returns:
-            Statistic, p, n (the answers that went in) and the method's name.
+            Statistic, p, n (the number of answers used) and the name of the method.
 
         Raises:
-            InputError: If no answer has a place, or an option is not known.
+            InputError: If no answer has a place, or an option is unknown.
         """
         known = ("rotation", "chi2") if rotated else ("rotation", "chi2", "placed")
         check_choice("uniformity_test after rotation" if rotated else "uniformity_test", "method", method, known)
@@ -546,10 +545,10 @@ class Positions:
     def plot(self, *others: Positions, ax: Axes | None = None, bins: int = 20, rotated: bool = True) -> Axes:
         """Draw the paper's Figure 1: the share of answers by relative position, original and rotated, with 95 % intervals.
 
-        A thin dotted line in the same colour shows the same answers put anywhere in their passages, whole.
+        A thin dotted line in the same colour shows whole answers put anywhere in their passages.
 
         Args:
-            others: More collections for the same picture.
+            others: Further collections for the same picture.
             ax: Matplotlib axes; None makes new ones.
             bins: How many equal parts of a passage.
             rotated: Whether to draw the rotated curves.
@@ -577,11 +576,11 @@ class Positions:
         """Draw one curve with its 95 % interval: filled circles for original positions, open squares after rotation.
 
         Args:
-            axes: Where to draw.
+            axes: Matplotlib axes.
             bins: How many equal parts of a passage.
             rotated: Whether to draw the positions after rotation.
-            colour: Of the curve.
-            label: For the legend.
+            colour: The colour of the curve.
+            label: The label in the legend.
         """
         from pyterrier_debias.core import plots
 
@@ -593,12 +592,12 @@ class Positions:
             axes.fill_between(middle, 100 * table["low"], 100 * table["high"], color=colour, alpha=0.12, linewidth=0)
 
     def draw_placed(self, axes: Axes, bins: int, *, colour: str) -> None:
-        """Draw what the same answers would give if they were put anywhere in their passages, whole: a thin dotted line.
+        """Draw a thin dotted line: the curve if the same answers, whole, were put anywhere in their passages.
 
         Args:
-            axes: Where to draw.
+            axes: Matplotlib axes.
             bins: How many equal parts of a passage.
-            colour: Of the line.
+            colour: The colour of the line.
         """
         table = self.histogram(bins)
         middle = (table["left"] + table["right"]) / 2

@@ -194,7 +194,7 @@ def bin_of(position: Any, n: Any, bins: int) -> Any:
 
 
 def bin_shares(n: int, bins: int, length: int = 1) -> np.ndarray:
-    """The probability that a run of words begins in each bin, if all its whole places (starts 0 to n - length) are equally likely.
+    """The probability that a run of words begins in each bin, if all whole places (starts 0 to n - length) are equally likely.
 
     For a single word this is also the distribution of its bin over all rotations, and so it is for the first word of any run.
 

@@ -69,50 +69,49 @@ _FIXED = (
 
 
 class PositionSensitivity(Stage):
-    """Measure how quality changes when relevant content moves within the passages.
+    """Measure how effectiveness changes when relevant content is moved within passages.
 
-    A black-box probe of any ranker that reads ``query`` and text. The candidates of each query are scored as they are and
+    A black-box probe for any ranker that reads ``query`` and text. The candidates of each query are scored unchanged and
 
     - **rotated**: every candidate rotated at a random word, in several draws (the evaluation of Hofstätter, Lipani, Althammer,
       Zlabinger and Hanbury, "Mitigating the Position Bias of Transformer Models in Passage Re-Ranking", ECIR 2021);
-    - **placed**, where answers are known: the relevant passages rotated by whole sentences, so that the answer's sentence comes
-      first, into the middle or last, the other candidates as they are. A passage in which these are not three
-      different places is not changed;
+    - **placed**, if answers are known: the relevant passages rotated by whole sentences, so that the sentence with the answer
+      comes first, in the middle or last; the other candidates are unchanged. A passage in which these are not three different
+      places is not changed;
     - **one at a time**: a relevant passage rotated among the un-rotated others, which gives its *rank displacement*.
 
-    A retriever without a text stage is probed by indexing the original and the rotated corpus, both anew, so that only the
-    rotation differs; that needs ``System(..., indexer=...)`` and a dataset with a corpus, and leaves out placement and
-    displacement.
+    A retriever without a text stage is probed by indexing both the original and the rotated corpus, so that only the rotation
+    differs. This needs ``System(..., indexer=...)`` and a dataset with a corpus; placement and displacement are left out.
 
-    Draw k rotates as ``rotation`` does with ``draw=k``, so each arm can be had as a pipeline too:
-    ``bm25 >> texts >> RotatePassages(draw=1) >> ranker``. To the ranker, each variant of a list is a query of its own (``q1%r1``
-    in the words of ``q1``) over documents of their own (``d7%r1-...``), all in one call, side by side: no cache can hide the
-    change, and rankers that look at whole lists see one list at a time. A ranker gets draws + 1 lists a query, and as many more
-    as there are placements; remote rerankers are paid for that.
+    Draw k is the rotation that ``rotation`` makes with ``draw=k``, so each arm can also be run as a pipeline:
+    ``bm25 >> texts >> RotatePassages(draw=1) >> ranker``. The ranker gets each variant of a list as a separate query (``q1%r1``
+    with the words of ``q1``) over separate documents (``d7%r1-...``), all in one call: no cache can hide the change, and rankers
+    that look at whole lists see one list at a time. A ranker gets draws + 1 lists per query, plus one for each placement; with a
+    remote reranker you pay for all of them.
 
-    Where no score of any variant differs from the original's although texts did change, nothing is tested: p is NaN, and
-    ``untested`` and the first note say that the ranker either does not read the order of words or never saw the rotated passages.
-    So it is where no text changed, since all are too short; a note tells the share of passages that rotation cannot change.
-    A pipeline into which changed passages cannot be put (texts loaded and scored inside one stage, a second text loader behind
-    the first ranker, scores of an index after the text loader) is refused with the reason.
+    If no score of any variant differs from the original one although texts changed, nothing is tested: p is NaN, and
+    ``untested`` and the first note say that the ranker either ignores the order of words or never saw the rotated passages.
+    The same holds if no text changed, because all are too short; a note gives the share of passages that rotation cannot change.
+    A pipeline into which changed passages cannot be put (texts loaded and scored inside one stage, a second text loader after
+    the first ranker, scores from an index after the text loader) is refused with the reason.
 
-    **As a stage** it takes candidates (``qid``, ``query``, ``docno``, text), or topics (``qid``, ``query``) where the pipeline
+    **As a stage** it takes candidates (``qid``, ``query``, ``docno``, text), or topics (``qid``, ``query``) if the pipeline
     begins with a retriever, and returns one row per document and list: ``qid``, ``docno``, ``arm`` (``original``, ``rotated``,
-    ``start``, ``middle``, ``end``), ``draw`` (0 except ``rotated``), ``score``, ``rank``. :meth:`evaluate` turns these into
+    ``start``, ``middle``, ``end``), ``draw`` (0 except for ``rotated``), ``score``, ``rank``. :meth:`evaluate` turns these into
     tables.
 
     Statistics: the unit is the query; draws are averaged within a query before anything else; judged queries without results
-    count 0. p is that of :func:`pyterrier_debias.core.statistics.exchange_test`: under the null hypothesis that position makes no
+    count 0. p comes from :func:`pyterrier_debias.core.statistics.exchange_test`: under the null hypothesis that position makes no
     difference, the original list is exchangeable with its rotations, because "nothing moved" is one of them
     (``RotatePassages(allow_identity=True)``), however few units a passage has. Intervals are bootstrap intervals over queries.
 
     Raises:
-        InputError: For an option that is unknown or out of range, when it is first used.
+        InputError: If an option is unknown or out of range; raised when it is first used.
 
-    When not to use it: where the order of a passage is its content (code, recipes, dialogues). For judgements that were pooled
-    from the same ranker that is examined: its luck with the original texts is in the judgements. And the cut leaves broken
-    neighbours, so a small loss may be due to broken sentences rather than position: compare ``start`` with ``end``,
-    which break none, or use ``RotatePassages(unit='sentence')``.
+    When not to use it: if the order of a passage is part of its content (code, recipes, dialogues). With judgements that were
+    pooled from the examined ranker: they contain its luck with the original texts. Also, the cut leaves broken sentences, so a
+    small loss may be due to these rather than to position: compare ``start`` with ``end``, which break none, or use
+    ``RotatePassages(unit='sentence')``.
 
     Example:
         >>> import pandas as pd
@@ -157,29 +156,30 @@ class PositionSensitivity(Stage):
         """
         Args:
             pipeline: A ranker, a pipeline that begins with a retriever, or a :class:`pyterrier_debias.System`.
-            dataset: Where judgements, answers and, for retrievers, the corpus come from, if they are not given.
-            answers: Frame ``qid``, ``docno``, ``answer``, and ``start`` and ``end`` (characters) where known; where only the
-                string is known, its occurrences are searched for. The first answer in a passage counts. Default the dataset's.
+            dataset: The source of judgements, answers and, for retrievers, the corpus, if they are not given.
+            answers: A frame with ``qid``, ``docno``, ``answer``, and ``start`` and ``end`` (in characters) if known; otherwise
+                the string is searched for in the passage. The first answer in a passage counts. Default is the dataset's.
             rotation: How passages are rotated; None means ``RotatePassages()``. Its ``text_field`` is the column that is read.
-                A tokeniser that rewrites texts (any but ``'whitespace'``) does so in all lists, the original ones too, so that
-                only positions differ: these are those of ``RotatePassages(..., offset=0) >> ranker``.
-                ``allow_identity=False`` goes with ``draws=1`` only: of several, none could be the original.
-            draws: How many rotations of each list, at least 1. The mean over them is what is compared.
-            placements: Which of ``'start'``, ``'middle'``, ``'end'``; none leaves placement out.
-            placement_unit: ``'sentence'`` moves the answer in its sentence. ``'word'`` puts the answer itself first or last, and
-                so parts it from the words before it (at the start) or behind it (at the end): what leads up to an answer often
-                holds the query's words, so start and end then differ by more than the place of the answer.
-            measures: ir_measures objects or names; the first one is what PSI speaks of.
-            buckets: For PSI over answers as they are found: how many buckets, holding equally many queries, or the edges of the
-                buckets (the lower one belongs to a bucket), such as ``[0, 100, 200, 300, 400, 500, 3120]`` for what the paper of
-                PSI used on SQuAD.
-            bucket_unit: ``'characters'`` or ``'words'`` before the answer, or ``'relative'``: words before it by words in all.
-            depth: How many candidates of a query the ranker gets, by rank; None for all.
-            queries_per_call: The ranker gets all lists of so many queries at a time; bounds memory, changes no result. Rankers
-                that encode each text of a call once are faster with more.
+                A tokeniser that rewrites texts (any except ``'whitespace'``) rewrites all lists, so that only positions differ:
+                the original list is then that of ``RotatePassages(..., offset=0) >> ranker``.
+                ``allow_identity=False`` works only with ``draws=1``: of several draws, none could be the original.
+            draws: The number of rotations of each list, at least 1. The mean over them is compared with the original.
+            placements: Any of ``'start'``, ``'middle'``, ``'end'``; none leaves placement out.
+            placement_unit: ``'sentence'`` moves the answer within its sentence. ``'word'`` puts the answer itself first or last,
+                which separates it from the words before it (at the start) or after it (at the end). The words before an answer
+                often include those of the query, so start and end then differ by more than the place of the answer.
+            measures: ir_measures objects or names; PSI is computed on the first one.
+            buckets: For PSI over answers as found: the number of buckets, which hold equally many queries, or their edges (a
+                bucket includes its lower edge), such as ``[0, 100, 200, 300, 400, 500, 3120]``, which the PSI paper used on
+                SQuAD.
+            bucket_unit: ``'characters'`` or ``'words'`` before the answer, or ``'relative'``: the words before it divided by all
+                words.
+            depth: The number of candidates per query that the ranker gets, by rank; None for all.
+            queries_per_call: The number of queries whose lists the ranker gets in one call. It limits memory and changes no
+                result. Rankers that encode each text of a call once are faster with more.
             level: Coverage of intervals.
-            resamples: Bootstrap resamples, and permutations of each test.
-            seed: Seed of both; rotations have their own.
+            resamples: The number of bootstrap resamples, and of permutations of each test.
+            seed: Seed of both; rotations have their own seed.
             verbose: Whether to show progress.
         """
         self.pipeline = pipeline
@@ -204,9 +204,9 @@ class PositionSensitivity(Stage):
         """Rank every variant of every list; see the class.
 
         Raises:
-            InputError: For an unknown option, texts that are missing, pairs that are repeated, a ranker that returns
-                scores that are not numbers or documents it was not given, or that looks documents up by their names, a pipeline
-                that cannot be split, a retriever that cannot be indexed anew.
+            InputError: If an option is unknown, a text is missing, a pair is repeated, the ranker returns scores that are not
+                numbers or documents that it was not given, or looks documents up by docno, the pipeline cannot be split, or the
+                retriever cannot be indexed again.
         """
         given = self._mode(inp)
         self._check_options()
@@ -220,19 +220,19 @@ class PositionSensitivity(Stage):
     def evaluate(
         self, inp: pd.DataFrame, qrels: pd.DataFrame | None = None, *, topics: pd.DataFrame | None = None
     ) -> SensitivityResult:
-        """Rank every variant of every list, and compare.
+        """Rank every variant of every list, and compare them with the original list.
 
         Args:
-            inp: Candidates or topics, as :meth:`transform` takes them.
-            qrels: Judgements ``qid``, ``docno``, ``label``; default the dataset's. A passage is relevant with a label of 1 or
-                more.
-            topics: The topics, where ``inp`` are candidates and some topic has none: it counts 0 if it is judged.
+            inp: Candidates or topics, as for :meth:`transform`.
+            qrels: Judgements ``qid``, ``docno``, ``label``; default is the dataset's. A passage with a label of 1 or more is
+                relevant.
+            topics: The topics, if ``inp`` are candidates and some topics have none: these count 0 if they are judged.
 
         Returns:
             The result.
 
         Raises:
-            InputError: As :meth:`transform`; and where no query is judged, or there are no judgements.
+            InputError: As for :meth:`transform`; also if there are no judgements, or no query is judged.
         """
         return self._evaluated(inp, qrels, topics, None)
 
@@ -246,17 +246,17 @@ class PositionSensitivity(Stage):
         topics: pd.DataFrame | None = None,
         variants: Variants | None = None,
     ) -> SensitivityResult:
-        """What :meth:`evaluate` returns, without holding all rankings: for lists that do not fit into memory in all variants.
+        """As :meth:`evaluate`, but without keeping all rankings in memory.
 
         Args:
-            inp: See there, as for the next.
-            qrels: The same.
-            topics: The same.
-            variants: Where rotated texts are kept for other systems with the same documents; None where they are not.
+            inp: See :meth:`evaluate`.
+            qrels: See :meth:`evaluate`.
+            topics: See :meth:`evaluate`.
+            variants: A store of rotated texts for other systems with the same documents; None stores none.
 
         Returns:
-            The result; of its ``arms`` only what the figures are made of, where all measures have a cut-off: the first documents
-            of each list up to there, its last one, and relevant ones.
+            The result. If all measures have a cut-off, its ``arms`` hold only what the figures need: the documents of each list
+            up to the cut-off, its last document, and relevant ones.
         """
         return self._evaluated(inp, qrels, topics, deepest(self.measures), variants)
 
@@ -605,7 +605,7 @@ class PositionSensitivity(Stage):
 
 
 def reindexing_reason(system: System, dataset: Any) -> str | None:
-    """Why a retriever cannot be probed by indexing changed documents, in one sentence; None if it can."""
+    """The reason why a retriever cannot be probed by indexing changed documents, in one sentence; None if it can."""
     if system.indexer is None:
         return system.out_of_reach or (
             "no stage of it adds the texts of documents, so that changed passages cannot be given to it; if it ends in a ranker, "

@@ -1,4 +1,4 @@
-"""Results of a position sensitivity probe: values of each query, comparisons, PSI, rank displacement."""
+"""Results of a position sensitivity probe: values per query, comparisons, PSI and rank displacement."""
 
 from __future__ import annotations
 
@@ -27,36 +27,36 @@ _BARS = 41
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SensitivityResult:
-    """What :meth:`PositionSensitivity.evaluate` returns.
+    """The result of :meth:`PositionSensitivity.evaluate`: tables of comparisons, PSI and rank displacement.
 
     Attributes:
-        table: One row per comparison and measure: ``comparison`` (``rotated - original``, and where answers were placed ``middle
+        table: One row per comparison and measure: ``comparison`` (``rotated - original``, and if answers were placed ``middle
             - start`` and ``end - start``), ``measure``, ``before`` and ``after`` (means over queries), ``difference`` (after -
             before) with its interval ``low`` and ``high``, ``delta`` = before / after - 1 (the convention of Hofstätter et al.,
-            whose table relates to the *debiased* value) with ``delta_low`` and ``delta_high``, ``p`` (exchange randomisation),
-            ``p_t`` (paired t), ``n`` queries, ``changed``: how many of them have another value in any draw. The interval is the
-            exchange test inverted, so that it holds 0 where ``p`` does not reject.
+            whose table is relative to the *debiased* value) with ``delta_low`` and ``delta_high``, ``p`` (exchange
+            randomisation), ``p_t`` (paired t), ``n`` queries, ``changed``: how many of them have a different value in any draw.
+            The interval is the exchange test inverted, so that it contains 0 if ``p`` does not reject.
         per_query: One row per query and measure: ``qid``, ``measure``, ``original``, ``rotated`` (mean over draws),
             ``difference``, one column per draw (``rotated_0``, ...), and ``start``, ``middle``, ``end`` (NaN if no relevant
             candidate has a known answer).
         psi: One row per index over the first measure: ``answers`` (``as found``: buckets of different queries; ``placed``: the
             same queries), ``measure``, ``value``, ``low``, ``high``, ``noise_floor`` and ``p`` (mean index under permutation of
-            queries over buckets, or of a query's qualities over places, and the share that is as large), ``n``. For ``as found``
+            queries over buckets, or of a query's values over places, and the share that is as large), ``n``. For ``as found``
             also ``blind_floor`` and ``p_blind``: the same under exchange of original and rotated lists, which keeps what queries
-            in a bucket have in common; only this p speaks of the ranker, not of the queries.
+            in a bucket have in common; only this p is about the ranker rather than the queries.
         buckets: The buckets of ``as found``: ``bucket``, ``left``, ``right``, ``value`` (mean of the first measure on original
             texts), ``low``, ``high``, ``n``; empty if answers are not known.
-        placements: The same of each placement: ``placement``, ``value``, ``low``, ``high``, ``n``.
+        placements: The same for each placement: ``placement``, ``value``, ``low``, ``high``, ``n``.
         displacement: One row per relevant candidate and draw: ``qid``, ``docno``, ``label``, ``draw``, ``before``, ``after``
             (ranks from 0 among the un-rotated others), ``displacement`` (after - before: positive is further down).
         arms: The rankings, as :meth:`PositionSensitivity.transform` returns them.
-        notes: What a reader should know: a ranker that looks at whole lists, queries that count 0, and the like.
-        convention: The choices under which all this was computed.
+        notes: Remarks for the reader, such as that the ranker looks at whole lists, or that some queries count 0.
+        convention: The options under which all this was computed.
         level: Coverage of the intervals.
-        resamples: Bootstrap resamples and permutations.
+        resamples: The number of bootstrap resamples and permutations.
         seed: Seed of both.
-        untested: Why nothing was tested, in one sentence, where no score of any variant differs from the original's, or no text
-            does: then every p is NaN that compares variants. Empty otherwise.
+        untested: If no score of any variant differs from the original one, or no text does: why nothing was tested, in one
+            sentence; every p that compares variants is then NaN. Otherwise empty.
     """
 
     table: pd.DataFrame
@@ -87,9 +87,9 @@ class SensitivityResult:
 
         Returns:
             ``mean`` over queries of the mean over passages and draws, its interval ``low`` and ``high``, ``p`` (exchange
-            randomisation over queries), ``n`` queries, ``passages``; then over all passages and draws the shares that moved
-            ``down``, ``up``, or out of the first ten (``left_top_10``), and the quantiles ``q05`` to ``q95`` in ranks. Empty
-            where nothing was probed.
+            randomisation over queries), ``n`` queries, ``passages``; then, over all passages and draws, the shares that moved
+            ``down``, ``up``, or out of the first ten (``left_top_10``), and the quantiles ``q05`` to ``q95`` in ranks. Empty if
+            nothing was probed.
         """
         frame = self.displacement
         if frame.empty:
@@ -118,7 +118,7 @@ class SensitivityResult:
         )
 
     def plot_displacement(self, ax: Axes | None = None) -> Axes:
-        """Draw how many rotated relevant passages move how far.
+        """Plot the distribution of rank displacements of rotated relevant passages.
 
         Args:
             ax: Matplotlib axes; None makes new ones.
@@ -148,18 +148,18 @@ class SensitivityResult:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """Rankings of all arms with what is needed to judge them; makes the tables of :class:`SensitivityResult`.
+    """The rankings of all arms and what is needed to evaluate them; computes the tables of :class:`SensitivityResult`.
 
     Attributes:
         arms: Frame ``qid, docno, arm, draw, score, rank``.
         qids: The judged queries; their order is the one in which resamples are drawn.
         qrels: Judgements.
-        measures: ir_measures objects or names; PSI speaks of the first.
+        measures: ir_measures objects or names; PSI is computed on the first.
         answers: Frame ``qid``, ``docno``, ``start``, ``position``, ``relative`` of the first answer in each passage, or None.
         level: Coverage of intervals.
         resamples: Bootstrap resamples and permutations.
         seed: Seed of both.
-        tested: Whether variants are compared by tests; where no score changed there is nothing to test.
+        tested: Whether variants are compared by tests; if no score changed, there is nothing to test.
     """
 
     arms: pd.DataFrame
@@ -266,7 +266,7 @@ class Outcome:
     ) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
         """See :attr:`SensitivityResult.psi`, ``buckets`` and ``placements``.
 
-        A query's place is the mean over its relevant passages of where their first answer begins.
+        The place of a query is the mean, over its relevant passages, of the position where their first answer begins.
 
         Args:
             values: What :meth:`per_query` returned.
@@ -323,7 +323,7 @@ def _shown(interval: Any) -> tuple[float, float, float, int]:
 
 
 def relative_change(before: Any, after: Any, axis: int = -1) -> Any:
-    """The delta of Hofstätter et al.: the original value relative to the debiased one, before / after - 1, of two means.
+    """The delta of Hofstätter et al.: the original mean relative to the debiased one, before / after - 1.
 
     Args:
         before: Values on original texts.
@@ -344,11 +344,11 @@ def relative_change(before: Any, after: Any, axis: int = -1) -> Any:
 def displacements(arms: pd.DataFrame, qrels: pd.DataFrame, qids: Sequence[str]) -> pd.DataFrame:
     """Ranks of each relevant passage, unchanged and rotated, among the un-rotated others.
 
-    A rotated passage keeps the score that it got in the rotated list: right for rankers that score each pair by itself.
+    A rotated passage keeps its score from the rotated list, which is right for rankers that score each pair separately.
 
     Args:
         arms: Rankings of the arms ``original`` and ``rotated``.
-        qrels: Judgements; relevant is a label of 1 or more.
+        qrels: Judgements; a label of 1 or more means relevant.
         qids: The queries to look at.
 
     Returns:
