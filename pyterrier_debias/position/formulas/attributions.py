@@ -1,6 +1,6 @@
 """How positions of answers contribute to the effect of rotation and placement on quality.
 
-Functions on values by query, and on the positions of a collection's answers; used to attribute the audit's position figures.
+Functions on values per query, and on the positions of a collection's answers, for attributions of the audit's position figures.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ _THIRDS = ("first", "middle", "last")
 
 
 def move_parts(start: pd.Series, middle: pd.Series, end: pd.Series) -> pd.DataFrame:
-    """The two moves of an answer that the way from the start to the end of its passage is the sum of.
+    """The effects of moving an answer from start to middle and from middle to end, whose sum is the effect from start to end.
 
     Args:
         start: Quality with the answer at the start, by qid.
-        middle: The same in the middle.
-        end: The same at the end.
+        middle: Quality with the answer in the middle.
+        end: Quality with the answer at the end.
 
     Returns:
-        ``item``, ``note``, ``qid`` (empty), ``queries`` (that change), ``contribution``: means over all queries.
+        ``item``, ``note``, ``qid`` (empty), ``queries`` (the number that change), ``contribution`` (a mean over all queries).
 
     Example:
         >>> one = lambda value: pd.Series([value], index=["q"])
@@ -45,13 +45,13 @@ def move_parts(start: pd.Series, middle: pd.Series, end: pd.Series) -> pd.DataFr
 
 
 def answer_thirds(context: Context) -> dict[str, str]:
-    """In which third of their passages the answers of a query begin: the mean over its relevant passages.
+    """The third of their passages in which the answers of a query begin, by the mean over its relevant passages.
 
     Args:
         context: The audit.
 
     Returns:
-        Query to ``'first'``, ``'middle'`` or ``'last'``; without those whose answers, or their passages' texts, are not known.
+        Query to ``'first'``, ``'middle'`` or ``'last'``; queries whose answers or passage texts are unknown are left out.
     """
     answers = provided(context.dataset, "get_answers")
     if answers is None or not len(answers) or getattr(context.dataset, "text_loader", None) is None:
@@ -73,11 +73,12 @@ def third_parts(values: pd.Series, thirds: Mapping[str, str]) -> pd.DataFrame:
     """A mean over queries, divided among the queries whose answers begin in the first, middle and last third of their passages.
 
     Args:
-        values: By qid.
+        values: The values, by qid.
         thirds: What :func:`answer_thirds` returned.
 
     Returns:
-        ``item``, ``note``, ``qid`` (empty), ``queries``, ``contribution``: the sum of the group's values over all m queries.
+        ``item``, ``note``, ``qid`` (empty), ``queries``, ``contribution`` (the sum of the group's values divided by the number m
+        of all queries).
 
     Example:
         >>> values = pd.Series([-0.4, 0.0, 0.1], index=["1", "2", "3"])

@@ -1,8 +1,8 @@
-"""The position sensitivity index, and where an answer can be put: arrays and strings, no frames.
+"""The position sensitivity index (PSI), and where an answer can be put: functions on arrays and strings.
 
 PSI = 1 - min_b m_b / max_b m_b, where m_b is mean quality in position bucket b (Zeng et al., "An Empirical Study of Position Bias
-in Modern Information Retrieval", 2025, with nDCG@10). It is 0 where position makes no difference and 1 where quality vanishes in
-some bucket. Because it is a range, it is biased upwards: even if position makes no difference, the best bucket of a small sample
+in Modern Information Retrieval", 2025, with nDCG@10). It is 0 if position makes no difference and 1 if quality is 0 in some
+bucket. Because it is a range, it is biased upwards: even if position makes no difference, the best bucket of a small sample
 is better than the worst. It is therefore given with the value to expect by chance alone.
 """
 
@@ -25,7 +25,7 @@ PLACEMENTS = ("start", "middle", "end")
 
 @dataclass(frozen=True)
 class SensitivityIndex:
-    """A PSI and what is needed to judge it.
+    """A PSI with its interval, its null values and p values.
 
     Attributes:
         value: The index, from 0 to 1; NaN if quality is 0 in every bucket or there are fewer than two buckets.
@@ -35,7 +35,7 @@ class SensitivityIndex:
         p: Share of permutations with an index at least as large.
         n: Number of queries.
         blind_floor: Mean of the index that a ranker would show on the same buckets if it were blind to position; see
-            :func:`bucketed`. NaN if there is nothing to tell it from.
+            :func:`bucketed`. NaN if there are no values on rotated passages.
         p_blind: Share of such indices that are at least as large.
     """
 
@@ -79,17 +79,18 @@ def bucketed(
 ) -> SensitivityIndex:
     """PSI over buckets of different queries.
 
-    The interval resamples queries within their buckets (see :func:`_interval`). There are two nulls. Permuting which query is in
-    which bucket (``noise_floor``, ``p``) asks whether buckets differ at all; they may because their queries differ in difficulty.
-    With the qualities of the same queries on rotated passages, the second null asks whether position is the cause: it exchanges
-    original and rotated within each query and leaves the buckets alone (``blind_floor``, ``p_blind``). For a ranker that is
-    blind to position the two are exchangeable, whatever the queries are like.
+    The interval resamples queries within their buckets (see :func:`_interval`). There are two null hypotheses. The first permutes
+    queries over buckets (``noise_floor``, ``p``) and asks whether buckets differ at all; they may, because their queries differ
+    in difficulty. The second needs the quality of the same queries on rotated passages and asks whether position is the cause: it
+    exchanges original and rotated within each query and keeps the buckets (``blind_floor``, ``p_blind``). For a ranker that is
+    blind to position, the two are exchangeable, whatever the queries are like.
 
     Args:
         values: Shape [n]: quality of each query.
         buckets: Shape [n]: number of its bucket, from 0 to k - 1, none of them empty.
-        rotated: Shape [n, draws]: quality of each query in each draw of rotated passages; None leaves the second null out.
-        level: Coverage aimed at.
+        rotated: Shape [n, draws]: quality of each query in each draw of rotated passages; None leaves the second null hypothesis
+            out.
+        level: Nominal coverage.
         resamples: Number of bootstrap resamples, and of permutations.
         seed: Seed of both.
 
@@ -124,13 +125,13 @@ def bucketed(
 
 
 def placed(values: np.ndarray, *, level: float = 0.95, resamples: int = 9_999, seed: int = 0) -> SensitivityIndex:
-    """PSI over positions at which the same queries' answers were put, which no difference between queries can confound.
+    """PSI over positions at which the same queries' answers were put, so that differences between queries cannot confound it.
 
-    The interval resamples queries; the null permutes each query's qualities over the positions.
+    The interval resamples queries; under the null hypothesis, the values of each query are permuted over the positions.
 
     Args:
         values: Shape [n, k]: quality of each query with its answer at each position.
-        level: Coverage aimed at.
+        level: Nominal coverage.
         resamples: Number of bootstrap resamples, and of permutations.
         seed: Seed of both.
 
@@ -200,15 +201,15 @@ def bucket_of(positions: np.ndarray, buckets: int | Sequence[float]) -> tuple[np
 
     Args:
         positions: Shape [n], from 0.
-        buckets: A number of buckets, which then hold equally many positions as nearly as ties allow; or their edges in ascending
-            order: a bucket holds its lower edge, the last one its upper edge too.
+        buckets: The number of buckets, which then hold equally many positions as far as ties allow; or their edges in ascending
+            order: a bucket includes its lower edge, and the last one also its upper edge.
 
     Returns:
         The number of each position's bucket, shape [n], -1 outside the edges; and the edges. Buckets that would be empty are
         joined to their neighbour.
 
     Raises:
-        InputError: For fewer than two buckets or edges that do not ascend.
+        InputError: If there are fewer than two buckets, or the edges do not ascend.
 
     Example:
         >>> labels, edges = bucket_of(np.array([0, 10, 20, 300]), [0, 100, 500])
@@ -239,21 +240,21 @@ def bucket_of(positions: np.ndarray, buckets: int | Sequence[float]) -> tuple[np
 
 
 def place(text: str, start: int, end: int, where: str, split: Tokeniser) -> str | None:
-    """Rotate a text so that its answer comes first, into the middle or last; the answer is never cut.
+    """Rotate a text so that its answer comes first, in the middle or last; the answer is never cut.
 
-    All three are rotations of the same units, so that they differ in nothing but the place of the cut. The unit is what ``split``
-    makes: with words the answer itself comes first, with sentences the sentence (or sentences) that it touches.
+    All three are rotations of the same units, so they differ only in the place of the cut. ``split`` determines the unit: with
+    words, the answer itself comes first; with sentences, the sentence (or sentences) that it touches.
 
     Args:
         text: The text.
         start: The answer's first character, from 0.
         end: One past its last character.
-        where: ``'start'``, ``'middle'`` or ``'end'``. In the middle, as many units stand before the answer as after it, or one
-            fewer.
-        split: Cuts the text into units.
+        where: ``'start'``, ``'middle'`` or ``'end'``. In the middle, there are as many units before the answer as after it, or
+            one fewer.
+        split: A function that cuts the text into units.
 
     Returns:
-        The text rotated; unchanged where the answer is there already; None if no unit is touched.
+        The rotated text, unchanged if the answer is already there; None if no unit is touched.
 
     Example:
         >>> [place("it is Ada of course", 6, 9, where, str.split) for where in PLACEMENTS]

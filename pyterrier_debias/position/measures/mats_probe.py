@@ -1,4 +1,4 @@
-"""MATSProbe: how much an encoder's word vectors depend on position."""
+"""MATSProbe: how much the word vectors of an encoder depend on position."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ _ENCODER = ("encoder", "piece", "layer", "max_length", "batch_tokens", "device",
 
 
 class MATSProbe(Stage):
-    """Measure how much an encoder's vectors of one word depend on the word's position (Hofstätter, Lipani,
+    """Measure how much an encoder's vectors of a word depend on the position of the word (Hofstätter, Lipani,
     Althammer, Zlabinger and Hanbury, "Mitigating the Position Bias of Transformer Models in Passage Re-Ranking", ECIR 2021,
     section 5.1, Table 2 and Figure 2).
 
-    ATS(D), the average term similarity, is the mean cosine of two occurrences of a word that stand D positions apart, first over
-    a word's pairs, then over words. MATS is the mean fall of ATS from D = 0. It is 0 where vectors do not know their position,
-    positive where they do. It tells whether an encoder *could* prefer positions; whether a ranker *does* is what
-    ``PositionSensitivity`` measures.
+    ATS(D), the average term similarity, is the mean cosine of two occurrences of a word that are D positions apart, averaged
+    over the pairs of a word, then over words. MATS is the mean fall of ATS from D = 0. It is 0 if vectors do not depend on their
+    position, and positive if they do. It shows whether an encoder *could* prefer positions; ``PositionSensitivity`` measures
+    whether a ranker *does*.
 
-    Input: a frame with ``docno`` and the text column: documents, or results (each document counts once). Output: a new frame,
-    one row for each distance that has a pair:
+    Input: a frame with ``docno`` and the text column: documents, or results (each document counts once). Output: a new frame
+    with one row for each distance that has a pair:
 
     ==================================  ========================================================================
     ``delta``                           D, in words
@@ -60,24 +60,24 @@ class MATSProbe(Stage):
     ``std_pairs``                       spread of the cosines around ATS(D), a word drawn first, then one of its pairs
     ``std_terms``                       spread of the words' mean cosines
     ``std_plain``                       spread of all pairs' cosines around their mean, each pair counting once
-    ``pairs``, ``terms``                how many pairs stand behind the row, and how many words
+    ``pairs``, ``terms``                the number of pairs behind the row, and of words
     ``pair_scope``, ``term_average``    the convention
     ==================================  ========================================================================
 
-    The paper leaves open which pairs count, by what the sum is divided, over which words is averaged, and which spread it gives;
-    :meth:`mats` gives the value under all of them. All sums are exact and cost time in proportion to the number of passages;
-    only the spread over pairs is estimated where the vectors do not fit into ``memory``, or a word occurs too often (see
-    :class:`~pyterrier_debias.position.formulas.mats.MATSAccumulator`).
+    The paper leaves open which pairs count, what the sum is divided by, which words the average is over, and which spread is
+    reported; :meth:`mats` gives the value under all these conventions. All sums are exact and take time in proportion to the
+    number of passages. Only the spread over pairs is estimated if the vectors do not fit into ``memory``, or a word occurs too
+    often (see :class:`~pyterrier_debias.position.formulas.mats.MATSAccumulator`).
 
-    A text that stands under several docnos counts once: its words meet themselves in the same context and at the same positions,
-    which raises ATS(0) and so MATS.
+    A text with several docnos counts once, because its words would be paired with themselves in the same context and at the same
+    positions, which raises ATS(0) and therefore MATS.
 
     Raises:
-        InputError: For an option that is unknown or out of range, when it is first used.
+        InputError: If an option is unknown or out of range; raised when it is first used.
 
-    When not to use it: to compare encoders over different texts or words, since ATS depends on both; on a handful of
-    passages, where few words meet again at many distances (look at ``pairs``); on models without one vector per word, such as
-    T5Reranker's decoder or a bag of words.
+    When not to use it: to compare encoders over different texts or words, because ATS depends on both; on a handful of
+    passages, in which few words occur again at many distances (look at ``pairs``); on models without one vector per word, such
+    as T5Reranker's decoder or a bag of words.
 
     Example:
         >>> import numpy as np, pandas as pd
@@ -129,40 +129,41 @@ class MATSProbe(Stage):
     ):
         """
         Args:
-            encoder: What gives one vector per word: a hub name or folder of a Hugging Face (or sentence-transformers) encoder; a
-                ranker over one, read as it is now; an object with ``word_vectors(texts)``; or a function from a list of texts
-                to one ``(words, matrix)`` for each, ``matrix`` of shape [words, d], a word's index being its position.
-            tokeniser: What a word is, for Hugging Face encoders: ``'regex_word'`` (lower-cased runs of letters and digits),
-                another name, or a function whose words are pieces of the text. The model reads the text as it is in any case.
-            pair_scope: ``'cross_passage'``: pairs of occurrences in different passages, as the paper's prose says; ``'all'``:
-                also pairs within one passage, as its formula reads. No occurrence makes a pair with itself.
-            normaliser: How the sum over distances that have a pair is divided: ``'paper'`` by max D - 1, as printed, max D being
-                the largest of these distances; ``'max'`` by max D; ``'count'`` by the number of these distances, a plain mean;
-                ``'count_less_one'`` by one less; ``'sum'`` not at all.
-            term_average: ``'present'``: the mean over the words that have a pair at that distance; ``'all'``: over all words, a
-                word without a pair counting 0, also one that occurs once; ``'any'``: over the words that have a pair at any
-                distance that counts, one without a pair here counting 0; ``'paired'``, which is ours and not the paper's: ATS(0)
-                less the mean fall of the words that have pairs both there and at 0. Other words meet at long distances than at
-                short ones, and some words' vectors vary more with their context than others'; only ``'paired'`` does not take
-                that for position.
-            std: Which spread stands in the column ``std``: ``'deltas'``, ``'pairs'``, ``'terms'`` or ``'plain'``.
-            ddof: What is taken off the number of values in standard deviations: 0 or 1; ``'pairs'``, a spread of two levels, has
-                none.
+            encoder: The source of one vector per word: a hub name or folder of a Hugging Face (or sentence-transformers) encoder;
+                a ranker over one, in its current state; an object with ``word_vectors(texts)``; or a function from a list of
+                texts to one ``(words, matrix)`` for each, with ``matrix`` of shape [words, d] and a word's index as its position.
+            tokeniser: What counts as a word, for Hugging Face encoders: ``'regex_word'`` (lower-cased runs of letters and
+                digits), another name, or a function whose words are pieces of the text. The model always reads the original text.
+            pair_scope: ``'cross_passage'``: pairs of occurrences in different passages, as in the paper's prose; ``'all'``: also
+                pairs within a passage, as in its formula. An occurrence is never paired with itself.
+            normaliser: What the sum over distances that have a pair is divided by: ``'paper'``: max D - 1, as printed, with max D
+                the largest of these distances; ``'max'``: max D; ``'count'``: the number of these distances, which gives a plain
+                mean; ``'count_less_one'``: this number less one; ``'sum'``: nothing.
+            term_average: ``'present'``: the mean over the words that have a pair at that distance; ``'all'``: over all words,
+                even those that occur once, and a word without a pair counts 0; ``'any'``: over the words that have a pair at any
+                distance that counts, and a word without a pair at this one counts 0; ``'paired'``, which is ours and not the
+                paper's: ATS(0) less the mean fall of the words that have pairs both there and at 0. The words that recur at long
+                distances are not those that recur at short ones, and some words' vectors vary more with their context than
+                others'; only ``'paired'`` does not mistake this for an effect of position.
+            std: The spread in the column ``std``: ``'deltas'``, ``'pairs'``, ``'terms'`` or ``'plain'``.
+            ddof: The number subtracted from the number of values in standard deviations, 0 or 1; it does not apply to
+                ``'pairs'``, a spread of two levels.
             max_delta: The largest distance that counts; None for all.
-            min_pairs: A word counts at a distance where it has at least so many pairs.
-            duplicates: Passages with the same text: ``'once'`` counts the text once and tells how many were left out; ``'all'``
+            min_pairs: The number of pairs that a word needs at a distance to count there.
+            duplicates: Passages with the same text: ``'once'`` counts the text once and reports how many were left out; ``'all'``
                 counts each docno.
             sample: For the spread over pairs: None keeps all vectors while they fit into ``memory``; k keeps at most k
-                occurrences of a word; 0 leaves that spread out.
-            memory: Bytes for the vectors that are kept for the spread over pairs.
-            piece: ``'first'``: a word's vector is that of its first piece; ``'mean'``: the mean over its pieces. Hugging Face
-                encoders only, as all that follows but ``text_field`` and ``verbose``.
-            layer: Whose hidden states: 0 the embeddings, 1 to L after each layer; negative numbers from the end.
-            max_length: Longest text in tokens; None for all that the model can read. Truncation is logged, and does not count.
-            batch_tokens: Budget of a batch in tokens; None picks one for the device. It does not change the result.
+                occurrences of a word; 0 leaves this spread out.
+            memory: The number of bytes for vectors that are kept for the spread over pairs.
+            piece: ``'first'``: the vector of a word is that of its first piece; ``'mean'``: the mean over its pieces. This and
+                all following options except ``text_field`` and ``verbose`` are for Hugging Face encoders only.
+            layer: The layer of the hidden states: 0 for the embeddings, 1 to L after each layer; negative numbers from the end.
+            max_length: The length in tokens at which texts are truncated; None for all that the model can read. Truncation is
+                logged, and truncated words do not count.
+            batch_tokens: The number of tokens in a batch; None picks one for the device. It does not change the result.
             text_field: The column with the passage.
             device: The device; None picks CUDA, then MPS, then the processor.
-            dtype: ``'float32'``, ``'bfloat16'`` or ``'float16'``. The sums are float64 in any case.
+            dtype: ``'float32'``, ``'bfloat16'`` or ``'float16'``. The sums are always float64.
             verbose: Whether to show progress.
         """
         super().__init__()
@@ -192,8 +193,8 @@ class MATSProbe(Stage):
         """ATS at every distance; see the class.
 
         Raises:
-            InputError: For an unknown option, a text that is missing, a docno with two texts, or an encoder that cannot be
-                loaded or does not give one vector per word.
+            InputError: If an option is unknown, a text is missing, a docno has two texts, or the encoder cannot be loaded or does
+                not return one vector per word.
         """
         return self.result(inp).curve()
 
@@ -211,10 +212,10 @@ class MATSProbe(Stage):
 
     @reads_frames
     def result(self, inp: pd.DataFrame | MATSAccumulator) -> MATSResult:
-        """Everything at once: the curve and MATS under every convention, from one pass.
+        """The ATS curve and MATS under every convention, from one pass over the passages.
 
         Args:
-            inp: A frame as for the stage itself, or what :meth:`accumulate` gave.
+            inp: A frame as for the stage itself, or what :meth:`accumulate` returned.
 
         Returns:
             The result.
@@ -232,18 +233,18 @@ class MATSProbe(Stage):
 
     @reads_frames
     def accumulate(self, inp: pd.DataFrame, into: MATSAccumulator | None = None) -> MATSAccumulator:
-        """Add the passages of a frame to sums that can be saved, and merged with those of other frames or machines.
+        """Add the passages of a frame to sums that can be saved and merged with those of other frames or machines.
 
         Args:
             inp: A frame as for the stage itself.
-            into: Sums of other passages, made with the same ``sample`` and ``memory``, which grow; None starts with nothing.
+            into: Sums of other passages, made with the same ``sample`` and ``memory``, to add to; None starts with nothing.
 
         Returns:
-            The sums; give them to :meth:`result`.
+            The sums; pass them to :meth:`result`.
 
         Raises:
-            InputError: As :meth:`transform`; and where ``into`` has other options. Passages that were added before an encoder
-                raised stay, and count as seen; the others can be given again.
+            InputError: As for :meth:`transform`; also if ``into`` has other options. Passages that were added before an encoder
+                raised an error are kept and count as seen; the others can be given again.
         """
         pt.validate.columns(inp, includes=["docno", self.text_field], context=self)
         self._check_options()
@@ -279,7 +280,7 @@ class MATSProbe(Stage):
         return sums
 
     def identity(self) -> dict[str, Any]:  # type: ignore[override]  # see Stage.identity
-        """The options, with the fingerprint of a folder in place of its name."""
+        """The options, with a fingerprint in place of the name of a folder."""
         from pyterrier_debias.rankers.base import source_fingerprint
 
         identity = super().identity()
@@ -341,7 +342,7 @@ class MATSProbe(Stage):
         return spans
 
     def __getstate__(self) -> dict[str, Any]:
-        """Options only; weights are loaded again."""
+        """Only the options; the weights are loaded again."""
         return {**self.__dict__, "_made": None}
 
 
@@ -352,28 +353,28 @@ def plot_ats(
     std: str = "pairs",
     path: str | Path | None = None,
 ) -> Axes:
-    """Draw ATS over the distance, with its spread, of one or several encoders (the paper's Figure 2).
+    """Plot ATS against distance, with its spread, for one or several encoders (the paper's Figure 2).
 
     Args:
-        results: Name to result; the legend shows each one's MATS (and its spread over distances) under its own convention.
+        results: Results by name; the legend shows the MATS of each (and its spread over distances) under its own convention.
             ``result.under(max_delta=100)`` shows and averages short distances only.
         ax: Matplotlib axes; None makes new ones.
-        std: What is shaded around the line, one standard deviation to each side: ``'pairs'``, ``'terms'``, ``'plain'`` or
+        std: The spread that is shaded, one standard deviation on each side of the line: ``'pairs'``, ``'terms'``, ``'plain'`` or
             ``'none'``.
-        path: Where to save the picture; None for not at all.
+        path: Where to save the picture; None does not save it.
 
     Returns:
         The axes.
 
     Raises:
-        InputError: For no results, a ``std`` that is not known, or a place that cannot be written.
+        InputError: If there are no results, ``std`` is unknown, or the file cannot be written.
 
     Example::
 
         probes = {"original": probe.result(docs), "rotated": probe.result(RotatePassages()(docs))}
         plot_ats(probes, path="ats.png")
 
-    When not to use it: to show small distances of many encoders; shades overlap from four on, where ``std='none'`` is clearer.
+    When not to use it: to show small distances for many encoders; with four or more, shades overlap: use ``std='none'``.
     """
     if not results:
         raise InputError("plot_ats: there is nothing to draw; give at least one result, as {name: probe.result(docs)}")
