@@ -1,4 +1,4 @@
-"""CET: two models that correct each other's pairs, against the false negatives of pooling."""
+"""CETReranker: trains two models that weight each other's pairs, against the false negatives of pooling (CET)."""
 
 from __future__ import annotations
 
@@ -31,70 +31,72 @@ logger = logging.getLogger(__name__)
 #: Selection models that have a name.
 SELECTIONS = ("first_stage", "lexical", "same")
 
-#: What lies in the folder ``selection`` of a saved stage.
+#: The file in the folder ``selection`` of a saved stage.
 _EVIDENCE = "evidence.json"
 
 
 class CETReranker(TrainedRanker):
-    r"""Trains a ranker on pooled judgements, in which an unlabelled candidate may be relevant and merely never shown (CET).
+    r"""Trains a ranker on pooled judgements, where unlabelled candidates may be relevant but were never shown to labellers (CET).
 
     Two models are trained side by side: R scores relevance, S how likely a document was to be *selected* for labelling. Each
-    weighs the other's pairs of a positive i and an unlabelled candidate j:
+    weights the other's pairs of a positive i and an unlabelled candidate j:
 
     .. math::
 
         L(R) = \frac{1}{|Q|} \sum w_r \, \mathrm{softplus}(R_j - R_i), \quad w_r = e^{(S_j - S_i)/\tau}; \qquad
         L(S) = \frac{1}{|Q|} \sum w_s \, \mathrm{softplus}(S_j - S_i), \quad w_s = e^{(R_j - R_i)/\tau}.
 
-    A candidate that labellers hardly saw (S low) is hardly held against R; one that R takes for relevant is held against S. Only
-    R is kept for scoring; S stays reachable. The equations do not say which of the two is which: where both see the same input
-    they are exchangeable, and weights can punish false negatives more. The default therefore lets S see only what the pooling
-    system saw, and bounds the weights; :meth:`paper` is the paper's form, :meth:`released` that of its code.
+    A candidate that labellers probably did not see (low S) has a small weight in the training of R; one that R scores high has a
+    large weight in the training of S. Only R is used for scoring; S remains available. The equations do not determine which model
+    is which: if both read the same input, they are exchangeable, and weights can punish false negatives more. The default
+    therefore lets S read only what the pooling system saw, and bounds the weights; :meth:`paper` is the form in the paper,
+    :meth:`released` that in its code.
 
     ===============  ==========================================================================
-    columns in       ``qid``, ``docno``, ``query`` and the text; for ``fit`` also the pool's numbers, see ``selection``
+    columns in       ``qid``, ``docno``, ``query`` and the text; for ``fit`` also those of the pool, see ``selection``
     columns out      the same, with ``score`` and ``rank``, sorted by query and rank
     ===============  ==========================================================================
 
-    The ranker that is passed in is not changed: a copy is trained, so that a plain ranker and this one can start from the same
-    weights. Fitting again continues from the fitted weights; a selection model of evidence is learned anew, because other
-    candidates may come from another pool.
+    The ranker that you pass in is not changed: a copy is trained, so that a plain ranker and this one can start from the same
+    weights. Fitting again continues from the fitted weights; a selection model of evidence is learned from scratch, because
+    other candidates may come from another pool.
 
-    The log of ``fit`` holds both losses (``relevance_loss``, ``selection_loss``), the weights of the relevance loss
-    (``weight_mean``, ``weight_max``, ``weight_effective_share``: the effective sample size over the number of pairs) and
-    ``rank_correlation``, that of the two models' differences over the pairs of a batch. A warning tells where two rankers begin
-    equal, where they come to order pairs alike, and where weights without a bound explode.
+    The log of ``fit`` has both losses (``relevance_loss``, ``selection_loss``), the weights of the relevance loss
+    (``weight_mean``, ``weight_max``, ``weight_effective_share``: the effective sample size divided by the number of pairs) and
+    ``rank_correlation``, of the two models' score differences over the pairs of a batch. Warnings are logged if two rankers begin
+    equal, if they come to order pairs in the same way, and if weights without a bound explode.
 
     Args:
         ranker: Any ranker of this package; a name or folder stands for ``CrossEncoder`` of it.
         tau: Temperature of the weights, above 0; large values lead back to plain training.
-        weighting: ``'paper'``, or ``'released'``: weights :math:`1 + e^{S_j/\tau}`, never below 1, which do not read the
-            positive.
+        weighting: ``'paper'``: weights as above. ``'released'``: weights :math:`1 + e^{S_j/\tau}`, which are never below 1 and do
+            not depend on the positive.
         selection: What S is. ``'first_stage'``: a weighted sum of the pooling system's score and rank (columns ``pool_score`` and
-            ``pool_rank``, else, with a warning, ``score`` and ``rank``) and of lexical features. ``'lexical'``: of those alone. A
-            :class:`~pyterrier_debias.pooling.data.evidence.PoolEvidence`: of what it says. ``'same'``: a copy of the ranker, with
-            ``seed + 1`` where a fresh head is drawn. A ranker: a copy of it; it must read the same text columns.
+            ``pool_rank``, else, with a warning, ``score`` and ``rank``) and of lexical features. ``'lexical'``: a weighted sum of
+            the lexical features only. A :class:`~pyterrier_debias.pooling.data.evidence.PoolEvidence`: a weighted sum of what its
+            options name. ``'same'``: a copy of the ranker, with ``seed + 1`` where a new head is initialised. A ranker: a copy of
+            it; it must read the same text columns.
         max_weight: The largest weight; None for no bound, as in the paper.
         normalise_weights: ``'mean_one'`` divides the weights of a batch by their mean; None does not.
-        weight_pass: ``'train'``: weights come from the scores that are trained on. ``'eval'``: from a second pass without
+        weight_pass: ``'train'``: weights come from the scores of the training pass. ``'eval'``: from a second pass without
             dropout, as in the released code; 20 % slower with a second ranker.
-        reduction: ``'pairs'``: the mean over pairs. ``'queries'``: the sum over pairs by the number of examples (Equation 20).
-        unweighted_steps: So many steps begin with weights of 1.
-        loss: ``'pairs'``, or ``'listwise'`` (ours: a softmax over the positive and all its negatives, in which each negative
-            counts as often as its weight says), for several negatives per positive.
-        training: How ``fit`` trains; None for the ranker's own ``training``. Its ``loss`` stays at the
-            default. ``learning_rate`` may name the ranker's networks and ``selection``, which else has a rate of its own; the
-            networks of a second ranker are named ``selection_ranker``, ...
+        reduction: ``'pairs'``: the mean over pairs. ``'queries'``: the sum over pairs divided by the number of examples
+            (Equation 20).
+        unweighted_steps: Number of steps at the start of training in which all weights are 1.
+        loss: ``'pairs'``, or, for several negatives per positive, ``'listwise'`` (ours: a softmax over the positive and all its
+            negatives, in which each negative counts as often as its weight says).
+        training: How ``fit`` trains; None for the ranker's own ``training``. Leave its ``loss`` at the default.
+            ``learning_rate`` may name the ranker's networks and ``selection``, which otherwise has its own rate; the networks of
+            a second ranker are named ``selection_ranker``, ...
 
     Raises:
-        InputError: For options that are unknown, out of range or do not go together; from scoring: before ``fit``.
+        InputError: For options that are unknown, out of range or incompatible; when scoring before ``fit``.
 
-    When not to use it: where the pool's evidence is evidence of relevance too, as BM25's was on all three real collections that
-    it was tried on (NFCorpus, TREC DL, Vaswani; ``fit`` warns where the candidates' own scores show it); where judgements are
-    complete, or negatives come from the pool itself (all of them were seen by labellers, so that weights are noise); where
-    nothing is known of the pooling system and ``'lexical'`` does not describe it either. A cross-encoder with a new head lost
-    .04 to .05 ``nDCG@10`` by it on the three planted collections where that was tried: compare with plain training on some
-    queries with full judgements.
+    When not to use it: if the pool's evidence is also evidence of relevance, as BM25's was on all three real collections that
+    we tried (NFCorpus, TREC DL, Vaswani; ``fit`` warns if the candidates' own scores show it); if judgements are complete, or
+    negatives come from the pool itself (labellers saw all of them, so weights are noise); if nothing is known about the pooling
+    system and ``'lexical'`` does not describe it either. It cost a cross-encoder with a new head .04 to .05 ``nDCG@10`` on the
+    three planted collections where this was tried: compare with plain training on some queries with full judgements.
 
     Example:
         >>> CETReranker("distilbert-base-uncased", tau=2.0)
@@ -143,12 +145,12 @@ class CETReranker(TrainedRanker):
 
     @classmethod
     def paper(cls, ranker: str | Path | Ranker | TrainedRanker, **options: Any) -> Self:
-        """The paper's form: both models of one checkpoint with heads drawn apart, weights without a bound, tau 1.
+        """Make the paper's form: two models from one checkpoint with independently initialised heads, no bound, tau 1.
 
         Args:
-            ranker: See the class. Only a checkpoint without a head leaves heads to be drawn; a warning tells where both models
-                begin equal.
-            options: Further options.
+            ranker: As for the class. Heads are initialised only for a checkpoint without a head; a warning is logged if both
+                models begin equal.
+            options: Further options of the class.
 
         Returns:
             A stage.
@@ -161,11 +163,11 @@ class CETReranker(TrainedRanker):
 
     @classmethod
     def released(cls, ranker: str | Path | Ranker | TrainedRanker, **options: Any) -> Self:
-        """The form of the authors' code: weights 1 + exp(S_j / 10), computed without dropout.
+        """Make the form of the authors' code: weights 1 + exp(S_j / 10), computed without dropout.
 
         Args:
-            ranker: See :meth:`paper`.
-            options: Further options.
+            ranker: As for :meth:`paper`.
+            options: Further options of the class.
 
         Returns:
             A stage.
@@ -189,13 +191,13 @@ class CETReranker(TrainedRanker):
 
     @frames.reads_frames
     def selection_scores(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """What the fitted selection model gives each candidate, higher for those that labellers more likely saw.
+        """Score candidates with the fitted selection model: the higher, the more likely labellers saw the candidate.
 
         Args:
             inp: A result frame with the columns that the selection model reads.
 
         Returns:
-            A new frame with ``selection_score``; all else as it was.
+            A new frame with the column ``selection_score`` added.
 
         Raises:
             InputError: Before ``fit``, or for missing columns.
@@ -211,18 +213,18 @@ class CETReranker(TrainedRanker):
 
     @frames.reads_frames
     def emphasis(self, res_tr: pd.DataFrame, qrels_tr: pd.DataFrame) -> pd.DataFrame:
-        """How much each candidate counts as a negative: its chance to be drawn times the weight that it has in the end.
+        """Compute how much each candidate counts as a negative: its chance of being drawn, times its weight after training.
 
         Args:
             res_tr: The candidates that reach the stage.
-            qrels_tr: The judgements that it was fitted on.
+            qrels_tr: The judgements on which the stage was fitted.
 
         Returns:
-            See :func:`~pyterrier_debias.pooling.formulas.negative_weights.emphasis_of`. With ``'mean_one'`` the mean is over all
-            pairs, not over those of a batch.
+            A frame as from :func:`~pyterrier_debias.pooling.formulas.negative_weights.emphasis_of`. With ``'mean_one'``, the mean
+            is taken over all pairs, not over those of a batch.
 
         Raises:
-            InputError: Before ``fit``, and see there.
+            InputError: Before ``fit``, and as in ``emphasis_of``.
         """
         import torch
 
@@ -241,12 +243,12 @@ class CETReranker(TrainedRanker):
     def prepare(
         self, ranker: Ranker, training: Training, groups: Groups, train_on: tuple[pd.DataFrame, pd.DataFrame]
     ) -> Ranker | EvidenceModel:
-        """The selection model before it is trained: a second ranker, or evidence, which is looked at before a model is loaded."""
+        """The selection model before training: a second ranker, or evidence, which is checked before a model is loaded."""
         second = self._second_ranker()
         return self._evidence().learn(groups.rows, ranker.documents(groups.rows)) if second is None else second
 
     def make_method(self, ranker: Ranker, training: Training, groups: Groups, prepared: Ranker | EvidenceModel) -> Method:
-        """Both models, coupled."""
+        """The method that trains both models together."""
         rate = None
         if isinstance(prepared, EvidenceModel):
             rate = self._evidence().learning_rate
@@ -274,7 +276,7 @@ class CETReranker(TrainedRanker):
         )
 
     def keep_beside(self, method: Any, prepared: Ranker | EvidenceModel) -> None:
-        """Keep the selection model."""
+        """Keep the selection model with the fitted ranker."""
         if isinstance(prepared, EvidenceModel):
             prepared = prepared.with_weights(method.selection.weights)
         else:
@@ -284,10 +286,10 @@ class CETReranker(TrainedRanker):
     # Options
 
     def check_options(self) -> None:
-        """Refuse options that cannot be used, before anything is loaded.
+        """Check the options, before anything is loaded.
 
         Raises:
-            InputError: Naming the option and the remedy.
+            InputError: For an option that cannot be used; the message names it and the remedy.
         """
         self._coupling()
         self.checked_base()
@@ -303,7 +305,7 @@ class CETReranker(TrainedRanker):
             check_choice("CETReranker", "selection", selection, SELECTIONS, "a ranker or a PoolEvidence")
 
     def _coupling(self) -> Coupling:
-        """The options that are about formulas, checked."""
+        """The checked options of the formulas."""
         return Coupling(
             tau=self.tau,
             weighting=self.weighting,
@@ -316,7 +318,7 @@ class CETReranker(TrainedRanker):
         )
 
     def own_training(self) -> Training:
-        """The options of training, checked."""
+        """The checked options of training."""
         training = self.training_options()
         if training.loss != "pairwise" or training.loss_options:
             raise InputError(
@@ -336,7 +338,7 @@ class CETReranker(TrainedRanker):
         return PoolEvidence() if self.selection == "first_stage" else PoolEvidence(columns=())
 
     def _second_ranker(self) -> Ranker | None:
-        """The ranker that is to be the selection model; None for evidence."""
+        """The ranker that becomes the selection model; None for evidence."""
         if isinstance(self.selection, PoolEvidence) or self.selection in ("first_stage", "lexical"):
             return None
         if isinstance(self._fitted_selection, Ranker):
@@ -351,15 +353,15 @@ class CETReranker(TrainedRanker):
     # Folders
 
     def saved_options(self) -> dict[str, Any]:
-        """All options but the ranker, a selection model that has no name, and the training."""
+        """All options except the ranker, a selection model that has no name, and ``training``."""
         return {**self._coupling().record(), "selection": self.selection if isinstance(self.selection, str) else None}
 
     def beside(self) -> dict[str, Any]:
-        """The selection model, where it is a ranker."""
+        """What is saved beside the ranker: the selection model, if it is a ranker."""
         return {"selection": self._fitted_selection} if isinstance(self._fitted_selection, Ranker) else {}
 
     def write_beside(self, folder: Path) -> dict[str, Any]:
-        """Write a selection model of evidence, except a scorer of its own."""
+        """Write a selection model of evidence, except for its ``scorer``."""
         if not isinstance(self._fitted_selection, Ranker):
             evidence = json.dumps(cast(EvidenceModel, self._fitted_selection).to_json()) + "\n"
             write_whole(folder / "selection" / _EVIDENCE, evidence, replace=False)
@@ -369,7 +371,7 @@ class CETReranker(TrainedRanker):
     def read_beside(
         cls, folder: Path, about: dict[str, Any], beside: dict[str, Any], options: dict[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Read the selection model; a scorer comes with the option ``selection=PoolEvidence(scorer=...)``."""
+        """Read the selection model; its scorer must be given again, with ``selection=PoolEvidence(scorer=...)``."""
         if "selection" in beside:
             selection = unnamed = beside["selection"]
         else:

@@ -1,4 +1,4 @@
-"""Coupled estimation as a method of training. Imported only when training begins: it needs torch."""
+"""The method that trains by coupled estimation. Imported only when training begins, since it needs torch."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ logger = logging.getLogger(__name__)
 #: Number of pairs on which the two models' orders are compared before a warning.
 WINDOW = 200
 
-#: From which mean rank correlation on the two models are one.
+#: The mean rank correlation above which the two models count as one.
 COLLAPSED = 0.95
 
-#: From which largest weight, or below which effective share of a window, unbounded weights have exploded.
+#: Unbounded weights have exploded if the largest is above the first number, or the effective share below the second.
 EXPLODED, EFFECTIVE = 1e3, 0.05
 
-#: Options of a ranker that say nothing about how it cuts texts into tokens.
+#: Options of a ranker that do not affect how it cuts texts into tokens.
 _NOT_TOKENS = frozenset({"model", "seed", "training", "device", "batch_tokens", "verbose"})
 
 
 class EvidenceScores(torch.nn.Module):
-    """A selection model over numbers: their weighted sum.
+    """A selection model that is a weighted sum of numbers.
 
     Args:
-        features: Of every row of ``Groups.rows``, shape [rows, d].
-        known: Of every row, whether it is learned from.
-        weights: The coefficients to begin with, shape [d].
+        features: The features of every row of ``Groups.rows``, shape [rows, d].
+        known: For every row, whether the model learns from it.
+        weights: The initial coefficients, shape [d].
     """
 
     def __init__(self, features: np.ndarray, known: np.ndarray, weights: np.ndarray):
@@ -53,7 +53,7 @@ class EvidenceScores(torch.nn.Module):
         return self.network.weight.detach().cpu().numpy()[0].astype(np.float64)
 
     def networks(self) -> dict[str, torch.nn.Module]:
-        """The one layer."""
+        """The only layer, by name."""
         return {"selection": self.network}
 
     def collate(self, examples: Sequence[Example]) -> dict[str, torch.Tensor]:
@@ -75,8 +75,8 @@ class RankerScores(torch.nn.Module):
     """A selection model that is a ranker itself.
 
     Args:
-        ranking: What the ranker's own ``method`` gives.
-        shared: Whether it reads the tensors of the relevance model.
+        ranking: The result of the ranker's own ``method``.
+        shared: Whether it reads the same tensors as the relevance model.
     """
 
     def __init__(self, ranking: Ranking, *, shared: bool):
@@ -85,11 +85,11 @@ class RankerScores(torch.nn.Module):
         self.shared = shared
 
     def networks(self) -> dict[str, torch.nn.Module]:
-        """The ranker's networks, by names of their own."""
+        """The ranker's networks, under separate names."""
         return {f"selection_{name}": network for name, network in self.ranking.networks().items()}
 
     def collate(self, examples: Sequence[Example]) -> dict[str, torch.Tensor]:
-        """Texts in its own tokens (``selection_text_...``); nothing where the other model's are shared."""
+        """Texts in its own tokens (``selection_text_...``); nothing if the other model's tensors are shared."""
         if self.shared:
             return {}
         own = self.ranking.collate(examples)
@@ -104,18 +104,18 @@ class RankerScores(torch.nn.Module):
 
 
 class Coupled(Method):
-    """A relevance and a selection model, each weighing the other's pairs; one backward pass serves both.
+    """Trains a relevance and a selection model, each of which weights the other's pairs, in one backward pass.
 
-    The sum of the two losses is safe: weights carry no gradient, so that each loss reaches its own model alone, and a step on the
+    It is safe to sum the two losses: weights carry no gradient, so each loss affects only its own model, and a step on the
     sum is a step on each.
 
     Args:
-        relevance: What the ranker's own ``method`` gives.
-        selection: The other model.
-        coupling: How they weigh each other.
-        accumulation: Forward passes of a step of the optimiser.
-        selection_rate: Learning rate of the network ``selection`` where none is named for it; None for that of all others.
-        about: What else a resumed run must share.
+        relevance: The result of the ranker's own ``method``.
+        selection: The selection model.
+        coupling: How the models weight each other's pairs.
+        accumulation: Number of forward passes per step of the optimiser.
+        selection_rate: Learning rate of the network ``selection`` if none is named for it; None for the rate of all others.
+        about: What else must be equal in a resumed run.
     """
 
     passes: torch.Tensor
@@ -139,7 +139,7 @@ class Coupled(Method):
         self.accumulation = accumulation
         self.selection_rate = selection_rate
         self.about = dict(about or {})
-        # In the state, so that a resumed run counts on.
+        # Part of the state, so that a resumed run continues to count.
         self.register_buffer("passes", torch.zeros((), dtype=torch.long))
         self.register_buffer("compared", torch.zeros(()))
         self.register_buffer("agreed", torch.zeros(()))
@@ -151,40 +151,40 @@ class Coupled(Method):
         self._window = None
 
     def networks(self) -> dict[str, torch.nn.Module]:
-        """The ranker's networks under their own names; ``selection``, or ``selection_`` and the names of a second ranker's."""
+        """The ranker's networks under their own names; ``selection``, or a second ranker's networks with ``selection_`` added."""
         return {**self.relevance.networks(), **self.selection.networks()}
 
     def rates(self, asked: float | Mapping[str, float]) -> float | Mapping[str, float]:
-        """What was asked for, and the selection model's own rate."""
+        """The requested learning rates, with the selection model's own rate added."""
         if self.selection_rate is None:
             return asked
         named = asked if isinstance(asked, Mapping) else dict.fromkeys(self.relevance.networks(), asked)
         return {**named, "selection": named.get("selection", self.selection_rate)}
 
     def record(self) -> dict[str, Any]:
-        """The options of the coupling, and what the selection model is."""
+        """The options of the coupling, and a description of the selection model."""
         return {**super().record(), "coupling": self.coupling.record(), **self.about}
 
     def collate(self, examples: Sequence[Example]) -> dict[str, torch.Tensor]:
-        """The relevance model's batch, what the selection model reads beyond it, and ``pairs``: where a pair is."""
+        """The relevance model's batch, what else the selection model reads, and ``pairs``: the positions of pairs."""
         batch = {**self.relevance.collate(examples), **self.selection.collate(examples)}
-        # Known before the batch is on a device, which need not be asked then.
+        # Computed before the batch is on a device, to avoid asking the device.
         return {**batch, "pairs": _places(batch["mask"])}
 
     def forward(self, **batch: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Both losses and their sum, the relevance model's scores, and what tells how the coupling goes.
+        """Both losses and their sum, the relevance model's scores, and figures that describe the coupling.
 
         Returns:
             ``loss``, ``scores``; for the log ``relevance_loss``, ``selection_loss``, ``accuracy`` (share of pairs in which the
-            relevance model puts the positive higher), ``weight_mean``, ``weight_max`` and ``weight_effective_share`` of the
-            weights of the relevance loss, and ``rank_correlation`` of the two models' differences over the pairs.
+            relevance model scores the positive higher), ``weight_mean``, ``weight_max`` and ``weight_effective_share`` of the
+            weights of the relevance loss, and ``rank_correlation`` of the two models' score differences over the pairs.
         """
         relevance, selection = self.relevance.scores(batch), self.selection.scores(batch)
         mask = batch["mask"]
         pairs = mask[:, :1] & mask[:, 1:]
         known = batch.get("known", mask)
         learned = pairs & known[:, :1] & known[:, 1:]
-        # Behind the passes with a gradient: autocast keeps the casts of the first pass that it sees.
+        # After the passes with a gradient: autocast keeps the casts of the first pass that it sees.
         r, s = self._weighing(batch, relevance, selection)
         for_relevance = self.coupling.weights(s[:, :1], s[:, 1:], pairs)
         for_selection = self.coupling.weights(r[:, :1], r[:, 1:], learned)
@@ -212,7 +212,7 @@ class Coupled(Method):
     def _weighing(
         self, batch: Mapping[str, torch.Tensor], relevance: torch.Tensor, selection: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The scores that weights are made of."""
+        """The scores from which weights are computed."""
         if self.coupling.weight_pass == "train" or not self.training:
             return relevance.detach(), selection.detach()
         with self._evaluating(), torch.no_grad():
@@ -238,7 +238,7 @@ class Coupled(Method):
             agreement = rank_correlation(r, s)
             if self.training:
                 self._watch(weights, agreement, largest, effective)
-        # Of scores that are all equal the correlation is not known, and left out of the log.
+        # If all scores are equal, the correlation is undefined, and left out of the log.
         return {
             "weight_mean": weights.mean(),
             "weight_max": largest,
@@ -261,7 +261,7 @@ class Coupled(Method):
             known = agreement.isfinite()
             self.compared += len(weights) * known
             self.agreed += (len(weights) * agreement).where(known, 0.0)
-            # So many pairs are in the window at most; the device is asked where that may be enough.
+            # An upper bound of the pairs in the window; the device is only asked if it reaches the window's size.
             self._window = float(self.compared) if self._window is None else self._window + len(weights)
             if self._window >= WINDOW and self.compared >= WINDOW:
                 if self.agreed > COLLAPSED * self.compared:
@@ -302,7 +302,7 @@ class Coupled(Method):
 
 
 def _places(mask: torch.Tensor) -> torch.Tensor:
-    """Where the pairs of a batch stand among B times n - 1 places."""
+    """The positions of the pairs of a batch among B times n - 1 places."""
     return (mask[:, :1] & mask[:, 1:]).flatten().nonzero()[:, 0]
 
 
@@ -314,7 +314,7 @@ def tokenise_alike(left: Any, right: Any) -> bool:
         right: Another one.
 
     Returns:
-        True where that is certain.
+        True only if this is certain.
     """
     if type(left) is not type(right):
         return False
@@ -330,7 +330,7 @@ def tokenise_alike(left: Any, right: Any) -> bool:
 
 
 def _beyond(ranker: Any) -> list[Any]:
-    """What else decides about tokens: the window, where texts are cut, and what sentence-transformers models put before them."""
+    """What else tokens depend on: the window, where texts are cut, and the prompts of sentence-transformers models."""
     of_module = [getattr(ranker.module, name, None) for name in ("prompts", "default_prompt_name", "max_seq_length")]
     of_tokenizer = [getattr(ranker.tokenizer, name, None) for name in ("truncation_side", "padding_side", "model_input_names")]
     return [ranker.window, *of_module, *of_tokenizer]

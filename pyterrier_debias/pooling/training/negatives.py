@@ -1,12 +1,12 @@
 """Samplers that avoid false negatives: alternatives to coupled estimation.
 
-Each sampler gives the probability of every document of a pool (:class:`~pyterrier_debias.training.samplers.ChanceSampler`), so
-that its assumptions can be compared with known judgements, see
+Each sampler computes the probability of drawing each document of a pool
+(:class:`~pyterrier_debias.training.samplers.ChanceSampler`), so that its assumptions can be compared with known judgements, see
 :func:`~pyterrier_debias.pooling.formulas.negative_weights.emphasis_of`. A draw depends on the training's seed, the epoch and the
 identifiers, never on the order of the candidates.
 
-Every example needs a negative. If no candidate of a query is suitable for a sampler, it uses the least unsuitable ones, which its
-class documents, and reports once per training how often this happens.
+Every example needs a negative. If no candidate of a query is suitable, a sampler uses the least unsuitable ones (the class says
+which these are), and reports once per training how often this happens.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: For which samplers and groups it was said how often nothing is suitable; an entry lives as long as its groups.
+#: The samplers and groups for which it was logged how often nothing is suitable; an entry lives as long as its groups.
 _SAID: WeakValueDictionary[tuple[int, Any], Groups] = WeakValueDictionary()
 
 
 class CarefulSampler(ChanceSampler):
-    """A sampler that filters candidates, with a fallback for queries without a suitable one.
+    """Base class of samplers that filter candidates, with a fallback for queries without a suitable one.
 
-    A subclass writes :meth:`wanted` and :meth:`otherwise`.
+    A subclass implements :meth:`wanted` and :meth:`otherwise`.
     """
 
     #: The name of the fallback, for the log.
@@ -51,14 +51,14 @@ class CarefulSampler(ChanceSampler):
 
     @abstractmethod
     def wanted(self, groups: Groups, group: Group, positive: int) -> np.ndarray:
-        """The chance of each document of ``group.pool``, or whether it is wanted; may be 0 (False) throughout."""
+        """The chance of each document of ``group.pool``, or whether it is suitable; may be 0 (False) for all."""
 
     def otherwise(self, groups: Groups, group: Group, positive: int) -> np.ndarray:
-        """The same if nothing is wanted; not 0 throughout."""
+        """The chance of each document if none is suitable; not 0 for all."""
         return np.ones(len(group.pool))
 
     def chances(self, groups: Groups, group: Group, positive: int) -> np.ndarray:
-        """What is wanted, or else what :meth:`otherwise` gives; see :class:`ChanceSampler`."""
+        """The chances of :meth:`wanted`, or of :meth:`otherwise` if these are all 0; see :class:`ChanceSampler`."""
         chances = np.asarray(self.wanted(groups, group, positive), dtype=np.float64)
         if chances.any():
             return chances
@@ -66,7 +66,7 @@ class CarefulSampler(ChanceSampler):
         return np.asarray(self.otherwise(groups, group, positive), dtype=np.float64)
 
     def _say(self, groups: Groups) -> None:
-        """Log how often nothing is wanted, once for these groups."""
+        """Log how often no document is suitable, once for these groups."""
         if (id(groups), self) in _SAID:
             return
         _SAID[id(groups), self] = groups
@@ -83,27 +83,27 @@ class CarefulSampler(ChanceSampler):
 
 @dataclass(frozen=True)
 class RankWindow(CarefulSampler):
-    """Draw with equal chance from the candidates whose rank lies in a window.
+    """Draws negatives with equal chance from the candidates whose rank lies in a window.
 
-    With ``column='pool_rank'`` negatives are those that the pooling system itself retrieved, however strong the system is whose
-    candidates are reranked later: "zhan" in the tables of Cai et al., CIKM 2022.
+    With ``column='pool_rank'``, negatives are documents that the pooling system itself retrieved, however strong the system is
+    whose candidates are reranked later. Cai et al. (CIKM 2022) call this "zhan" in their tables.
 
     Source: Zhan, Mao, Liu, Guo, Zhang and Ma, "Optimizing Dense Retrieval Model Training with Hard Negatives", SIGIR 2021, whose
     rerankers learn from the negatives of BM25 and are tested on stronger lists.
 
-    Assumes that unlabelled documents that the pooling system ranked high were judged not relevant. Where a query has no
-    candidate in the window, the nearest ranks outside it are drawn; all candidates where none of them has a rank.
+    It assumes that unlabelled documents that the pooling system ranked high were judged not relevant. If a query has no
+    candidate in the window, the nearest ranks outside it are drawn; if no candidate has a rank, all candidates are.
 
     Args:
         column: The column with ranks, from 0. Missing ranks are outside every window.
         first: The first rank of the window.
-        last: Its last rank, included; None for all further ones.
+        last: The last rank of the window, included; None for no end.
 
     Raises:
         InputError: For an option that is unknown or out of range.
 
-    When not to use it: where the pooling system is weak, whose negatives teach little; where ranks are those of the strong
-    system, at whose top false negatives gather (then cut them off with ``first``).
+    When not to use it: if the pooling system is weak, since its negatives teach little; if the ranks are those of the strong
+    system, since false negatives are concentrated at its top (cut this off with ``first``).
 
     Example:
         ``Training(negatives=RankWindow('pool_rank', last=99))``
@@ -118,7 +118,7 @@ class RankWindow(CarefulSampler):
     otherwise_text = "the nearest ranks"
 
     def __post_init__(self) -> None:
-        """Refuse an empty window."""
+        """Raise an error for an empty window."""
         for option in ("first", "last"):
             if option == "first" or self.last is not None:
                 check_number("RankWindow", option, getattr(self, option), whole=True)
@@ -126,11 +126,11 @@ class RankWindow(CarefulSampler):
             raise InputError(f"RankWindow: first={self.first} and last={self.last} leave no rank; ranks begin at 0")
 
     def wanted(self, groups: Groups, group: Group, positive: int) -> np.ndarray:
-        """Which ranks are in the window."""
+        """Whether each candidate's rank is in the window."""
         return self._distances(groups, group) == 0
 
     def otherwise(self, groups: Groups, group: Group, positive: int) -> np.ndarray:
-        """The nearest ones outside it."""
+        """The candidates with the nearest ranks outside the window."""
         distances = self._distances(groups, group)
         return distances == distances.min()
 
@@ -143,27 +143,27 @@ class RankWindow(CarefulSampler):
 
 @dataclass(frozen=True)
 class DenoisedNegatives(CarefulSampler):
-    """Draw those of the best-ranked candidates that a teacher considers irrelevant, filled up with ones from further down.
+    """Draws negatives among the top candidates that a teacher considers irrelevant, and fills up with lower-ranked ones.
 
     Source: Qu, Ding, Liu, Liu, Ren, Zhao, Dong, Wu and Wang, "RocketQA: An Optimized Training Approach to Dense Passage Retrieval
-    for Open-Domain Question Answering", NAACL 2021: a cross-encoder scores the top 50 of a dense retriever, what it gives less
-    than .1 is a hard negative, and the four negatives of a positive are made up with random ones from below the top 50.
+    for Open-Domain Question Answering", NAACL 2021: a cross-encoder scores the top 50 of a dense retriever, those with a score
+    below .1 are hard negatives, and random ones from below the top 50 make up the four negatives of a positive.
 
-    Assumes that the teacher can tell relevant from irrelevant, and that what lies beyond the depth is irrelevant. Where a query
+    It assumes that the teacher can tell relevant from irrelevant, and that documents beyond the depth are irrelevant. If a query
     has neither kind, the candidates with the lowest teacher's probability are drawn.
 
     Args:
-        column: The teacher's probability, from 0 to 1, of every candidate; see :class:`~pyterrier_debias.AddScores` with
-            ``activation='sigmoid'``.
-        below: What a hard negative's probability is less than.
+        column: The column with the teacher's probability, from 0 to 1, for every candidate; see
+            :class:`~pyterrier_debias.AddScores` with ``activation='sigmoid'``.
+        below: A hard negative's probability is below this.
         depth: How many ranks are the top.
         rank_column: The column with ranks, from 0. Candidates without a rank count as beyond the depth.
 
     Raises:
         InputError: For an option that is unknown or out of range.
 
-    When not to use it: with a teacher that was itself trained on the same false negatives, or whose probabilities are not
-    calibrated (the threshold then means something else: look at a histogram first).
+    When not to use it: with a teacher that was trained on the same false negatives itself, or whose probabilities are not
+    calibrated (the threshold then has another meaning: look at a histogram first).
 
     Example:
         ``(bm25 >> AddJudged(qrels) >> texts >> AddScores(teacher, activation='sigmoid')
@@ -180,21 +180,21 @@ class DenoisedNegatives(CarefulSampler):
     otherwise_text = "the candidates that the teacher scores lowest"
 
     def __post_init__(self) -> None:
-        """Refuse options out of range."""
+        """Raise an error for options out of range."""
         check_number("DenoisedNegatives", "below", self.below, above=0, most=1, hint="it is a probability")
         check_number("DenoisedNegatives", "depth", self.depth, least=0, whole=True)
 
     def wanted(self, groups: Groups, group: Group, positive: int) -> np.ndarray:
-        """What is drawn first: hard negatives, or those beyond the depth where there is none."""
+        """The candidates that are drawn first: hard negatives, or those beyond the depth if there is none."""
         hard, beyond = self._tiers(groups, group)
         return hard if hard.any() else beyond
 
     def otherwise(self, groups: Groups, group: Group, positive: int) -> np.ndarray:
-        """The lowest-scored candidates."""
+        """The candidates with the lowest score."""
         return _lowest(self._probabilities(groups, group))
 
     def sample(self, groups: Groups, group: Group, positive: int, n: int, *, seed: int, epoch: int) -> np.ndarray:
-        """Draw hard negatives, and from beyond the depth what is still wanting; see :class:`Sampler`."""
+        """Draw hard negatives, and the missing ones from beyond the depth; see :class:`Sampler`."""
         hard, beyond = self._tiers(groups, group)
         if not hard.any() or not beyond.any():
             return super().sample(groups, group, positive, n, seed=seed, epoch=epoch)
@@ -220,23 +220,24 @@ class DenoisedNegatives(CarefulSampler):
 
 @dataclass(frozen=True)
 class PositiveAwareNegatives(CarefulSampler):
-    r"""Draw with equal chance from the candidates that a teacher scores clearly below the positive.
+    r"""Draws negatives with equal chance from the candidates that a teacher scores clearly below the positive.
 
-    With the positive's score s+ a candidate of score s is left out where :math:`s > m` (``max_score``), where
-    :math:`s > s^+ - (1 - p) |s^+|` (``percentage`` p; for a positive s+ this is p s+), or where :math:`s + d > s^+` (``margin``
+    With the positive's score s+, a candidate of score s is left out if :math:`s > m` (``max_score``), if
+    :math:`s > s^+ - (1 - p) |s^+|` (``percentage`` p; for a positive s+ this is p s+), or if :math:`s + d > s^+` (``margin``
     d). Several rules may be given; a candidate has to pass all of them.
 
     Source: Moreira, Osmulski, Xu, Ak, Schifferer and Oldridge, "NV-Retriever: Improving Text Embedding Models with Effective
     Hard-Negative Mining", 2024, arXiv 2407.15831, who find a percentage of .95 best. The rules are those of
     ``sentence_transformers.util.mine_hard_negatives`` (``max_score``, ``relative_margin`` = 1 - p, ``absolute_margin``), also for
-    negative scores, for which p s+ would lie above s+; but a query with several positives compares each candidate with the
-    positive it stands against, not with the lowest of them.
+    negative scores, for which p s+ would lie above s+. If a query has several positives, however, each candidate is compared
+    with the positive that it is paired with, not with the lowest of them.
 
-    Assumes that the teacher scores a query's relevant documents alike. Where nothing passes, the candidates with the lowest score
-    are drawn.
+    It assumes that the teacher gives a query's relevant documents similar scores. If no candidate passes, those with the lowest
+    score are drawn.
 
     Args:
-        column: The teacher's score of every candidate, the positives among them; see :class:`~pyterrier_debias.AddScores`.
+        column: The column with the teacher's score of every candidate, including the positives; see
+            :class:`~pyterrier_debias.AddScores`.
         max_score: The highest score that a negative may have.
         percentage: The share of the positive's score that a negative may have, above 0 and at most 1.
         margin: How far a negative must lie below the positive, at least 0.
@@ -244,8 +245,8 @@ class PositiveAwareNegatives(CarefulSampler):
     Raises:
         InputError: For an option that is unknown or out of range.
 
-    When not to use it: ``percentage`` with scores whose zero means nothing (logits): use ``margin``; for a positive that the
-    teacher scores low, of whose candidates hardly any passes.
+    When not to use it: with scores whose zero means nothing (logits) in case of ``percentage``: use ``margin``; for a positive
+    that the teacher scores low, since hardly any candidate passes.
 
     Example:
         ``Training(negatives=PositiveAwareNegatives(percentage=0.95), negatives_per_positive=4)``
@@ -261,7 +262,7 @@ class PositiveAwareNegatives(CarefulSampler):
     otherwise_text = "the candidates that the teacher scores lowest"
 
     def __post_init__(self) -> None:
-        """Refuse options out of range."""
+        """Raise an error for options out of range."""
         if self.max_score is None and self.percentage is None and self.margin is None:
             raise InputError("PositiveAwareNegatives: give max_score, percentage or margin, e.g. percentage=0.95")
         if self.percentage is not None:
@@ -272,13 +273,13 @@ class PositiveAwareNegatives(CarefulSampler):
             check_number("PositiveAwareNegatives", "max_score", self.max_score)
 
     def wanted(self, groups: Groups, group: Group, positive: int) -> np.ndarray:
-        """Which candidates pass all rules."""
+        """Whether each candidate passes all rules."""
         scores = _values(groups, group.pool, self.column, self, complete=True)
         above = _values(groups, np.array([positive]), self.column, self, complete=True)[0]
         return positive_aware(scores, above, max_score=self.max_score, percentage=self.percentage, margin=self.margin)
 
     def otherwise(self, groups: Groups, group: Group, positive: int) -> np.ndarray:
-        """The lowest-scored candidates."""
+        """The candidates with the lowest score."""
         return _lowest(_values(groups, group.pool, self.column, self, complete=True))
 
 
@@ -290,14 +291,14 @@ def positive_aware(
     percentage: float | None = None,
     margin: float | None = None,
 ) -> np.ndarray:
-    """Which candidates score clearly below a positive; see :class:`PositiveAwareNegatives`.
+    """Find the candidates that score clearly below a positive; see :class:`PositiveAwareNegatives`.
 
     Args:
         scores: The teacher's scores of n candidates.
-        positive: Its score of the positive.
-        max_score: See the class; None for no such rule, as with the others.
-        percentage: See the class.
-        margin: See the class.
+        positive: The teacher's score of the positive.
+        max_score: The rule ``max_score`` of the class; None for no such rule.
+        percentage: The rule ``percentage`` of the class; None for no such rule.
+        margin: The rule ``margin`` of the class; None for no such rule.
 
     Returns:
         n booleans.
@@ -319,18 +320,18 @@ def positive_aware(
 
 
 def rank_chances(counts: np.ndarray, queries: int, *, k: float = 2.0, window: int = 9, degree: int = 4) -> np.ndarray:
-    r"""RANCE: how likely a rank should be drawn, given how often it held a relevant document.
+    r"""Compute how likely each rank should be drawn, given how often it held a relevant document (RANCE).
 
-    The gain :math:`(1 - c_i / |Q|) / \ln(i + K)` of rank i (from 0) is smoothed by a centred mean, of which only whole windows
-    count; a polynomial is fitted to it and held constant for half a window at both ends; the lowest smoothed gain is taken off,
-    and what falls below 0 is 0.
+    The gain :math:`(1 - c_i / |Q|) / \ln(i + K)` of rank i (from 0) is smoothed by a centred mean over whole windows. A
+    polynomial is fitted to it, and held constant for half a window at both ends. The lowest smoothed gain is subtracted, and
+    negative values are set to 0.
 
     Args:
         counts: c, the number of queries with a relevant document at each rank, shape [depth].
         queries: |Q|, at least 1.
         k: K, above 1; the larger, the less the top is favoured.
-        window: How many ranks the mean is taken over, odd.
-        degree: Of the polynomial.
+        window: Number of ranks over which the mean is taken, odd.
+        degree: Degree of the polynomial.
 
     Returns:
         Chances of the ranks, which sum to 1, shape [depth].
@@ -367,24 +368,24 @@ def rank_chances(counts: np.ndarray, queries: int, *, k: float = 2.0, window: in
 
 @dataclass(frozen=True, repr=False)
 class RankDistribution(CarefulSampler):
-    """Draw by rank, from a distribution estimated on a few densely judged queries (RANCE).
+    """Draws negatives by rank, from a distribution that is estimated on a few densely judged queries (RANCE).
 
     Source: Prakash, Killingback and Zamani, "Learning Robust Dense Retrieval Models from Incomplete Relevance Labels", SIGIR
-    2021, and its released code (depth 500, five negatives, K = 2, window 9, degree 4); the original estimates anew at each
-    checkpoint from the present retriever's own lists, which here means a new sampler from new candidates.
+    2021, and its released code (depth 500, five negatives, K = 2, window 9, degree 4). The original estimates the distribution
+    again at each checkpoint, from the present retriever's own lists; to do this here, make a new sampler from new candidates.
 
-    Assumes that the densely judged queries are like the others: that relevant documents stand at the same ranks of their lists.
-    Where all of a query's candidates stand at ranks without a chance, they are drawn alike.
+    It assumes that the densely judged queries are like the others: that relevant documents are at the same ranks of their lists.
+    If all of a query's candidates are at ranks with a chance of 0, they are drawn with equal chance.
 
     Args:
-        chances_by_rank: The chance of each rank, from 0; ranks beyond have none. They need not sum to 1.
-        column: The column with ranks, from 0, of the system that the distribution was estimated for.
+        chances_by_rank: The chance of each rank, from 0; it is 0 for further ranks. Chances need not sum to 1.
+        column: The column with ranks, from 0, of the system for which the distribution was estimated.
 
     Raises:
-        InputError: For chances that are no list of numbers, below 0, or all 0.
+        InputError: For chances that are not a list of numbers, negative, or all 0.
 
-    When not to use it: with ranks of another system than the one that was estimated; with so few judged queries that the counts
-    are noise (look at ``chances_by_rank``).
+    When not to use it: with the ranks of a system other than the one used for the estimate; with so few judged queries that the
+    counts are noise (look at ``chances_by_rank``).
 
     Example:
         ``Training(negatives=RankDistribution.estimate(candidates, dense_qrels), negatives_per_positive=5)``
@@ -394,7 +395,7 @@ class RankDistribution(CarefulSampler):
     column: str = "rank"
 
     def __post_init__(self) -> None:
-        """Take any sequence of numbers; refuse what is not a distribution."""
+        """Accept any sequence of numbers; raise an error if it is not a distribution."""
         if isinstance(self.chances_by_rank, str) or not isinstance(self.chances_by_rank, Iterable):
             raise InputError(f"RankDistribution: chances_by_rank={self.chances_by_rank!r} must be a list of numbers")
         given = list(self.chances_by_rank)
@@ -405,7 +406,7 @@ class RankDistribution(CarefulSampler):
             raise InputError("RankDistribution: chances_by_rank are all 0; at least one must be above")
 
     def __repr__(self) -> str:
-        """With a digest in place of the chances."""
+        """The constructor call, with a digest in place of the chances."""
         digest = keyed_hash(0, *map(repr, self.chances_by_rank))
         return f"RankDistribution(<{len(self.chances_by_rank)} ranks, {digest:016x}>, column={self.column!r})"
 
@@ -422,15 +423,15 @@ class RankDistribution(CarefulSampler):
         min_label: int = 1,
         column: str = "rank",
     ) -> Self:
-        """Estimate the distribution; see :func:`rank_chances`.
+        """Make a sampler by estimating the distribution from densely judged queries; see :func:`rank_chances`.
 
         Args:
             candidates: The system's lists for densely judged queries: ``qid``, ``docno`` and ranks.
-            dense_qrels: Their judgements, ``qid``, ``docno``, ``label``. Passages (``d7%p0``) have their document's.
-            depth: How many ranks, where the lists are so long.
+            dense_qrels: Their judgements, ``qid``, ``docno``, ``label``. Passages (``d7%p0``) get their document's label.
+            depth: Number of ranks to use, if the lists are that long.
             k: K, 2 in the released code.
-            window: Of the smoothing.
-            degree: Of the polynomial.
+            window: Window of the smoothing, in ranks.
+            degree: Degree of the polynomial.
             min_label: The lowest grade that counts as relevant.
             column: The column with ranks, from 0.
 
@@ -484,22 +485,22 @@ class RankDistribution(CarefulSampler):
 
 @dataclass(frozen=True, repr=False)
 class ExcludeNegatives(CarefulSampler):
-    """Never draw the given pairs; all others as another sampler does.
+    """Draws negatives with another sampler, but never the given pairs.
 
-    For negatives that are known to be bad, and in experiments for the oracle that knows all false negatives.
+    Use it for negatives that are known to be bad, and in experiments for the oracle, which knows all false negatives.
 
-    The other sampler's chances are used, not its own way of drawing where it has one. Where it gives all its chance to documents
-    that are excluded, the others are drawn alike. Two such samplers are equal when their pairs and their samplers are.
+    It uses the other sampler's chances, not its own way of drawing if it has one. If that sampler gives all its chance to
+    excluded documents, the others are drawn with equal chance. Two such samplers are equal if their pairs and their samplers are.
 
     Args:
         pairs: A frame with ``qid`` and ``docno``, or an iterable of such pairs; kept as a frozenset of strings.
-        negatives: Who draws among the others.
+        negatives: The sampler that draws among the other pairs.
 
     Raises:
-        InputError: In training, for a query whose candidates are all excluded. Take the pairs out of the candidates instead:
+        InputError: In training, for a query whose candidates are all excluded. Remove the pairs from the candidates instead:
             queries without a negative are then left out.
 
-    When not to use it: with pairs that were found by looking at the test's judgements, outside of an experiment about just that.
+    When not to use it: with pairs that come from the test judgements, except in an experiment about exactly that.
 
     Example:
         >>> ExcludeNegatives([("q1", "d7")])
@@ -507,7 +508,7 @@ class ExcludeNegatives(CarefulSampler):
     """
 
     if TYPE_CHECKING:
-        # Any pairs are taken, and kept as a set.
+        # Any pairs are accepted, and kept as a set.
         pairs: frozenset[tuple[str, str]]
         negatives: ChanceSampler
 
@@ -516,7 +517,7 @@ class ExcludeNegatives(CarefulSampler):
             pairs: Iterable[tuple[str, str]] | pd.DataFrame,
             negatives: ChanceSampler = UniformNegatives(),  # noqa: B008
         ) -> None:
-            """See the class."""
+            """Make the sampler; see the class."""
     else:
         pairs: Iterable[tuple[str, str]] | pd.DataFrame
         negatives: ChanceSampler = field(default_factory=UniformNegatives)
@@ -533,18 +534,18 @@ class ExcludeNegatives(CarefulSampler):
             raise InputError(f"ExcludeNegatives: {self.negatives!r} does not provide its chances; make it a ChanceSampler")
 
     def __repr__(self) -> str:
-        """With a digest in place of the pairs."""
+        """The constructor call, with a digest in place of the pairs."""
         digest = keyed_hash(0, *chain.from_iterable(sorted(self.pairs)))
         return f"ExcludeNegatives(<{len(self.pairs)} pairs, {digest:016x}>, {self.negatives!r})"
 
     otherwise_text = "all that is not excluded"
 
     def wanted(self, groups: Groups, group: Group, positive: int) -> np.ndarray:
-        """The other sampler's chances, 0 for what is excluded."""
+        """The other sampler's chances, with 0 for excluded documents."""
         return np.where(self._allowed(groups, group), self.negatives.chances(groups, group, positive), 0.0)
 
     def otherwise(self, groups: Groups, group: Group, positive: int) -> np.ndarray:
-        """What is not excluded."""
+        """The documents that are not excluded."""
         allowed = self._allowed(groups, group)
         if not allowed.any():
             raise InputError(
@@ -559,7 +560,7 @@ class ExcludeNegatives(CarefulSampler):
 
 
 def _values(groups: Groups, rows: np.ndarray, column: str, sampler: Any, *, complete: bool = False) -> np.ndarray:
-    """A column's values at some rows, as float64; ``complete`` refuses missing ones."""
+    """A column's values at some rows, as float64; with ``complete``, a missing one is an error."""
     values = groups.column(column)
     try:
         found = np.array([values[row] for row in rows.tolist()], dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Training by propensities that are known."""
+"""KnownPropensities: example weights for training with known propensities."""
 
 from __future__ import annotations
 
@@ -16,27 +16,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KnownPropensities:
-    """Example weights by known propensities: the oracle of a correction that has to estimate them.
+    """Weights training pairs by known propensities: the oracle for a correction that has to estimate them.
 
     Input: a column of the candidates with the probability that a document was selected for labelling, and with
-    ``negatives='selected'`` another one that says whether it was. Output: weights of pairs, those of
+    ``negatives='selected'`` another one that says whether it was. Output: weights of pairs, as computed by
     :func:`~pyterrier_debias.pooling.formulas.propensities.inverse_propensity_weights`; a negative that was not selected has 0.
 
-    Whoever draws the judgements of an experiment knows both; of a real pool nobody does, and
-    :class:`~pyterrier_debias.pooling.training.cet.CETReranker` estimates in their place.
+    In an experiment, whoever draws the judgements knows both. For a real pool nobody does, and
+    :class:`~pyterrier_debias.pooling.training.cet.CETReranker` estimates them instead.
 
     Args:
         column: The column with propensities.
-        selected: The column that says what was selected: True or False, 1 or 0; read with ``negatives='selected'`` only.
-        negatives: ``'selected'``, or ``'given'`` for negatives that do not depend on what was selected.
-        least: Propensities below it count as this much.
+        selected: The column that says whether a document was selected: True or False, 1 or 0; read only with
+            ``negatives='selected'``.
+        negatives: ``'selected'``, or ``'given'`` for negatives that do not depend on the selection.
+        least: The lowest propensity; lower ones are raised to this value.
 
     Raises:
-        InputError: For an option out of range; in training for a propensity that is not in (0, 1], or a negative of which it is
-            not said whether it was selected.
+        InputError: For an option out of range; in training, for a propensity that is not in (0, 1], or a negative for which the
+            column ``selected`` has no value.
 
-    When not to use it: with losses that do not weigh pairs by their negative (``'bce'`` weighs documents by themselves); with
-    propensities that were guessed.
+    When not to use it: with losses that do not weight pairs by their negative (``'bce'`` weights single documents); with
+    guessed propensities.
 
     Example:
         ``Training(loss='pairwise', weights=KnownPropensities())``, with ``propensity`` and ``selected`` among the candidates'
@@ -51,12 +52,12 @@ class KnownPropensities:
     least: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse options that cannot be used."""
+        """Raise an error for options that cannot be used."""
         check_choice("KnownPropensities", "negatives", self.negatives, NEGATIVES)
         check_number("KnownPropensities", "least", self.least, least=0, most=1)
 
     def weigh(self, groups: Groups, group: Group, rows: np.ndarray) -> np.ndarray:
-        """The weight of each pair at its negative, and 1 at the positive; see the protocol of example weights."""
+        """The weight of each pair at the position of its negative, and 1 at the positive; see the protocol of example weights."""
         values = groups.column(self.column)
         try:
             chances = np.array([values[row] for row in rows], dtype=np.float64)
