@@ -1,7 +1,7 @@
 """The examples of a training run, in the order in which they are used.
 
-The example at a position depends on the position, the seed and identifiers alone: not on the order of the candidates, on the
-number of processes, or on earlier draws. A resumed run therefore uses the same examples.
+The example at a position depends only on the position, the seed and identifiers, not on the order of the candidates, the number
+of processes, or earlier draws. A resumed run therefore uses the same examples.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Example:
         query: Its text.
         docnos: n documents, positives first.
         texts: Their texts, augmented.
-        labels: Their grades, shape [n]; 0 for what is not judged.
-        weights: Their weights, shape [n], or that of the whole example, shape [].
+        labels: Their grades, shape [n]; 0 for unjudged documents.
+        weights: Their weights, shape [n], or the weight of the whole example, shape [].
         rows: Their rows among ``Groups.rows``, shape [n].
         relevant: Docnos of all documents that are judged relevant for the query.
     """
@@ -50,14 +50,14 @@ class Example:
 
 
 def run_length(training: Training, units: int) -> tuple[int, int]:
-    """How long a run is.
+    """Compute the length of a run.
 
     Args:
         training: The options.
-        units: What an epoch shows; see :attr:`Examples.units`.
+        units: The units of an epoch; see :attr:`Examples.units`.
 
     Returns:
-        Steps of the optimiser, and examples of a step over all processes (``WORLD_SIZE``).
+        The number of optimiser steps, and the number of examples per step over all processes (``WORLD_SIZE``).
     """
     effective = training.batch_size * training.accumulation * int(os.environ.get("WORLD_SIZE", "1"))
     return training.max_steps or max(1, math.ceil(training.epochs * units / effective)), effective
@@ -69,8 +69,8 @@ class Examples:
     Args:
         groups: What to draw from.
         training: How to draw.
-        length: How many examples the run shows.
-        read: What of each text is read, once it was augmented; None for all of it.
+        length: How many examples the run uses.
+        read: Selects the part of each (augmented) text that is read; None for the whole text.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Examples:
         return self.length
 
     def order(self, epoch: int) -> list[int]:
-        """In which order an epoch shows the units.
+        """The order of the units in an epoch.
 
         Args:
             epoch: From 0.

@@ -35,20 +35,20 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Training texts, evenly spread over all, that are tokenised beforehand to tell how many do not fit into the window.
+#: How many training texts, evenly spread, are tokenised beforehand to estimate how many do not fit into the window.
 _LOOKED_AT = 1000
 
 
 class Fittable(Saved, pt.Estimator):
-    """Mixin of rankers that can be trained.
+    """Mixin that adds training (``fit``), ``save`` and ``load`` to a ranker.
 
-    It requires of a ranker the scorer protocol (:class:`~pyterrier_debias.training.scorer.Scorer`), and ``module``, ``score``,
+    The ranker must implement the scorer protocol (:class:`~pyterrier_debias.training.scorer.Scorer`), and ``module``, ``score``,
     ``fingerprint``, ``documents``, ``text_columns``, ``torch_device`` and ``write``.
     """
 
     ARTIFACT_TYPE = "ranker"
 
-    #: Options that a saved folder holds in another form, or that say nothing about scores.
+    #: Options that a saved folder stores in another form, or that do not affect scores.
     _NOT_SAVED: ClassVar[frozenset[str]] = frozenset(
         {"model", "training", "device", "batch_tokens", "verbose", "pooling", "documents_by"}
     )
@@ -67,29 +67,29 @@ class Fittable(Saved, pt.Estimator):
             """Write the model."""
 
         def mark_trained(self) -> None:
-            """Take note that weights were changed."""
+            """Note that the weights have changed."""
 
     training: Training | None
     training_report: TrainingReport | None = None
 
     def __init_subclass__(cls, **keywords: Any) -> None:
-        """Let the constructor read the options of a saved folder."""
+        """Make the constructor read the options of a saved folder."""
         super().__init_subclass__(**keywords)
         if "__init__" in vars(cls):
             cls.__init__ = _as_saved(cls.__init__)  # type: ignore[method-assign]  # wrapped, with the same parameters
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Take a number of numpy for Python's own: tokenizers, generators of random numbers and files ask for these."""
+        """Convert NumPy numbers to Python's, which tokenizers, random-number generators and files need."""
         super().__setattr__(name, value.item() if isinstance(value, np.generic) else value)
 
     def method(self, training: Training) -> Method:
-        """What ``fit`` trains; a training method of its own overrides this.
+        """The training method that ``fit`` uses; rankers with a method of their own override this.
 
         Args:
             training: The options.
 
         Returns:
-            The owning module.
+            The module that owns all networks.
         """
         from pyterrier_debias.training.method import Ranking
 
@@ -104,25 +104,25 @@ class Fittable(Saved, pt.Estimator):
         res_va: pd.DataFrame | None = None,
         qrels_va: pd.DataFrame | None = None,
     ) -> Self:
-        """Train on candidates and judgements, from the weights that the ranker holds; fitting twice is transfer.
+        """Train the ranker on candidates and judgements, starting from its present weights; a second ``fit`` trains it further.
 
-        With validation topics the best of the evaluated weights are kept, else the last ones. How it went is in
-        ``training_report``. If it fails or is interrupted the ranker keeps the weights that it began with; with
-        ``Training(checkpoints=...)`` it can be resumed.
+        With validation topics, it keeps the best of the evaluated weights, otherwise the last ones. ``training_report`` has the
+        log and the results. If training fails or is interrupted, the ranker keeps the weights with which it began; with
+        ``Training(checkpoints=...)`` training can be resumed.
 
         Args:
             res_tr: Candidates ``qid``, ``docno``, ``query`` and the text. Those judged relevant are the positives, the others the
                 pool of negatives.
             qrels_tr: Judgements ``qid``, ``docno``, ``label``.
             res_va: Candidates of validation topics.
-            qrels_va: Their judgements.
+            qrels_va: Judgements of the validation topics.
 
         Returns:
             The ranker itself.
 
         Raises:
-            InputError: For frames or options that cannot be used, before a model is loaded; from training: a checkpoint of
-                another run, a full disk, a loss that is not a number.
+            InputError: For frames or options that cannot be used, before a model is loaded; during training: for a checkpoint of
+                another run, a full disk, or a loss that is not a number.
 
         Example:
             ``(bm25 >> texts >> CrossEncoder(model, training=Training(epochs=2))).fit(topics, qrels, va_topics, va_qrels)``
@@ -133,14 +133,14 @@ class Fittable(Saved, pt.Estimator):
         return self
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write the ranker as an ordinary model folder, from which ``load`` scores the same.
+        """Save the ranker as an ordinary model folder; ``load`` opens it with the same scores.
 
-        A small JSON file next to the model's own files has the ranker's options and how it was trained. The class itself
-        (``CrossEncoder(folder)``) reads the options there too, but for those that it is given.
+        A small JSON file next to the model's own files records the ranker's options and its training. The class itself
+        (``CrossEncoder(folder)``) reads the options there too, except those that you set anew.
 
         Args:
-            folder: Where to write; it appears whole or not at all.
-            overwrite: Whether what was saved there before may be replaced; files that the package did not write stay.
+            folder: Where to write; the folder is written completely or not at all.
+            overwrite: Whether to replace a ranker that was saved there before; files that the package did not write stay.
 
         Raises:
             InputError: If the folder exists and may not be replaced, or cannot be written.
@@ -159,23 +159,23 @@ class Fittable(Saved, pt.Estimator):
         wait_for_all()
 
     def training_text(self, text: str) -> str:
-        """What training reads of a document; scoring may read it otherwise."""
+        """The part of a document that training reads; scoring may read another part."""
         return text
 
     def cuts(self, queries: Sequence[str], docs: Sequence[str]) -> tuple[np.ndarray, np.ndarray, int] | None:
-        """What of n pairs does not fit into the window.
+        """Count the tokens of n pairs that do not fit into the window.
 
         Args:
             queries: n queries.
             docs: n documents.
 
         Returns:
-            Tokens that each loses, tokens that each has left (shape [n] both), and the window; None if that is not known.
+            Tokens that each pair loses, tokens that it keeps (both of shape [n]), and the window; None if unknown.
         """
         return None
 
     def record(self) -> dict[str, Any]:
-        """What a resumed run must share with the one that wrote a checkpoint: the class, and the options that training reads."""
+        """The properties that a resumed run must share with the checkpoint's run: the class and options that training uses."""
         unseen = {"model", "training", "device", "batch_tokens", "verbose"}
         options = {name: plain(saveable(value)) for name, value in self.options().items() if name not in unseen}
         return {"class": type(self).__name__, **options}
@@ -186,12 +186,12 @@ class Fittable(Saved, pt.Estimator):
         return {"ranker": type(self).__name__, "options": options, "training": report}
 
     def saved_state(self) -> Any:
-        """The options that a folder holds, and a hash of the weights."""
+        """The options that are stored in a folder, and a hash of the weights."""
         return json.dumps(self._about()["options"], sort_keys=True), weights_fingerprint(self.module, structure=False)
 
     @classmethod
     def load(cls, folder: str | Path, **options: Any) -> Self:  # type: ignore[override]  # PyTerrier calls it path
-        """Open what :meth:`save` wrote, as the class itself does, with what is known of its training.
+        """Open a folder that :meth:`save` wrote, as the class itself does, and restore ``training_report``.
 
         Args:
             folder: The folder.
@@ -217,7 +217,7 @@ class Fittable(Saved, pt.Estimator):
 
 
 def _as_saved(init: Callable[..., None]) -> Callable[..., None]:
-    """A ranker's constructor, where options that are not given are those of the folder that :meth:`Fittable.save` wrote."""
+    """A ranker's constructor that takes options which are not given from a folder that :meth:`Fittable.save` wrote."""
 
     @wraps(init)
     def constructor(self: Fittable, model: Any, *args: Any, **options: Any) -> None:
@@ -241,19 +241,19 @@ def fit_ranker(
     *,
     stage: Any = None,
 ) -> TrainingReport:
-    """Train a ranker in place with a method of training: what ``fit`` of every ranker and of every debiasing stage does.
+    """Train a ranker in place with a training method; every ranker's and every debiasing stage's ``fit`` calls it.
 
     Args:
-        ranker: The ranker that is the result.
-        make_method: ``make_method(training, groups)`` gives the module that owns all networks. It is called once the frames are
-            known to be usable; columns that the method needs are asked for there, before it touches a model.
+        ranker: The ranker to train.
+        make_method: ``make_method(training, groups)`` returns the module that owns all networks. It is called after the frames
+            have been checked; it must read the columns that the method needs before it touches a model.
         training: The options; None for their defaults.
         train_on: Candidates and judgements.
-        validate_on: Those of validation topics, or None and None.
+        validate_on: Candidates and judgements of validation topics, or None and None.
         stage: The name used in messages; None for the ranker.
 
     Returns:
-        How it went.
+        The report of the training.
 
     Raises:
         InputError: See :meth:`Fittable.fit`.
@@ -289,7 +289,7 @@ def check_fit(
     *,
     stage: Any,
 ) -> tuple[Training, Groups, Validation | None]:
-    """Refuse what cannot be trained on, as far as that is known before a model is loaded.
+    """Check the input of training before a model is loaded.
 
     :func:`fit_ranker` begins with it; a stage calls it before work that a later error would waste.
 
@@ -297,11 +297,11 @@ def check_fit(
         ranker: The ranker.
         training: The options; None for their defaults.
         train_on: Candidates and judgements.
-        validate_on: Those of validation topics, or None and None.
+        validate_on: Candidates and judgements of validation topics, or None and None.
         stage: The name used in messages.
 
     Returns:
-        The options, the training queries, and what validates; None without validation topics.
+        The options, the training queries, and the validation; the last is None without validation topics.
 
     Raises:
         InputError: See :meth:`Fittable.fit`.
@@ -344,7 +344,7 @@ def check_fit(
 
 @contextmanager
 def _all_or_nothing(method: Method) -> Iterator[None]:
-    """Give a method's networks the weights that they had, where training ends by an exception."""
+    """Restore the weights of a method's networks if training ends with an exception."""
     import torch
 
     def weights() -> dict[str, torch.Tensor]:
@@ -365,7 +365,7 @@ def _all_or_nothing(method: Method) -> Iterator[None]:
 
 
 def _tell_what_is_not_read(ranker: Any, groups: Groups, name: str) -> None:
-    """Log how much of the training texts the window does not hold, which no step of the training tells."""
+    """Log how much of the training texts does not fit into the window; training itself does not show this."""
     if getattr(ranker, "long_for_scoring_only", False):
         logger.warning(
             "%s: long=%r is for scoring; training reads each text from its start, as far as the window goes; cut the "
@@ -391,10 +391,10 @@ def _tell_what_is_not_read(ranker: Any, groups: Groups, name: str) -> None:
 
 
 def process_number() -> int:
-    """Which process this is.
+    """Return the number of this process.
 
     Returns:
-        Its rank under ``torchrun`` or ``accelerate launch``, 0 alone.
+        Its rank under ``torchrun`` or ``accelerate launch``; 0 for a single process.
     """
     import torch
 
@@ -403,7 +403,7 @@ def process_number() -> int:
 
 
 def wait_for_all() -> None:
-    """Wait for the other processes, where there are any."""
+    """Wait for the other processes, if there are any."""
     import torch
 
     if torch.distributed.is_available() and torch.distributed.is_initialized():

@@ -1,7 +1,7 @@
-"""Training methods: what is trained, and how a batch becomes a loss. Imported only when training begins: it needs torch.
+"""Training methods: which networks are trained, and how a batch becomes a loss. Imported only for training, since it needs torch.
 
-A method is a module that contains every network it trains or uses. :class:`Ranking`, one ranker and one loss, is the plain one;
-methods with several networks, frozen ones or weights that depend on the networks' scores subclass :class:`Method`.
+A method is a module that contains every network that it trains or uses. :class:`Ranking`, with one ranker and one loss, is the
+plain one. Methods with several networks, frozen networks or weights that depend on scores subclass :class:`Method`.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class Method(torch.nn.Module):
-    """What the trainer trains.
+    """Base class of training methods: a module with the networks and the loss that the trainer trains.
 
-    Networks that must not change get ``requires_grad_(False)`` in the constructor: they stay in eval mode (no dropout), out of
-    the optimiser, and belong in :meth:`record`, so that a resumed run uses the same ones.
+    For networks that must not change, call ``requires_grad_(False)`` in the constructor: they then stay in eval mode (no dropout)
+    and out of the optimiser. Name them in :meth:`record`, so that a resumed run uses the same ones.
     """
 
     #: Tells transformers' Trainer that the loss is a mean over the batch.
@@ -48,7 +48,7 @@ class Method(torch.nn.Module):
         """Compute the loss of a batch; each network is called once.
 
         Args:
-            batch: What :meth:`collate` returned, on the device.
+            batch: Output of :meth:`collate`, on the device.
 
         Returns:
             ``loss`` (a scalar), ``scores`` (shape [B, n]), and scalars for the log under any other names.
@@ -62,7 +62,7 @@ class Method(torch.nn.Module):
         """
 
     def rates(self, asked: float | Mapping[str, float]) -> float | Mapping[str, float]:
-        """The learning rates, where the method knows better than one for all networks; by default what was asked for.
+        """The learning rates: by default those of the options; a method may override them, e.g. with one for each network.
 
         Args:
             asked: ``Training.learning_rate``.
@@ -73,10 +73,10 @@ class Method(torch.nn.Module):
         return asked
 
     def penalties(self, step: int, steps: int) -> dict[str, torch.Tensor]:
-        """What is added to the loss of the batch that was just seen, whichever method this one is part of; nothing by default.
+        """Terms to add to the loss of the latest batch, also if this method is part of another one; none by default.
 
         Args:
-            step: Steps of the optimiser that are done, those before a resume included.
+            step: Optimiser steps done so far, including those before a resume.
             steps: Steps of the whole run.
 
         Returns:
@@ -85,15 +85,15 @@ class Method(torch.nn.Module):
         return {}
 
     def record(self) -> dict[str, Any]:
-        """What a checkpoint must tell about the method beyond its weights, as JSON-compatible values."""
+        """Further properties of the method, beyond its weights, that a checkpoint records, as JSON-compatible values."""
         return {"method": type(self).__name__}
 
     def counted(self, name: str, more: int = 0) -> int:
-        """The number in a counting buffer, which is read from the device once and known from then on.
+        """Return the number in a counting buffer and add to it; it is read from the device only once.
 
         Args:
-            name: The buffer: a whole number that nothing else changes, but for a checkpoint that is loaded.
-            more: What is added to it.
+            name: The buffer: a whole number that only this method and loading a checkpoint change.
+            more: The number to add.
 
         Returns:
             The number, before anything is added.
@@ -111,7 +111,7 @@ class Method(torch.nn.Module):
         self.__dict__.pop("_counts", None)
 
     def train(self, mode: bool = True) -> Method:
-        """Switch to training, except networks without a trainable weight."""
+        """Switch to training mode, except for networks without a trainable weight."""
         super().train(mode)
         for network in self.children():
             if not any(parameter.requires_grad for parameter in network.parameters()):
@@ -120,20 +120,20 @@ class Method(torch.nn.Module):
 
 
 class Candidates:
-    """Where the scores of a batch come from: which pairs are scored, and where each score belongs.
+    """The pairs of a batch that are scored, and the place of each score in the batch.
 
     Args:
-        examples: B examples, of n documents at most.
-        in_batch: Whether each query also meets the other examples' documents, except those judged relevant for it.
+        examples: B examples of at most n documents.
+        in_batch: Whether each query is also scored with the other examples' documents, except those judged relevant for it.
 
     Attributes:
-        mask: Which places of the batch hold a document, shape [B, n]; with ``in_batch`` n is the number of distinct documents, a
-            row's own first.
+        mask: Which places of the batch hold a document, shape [B, n]; with ``in_batch``, n is the number of distinct documents,
+            and a row's own come first.
         grades: Grades, shape [B, n].
-        weights: Weights, shape [B] where examples are weighed as a whole, else [B, n], in which other examples' documents take
-            the weight of the row's positive.
+        weights: Weights, shape [B] if examples have one weight each, else [B, n], where other examples' documents have the
+            weight of the row's positive.
         docs: The distinct documents.
-        columns: Which of ``docs`` stands at each place, shape [B, n].
+        columns: The index into ``docs`` for each place, shape [B, n].
     """
 
     def __init__(self, examples: Sequence[Example], *, in_batch: bool = False):
@@ -163,13 +163,13 @@ class Candidates:
                 self.mask[row, end:] = [docnos[at] not in known for at in others]
 
     def pairs(self) -> tuple[list[str], list[str]]:
-        """Queries and documents of all places that hold one, row by row."""
+        """Queries and documents of all places that hold a document, row by row."""
         rows, columns = np.nonzero(self.mask)
         return [self.queries[row] for row in rows], [self.docs[at] for at in self.columns[rows, columns]]
 
 
 class Ranking(Method):
-    """One ranker, one loss.
+    """The plain training method: one ranker with one loss.
 
     Args:
         ranker: A scorer with a torch module, see :class:`~pyterrier_debias.training.scorer.Scorer`.
@@ -186,7 +186,7 @@ class Ranking(Method):
 
     @classmethod
     def of(cls, ranker: Any, training: Training) -> Self:
-        """A ranker with the loss and the negatives that the options of its training name."""
+        """A ranker with the loss and the negatives of its training options."""
         loss = get_loss(training.loss, dict(training.loss_options))
         return cls(ranker, loss, in_batch=training.in_batch_negatives)
 
@@ -209,8 +209,8 @@ class Ranking(Method):
         """Scores of shape [B, n]; 0 where there is no document.
 
         Args:
-            batch: What :meth:`collate` returned.
-            fixed: Whether the network is in eval mode and no gradient is wanted, so that a faster way may be taken.
+            batch: Output of :meth:`collate`.
+            fixed: Whether the network is in eval mode and no gradient is needed, which allows a faster computation.
         """
         texts = {name.removeprefix("text_"): tensor for name, tensor in batch.items() if name.startswith("text_")}
         if "columns" in batch:
@@ -220,32 +220,32 @@ class Ranking(Method):
         return flat.new_zeros(batch["mask"].shape).masked_scatter(batch["mask"], flat)
 
     def scored(self, texts: Mapping[str, torch.Tensor], *, matrix: bool) -> torch.Tensor:
-        """What the ranker gives to tokenised texts: one score a pair, or each query with each document."""
+        """The ranker's scores of tokenised texts: one per pair, or each query with each document."""
         return self.ranker.forward_matrix(**texts) if matrix else self.ranker.forward(**texts)
 
     def forward(self, **batch: torch.Tensor) -> dict[str, torch.Tensor]:
-        """The loss, the scores, and ``accuracy``: in which share of pairs the positive scores higher."""
+        """The loss, the scores, and ``accuracy``: the share of pairs in which the positive has the higher score."""
         scores = self.scores(batch)
         return {"loss": self.loss(scores, **loss_inputs(batch)), "scores": scores, "accuracy": pair_accuracy(scores, batch)}
 
 
 def loss_inputs(batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """What every loss reads beside scores: ``labels``, ``mask`` and ``weights`` of a batch."""
+    """The keywords of every loss, in addition to scores: ``labels``, ``mask`` and ``weights`` of a batch."""
     return {"labels": batch["grades"], "mask": batch["mask"], "weights": batch["weights"]}
 
 
 def pair_accuracy(scores: torch.Tensor, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """In which share of a batch's pairs, those of documents with a lower label, the positive scores higher; no gradient."""
+    """The share of a batch's pairs (a positive, a document with a lower label) that are in the right order; no gradient."""
     mask, grades = batch["mask"], batch["grades"]
     pairs = mask[:, :1] & mask[:, 1:] & (grades[:, 1:] < grades[:, :1])
     return (((scores[:, :1] > scores[:, 1:]) & pairs).sum() / pairs.sum().clamp(min=1)).detach()
 
 
 class Around(Method):
-    """A method around a ranker's own: its networks, learning rates and batches.
+    """Base class of methods that wrap a ranker's own method, with its networks, learning rates and batches.
 
     Args:
-        ranking: What the ranker's own ``method`` gives.
+        ranking: The method that the ranker's own ``method`` returned.
     """
 
     def __init__(self, ranking: Ranking):
@@ -257,7 +257,7 @@ class Around(Method):
         return self.ranking.networks()
 
     def rates(self, asked: float | Mapping[str, float]) -> float | Mapping[str, float]:
-        """Those of the ranker's method."""
+        """The learning rates of the ranker's method."""
         return self.ranking.rates(asked)
 
     def collate(self, examples: Sequence[Example]) -> dict[str, torch.Tensor]:
@@ -266,7 +266,7 @@ class Around(Method):
 
 
 def ranking_of(ranker: Any, training: Training, stage: str) -> Ranking:
-    """What trains a ranker alone.
+    """Return the ranker's own training method.
 
     Args:
         ranker: A ranker.
@@ -274,7 +274,7 @@ def ranking_of(ranker: Any, training: Training, stage: str) -> Ranking:
         stage: The name used in the message.
 
     Returns:
-        Its own method.
+        The method.
 
     Raises:
         InputError: If that method is not a :class:`~pyterrier_debias.training.method.Ranking`.

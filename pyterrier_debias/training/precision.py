@@ -1,4 +1,4 @@
-"""Number formats on GPUs: which one is the default, and TF32. torch is imported inside functions."""
+"""Number formats on GPUs: the default one, and TF32. torch is imported inside functions."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-#: torch's switch for TF32 is one for the whole process.
+#: torch has one switch for TF32 for the whole process.
 _LOCK = threading.RLock()
 
-#: So many processes prepare batches for a GPU at most.
+#: The largest number of processes that prepare batches for a GPU.
 _MOST_WORKERS = 4
 
 
 def default_precision(device: torch.device | None = None) -> str:
-    """In what training computes where nothing else is asked for.
+    """The default number format of training.
 
     Args:
-        device: The device; None for the GPU that a ranker would pick, where there is one.
+        device: The device; None for the GPU that a ranker would pick, if there is one.
 
     Returns:
         ``'bfloat16'`` on a CUDA device that has it (NVIDIA's from Ampere on, compute capability 8.0), else ``'float32'``.
@@ -38,14 +38,14 @@ def default_precision(device: torch.device | None = None) -> str:
 
 
 def default_workers(device: torch.device) -> int:
-    """How many processes prepare batches where no number is asked for.
+    """The default number of processes that prepare batches.
 
     Args:
-        device: Where training computes.
+        device: The device on which training computes.
 
     Returns:
-        0 on the processor, whose cores are busy with training; on a GPU up to four, and no more than half of the cores that this
-        process of the training has.
+        0 on the CPU, whose cores are busy with training; on a GPU up to four, and at most half of the cores of this training
+        process.
     """
     if device.type != "cuda":
         return 0
@@ -55,20 +55,20 @@ def default_workers(device: torch.device) -> int:
 
 @contextmanager
 def tf32(asked: bool) -> Iterator[None]:
-    """Let CUDA multiply float32 matrices with 10 bits behind the point (TF32) while this context lasts.
+    """Let CUDA multiply float32 matrices with a 10-bit mantissa (TF32) while this context lasts.
 
-    The switch is the process's own. Threads that enter a context wait for each other, whether they ask for TF32 or not; another
-    thread that multiplies on the GPU outside of one is affected meanwhile. On other devices nothing changes.
+    The switch belongs to the process. Threads that enter this context wait for each other, with or without TF32; a thread that
+    multiplies on the GPU outside of any context is affected in the meantime. On other devices nothing changes.
 
     Args:
-        asked: Whether; False for full float32, as torch begins.
+        asked: Whether to use TF32; False for full float32, torch's own default.
 
     Example:
         >>> import torch
         >>> with tf32(True):
         ...     product = torch.ones(2, 2) @ torch.ones(2, 2)
 
-    When not to use it: where small differences of scores are the result; a product's error is that of float16.
+    When not to use it: if you measure small differences of scores; a product has the error of float16.
     """
     import torch
 

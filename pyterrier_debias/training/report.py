@@ -14,9 +14,9 @@ from typing import Any
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.files import read_whole
 
-#: The file of ours in a ranker's folder.
+#: The library's own file in a ranker's folder.
 ABOUT = "pyterrier_debias_training.json"
-#: What such a folder holds, in words.
+#: A description of such a folder.
 HOLDS = "a ranker"
 
 _PACKAGES = ("pyterrier-debias", "pyterrier", "torch", "transformers", "sentence-transformers", "accelerate", "numpy")
@@ -24,22 +24,22 @@ _PACKAGES = ("pyterrier-debias", "pyterrier", "torch", "transformers", "sentence
 
 @dataclass
 class TrainingReport:
-    """How a ranker was trained.
+    """The report of a training run: options, data, log and results of validation; rankers keep it in ``training_report``.
 
     Attributes:
-        started_from: The fingerprint of the weights that training began with.
+        started_from: The fingerprint of the weights with which training began.
         data: A hash of queries, passages and grades.
-        counts: What was trained on and what was left out.
+        counts: How much was used for training and how much was left out.
         options: The options of :class:`~pyterrier_debias.Training`.
-        steps: Steps that were taken.
+        steps: Number of steps.
         best_step: The step whose weights were kept; None if the last ones were.
-        metric: What was measured on validation topics; None without them.
-        best: Its mean at ``best_step``.
-        depth: The reranking depth at which it was best; None if all candidates were reranked.
-        validation: Its values at ``best_step``, by qid.
+        metric: The measure on validation topics; None without them.
+        best: Mean of the metric at ``best_step``.
+        depth: The reranking depth at which the metric was best; None if all candidates were reranked.
+        validation: Values of the metric at ``best_step``, by qid.
         history: The log: dictionaries with ``step``. After a resume, the first entry of ``loss`` and the last one of
-            ``train_loss`` and ``train_runtime`` are of the steps since then.
-        seconds: How long it took; of a resumed run, with what it took until the checkpoint.
+            ``train_loss`` and ``train_runtime`` cover only the steps since then.
+        seconds: Duration; for a resumed run, including the time until the checkpoint.
         versions: Versions of Python and the packages involved.
     """
 
@@ -63,18 +63,18 @@ class TrainingReport:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> TrainingReport:
-        """What :meth:`to_json` gave."""
+        """Restore a report from the output of :meth:`to_json`."""
         known = {f.name for f in fields(cls)}
         return cls(**{name: value for name, value in content.items() if name in known})
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that decide what training gives."""
+    """Versions of Python and of the packages that affect the result of training."""
     return {"python": platform.python_version(), **package_versions(_PACKAGES)}
 
 
 def package_versions(packages: Iterable[str]) -> dict[str, str]:
-    """The versions of those packages that are installed, by the names under which they are."""
+    """The versions of the given packages that are installed, by package name."""
     return {package: found for package in packages if (found := _version(package)) is not None}
 
 
@@ -87,7 +87,7 @@ def _version(package: str) -> str | None:
 
 
 def read_about(folder: str | Path, stage: str) -> dict[str, Any]:
-    """Read the file of ours in a ranker's folder.
+    """Read the library's own file in a ranker's folder.
 
     Args:
         folder: The folder.

@@ -1,4 +1,4 @@
-"""Which candidates become negatives."""
+"""Samplers, which choose the negatives of a training example from the candidates."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Sampler(Protocol):
-    """Draws the negatives of a positive.
+    """Interface of samplers, which draw the negatives of a positive; write your own by implementing ``sample``.
 
-    A draw must depend on its arguments alone (seed, epoch and the identifiers of the rows), not on their order or on earlier
-    draws, so that a run can be resumed, sharded and repeated. What it knows of candidates it reads by ``groups.column``: a run is
-    resumed only where the columns that were read so are the same.
+    A draw must depend only on its arguments (seed, epoch and the identifiers of the rows), not on their order or on earlier
+    draws, so that a run can be resumed, sharded and repeated. Read columns of the candidates by ``groups.column``: a run is
+    resumed only if the columns read in this way are unchanged.
     """
 
     def sample(self, groups: Groups, group: Group, positive: int, n: int, *, seed: int, epoch: int) -> np.ndarray:
         """Draw negatives.
 
         Args:
-            groups: All groups; their columns tell what is known of a candidate, e.g. ``groups.column('score')``.
+            groups: All groups, with the columns of the candidates, e.g. ``groups.column('score')``.
             group: The query.
-            positive: The row of their positive.
-            n: How many are wanted.
+            positive: The row of the positive.
+            n: How many negatives to draw.
             seed: The training's seed.
             epoch: From 0.
 
         Returns:
-            Up to n distinct rows of ``group.pool``; fewer only where the pool is smaller.
+            Up to n distinct rows of ``group.pool``; fewer only if the pool is smaller.
         """
 
 
 class ChanceSampler(ABC):
-    """A sampler that is defined by the chance of each document: a subclass implements :meth:`chances`, and nothing else.
+    """Base class of samplers that are defined by each document's probability: a subclass implements only :meth:`chances`.
 
-    The chances can then be inspected without drawing, e.g. by
+    Other code can then read the probabilities without drawing, e.g.
     :class:`~pyterrier_debias.HiddenJudgements`.
     """
 
     @abstractmethod
     def chances(self, groups: Groups, group: Group, positive: int) -> np.ndarray:
-        """How likely each document of the pool is to be drawn first.
+        """Return how likely each document of the pool is to be drawn first.
 
         Args:
             groups: All groups.
@@ -56,11 +56,11 @@ class ChanceSampler(ABC):
             positive: The row of the positive.
 
         Returns:
-            float64, one for each of ``group.pool``, of at least 0 and not all 0; the caller divides by their sum.
+            float64, one number for each row of ``group.pool``, at least 0 and not all 0; the caller divides by their sum.
         """
 
     def sample(self, groups: Groups, group: Group, positive: int, n: int, *, seed: int, epoch: int) -> np.ndarray:
-        """Draw without replacement by :meth:`chances`; see :class:`Sampler`. Documents without a chance are never drawn."""
+        """Draw without replacement by :meth:`chances`; see :class:`Sampler`. Documents with probability 0 are never drawn."""
         docno = groups.column("docno")[positive]
         chance = keyed_generator(seed, "negatives", str(epoch), group.qid, docno)
         weights = np.asarray(self.chances(groups, group, positive), dtype=np.float64)
@@ -70,21 +70,21 @@ class ChanceSampler(ABC):
 
 @dataclass(frozen=True)
 class UniformNegatives(ChanceSampler):
-    """Draw from the pool with equal chance, anew in each epoch.
+    """Draws negatives from the pool with equal probability, anew in each epoch.
 
-    When not to use it: where most of the pool says nothing (a very deep first stage), which makes negatives too easy; cut the
-    candidates first, e.g. ``bm25 % 100``.
+    When not to use it: for a very deep first stage, where most negatives are too easy to learn from; cut the candidates first,
+    e.g. ``bm25 % 100``.
 
     Example:
         ``Training(negatives=UniformNegatives(), negatives_per_positive=4)``
     """
 
     def chances(self, groups: Groups, group: Group, positive: int) -> np.ndarray:
-        """The same for each document of the pool; see :class:`ChanceSampler`."""
+        """Equal probabilities for all documents of the pool; see :class:`ChanceSampler`."""
         return np.ones(len(group.pool))
 
     def sample(self, groups: Groups, group: Group, positive: int, n: int, *, seed: int, epoch: int) -> np.ndarray:
-        """Draw negatives; see :class:`Sampler`. (Without ``p`` numpy draws faster, and as it did in earlier versions.)"""
+        """Draw negatives; see :class:`Sampler`. (Without ``p``, NumPy draws faster, and the same rows as in earlier versions.)"""
         docno = groups.column("docno")[positive]
         chance = keyed_generator(seed, "negatives", str(epoch), group.qid, docno)
         return chance.choice(group.pool, size=min(n, len(group.pool)), replace=False)

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Scorer(Protocol):
-    """A differentiable way from texts to scores.
+    """Protocol of rankers whose scores of texts are differentiable, so that they can be trained.
 
-    ``tokenise`` runs in data-loading workers, ``forward`` on the device, under autograd where the caller asks for it. Scores
+    ``tokenise`` runs in data-loading workers, ``forward`` on the device, with gradients if the caller enables them. The score
     of a pair must not depend on the other pairs of the call.
     """
 
@@ -32,8 +32,8 @@ class Scorer(Protocol):
         """Score n pairs.
 
         Args:
-            tensors: What :meth:`tokenise` returned, on the model's device.
+            tensors: Output of :meth:`tokenise`, on the model's device.
 
         Returns:
-            float scores, shape [n], higher is more relevant.
+            float scores, shape [n]; higher means more relevant.
         """

@@ -1,4 +1,4 @@
-"""Fresh weights from a seed, without changing the program's random numbers. torch is imported inside functions."""
+"""New weights from a seed, without changing the program's random numbers. torch is imported inside functions."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from pyterrier_debias.core.errors import check_number
 
 
 def check_seed(where: str, seed: Any) -> None:
-    """Refuse what does not seed every generator of random numbers; numpy's takes 32 bits.
+    """Refuse seeds that not every random-number generator accepts; NumPy's takes 32 bits.
 
     Args:
         where: The function or stage that is named in the message.
-        seed: What was given.
+        seed: The seed.
 
     Raises:
-        InputError: If it is no whole number from 0 to 2**32 - 1.
+        InputError: If it is not a whole number from 0 to 2**32 - 1.
     """
     check_number(where, "seed", seed, least=0, most=2**32 - 1, whole=True)
 
 
 @contextmanager
 def drawn_from(seed: int) -> Iterator[None]:
-    """Draw weights on the processor from a seed while this context lasts; the program's random state is put back afterwards.
+    """Draw weights on the CPU from a seed while this context lasts; the program's random state is restored afterwards.
 
     Args:
         seed: The seed.
@@ -37,7 +37,7 @@ def drawn_from(seed: int) -> Iterator[None]:
         >>> bool(weights() == weights())
         True
 
-    When not to use it: for weights that are made on a GPU, whose generator is its own and is left alone.
+    When not to use it: for weights that are created on a GPU, which has its own generator; this context does not affect it.
     """
     import torch
 

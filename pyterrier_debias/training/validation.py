@@ -1,4 +1,4 @@
-"""Validation: how well a ranker reranks the candidates of validation topics, and to which depth it should."""
+"""Validation: how well a ranker reranks the candidates of validation topics, and the best reranking depth."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from pyterrier_debias.training.groups import grades
 
 
 class Validation:
-    """Validation candidates with their judgements.
+    """Validation candidates with their judgements, to measure a ranker during training.
 
     Passages of documents (``d7%p0``, as ``pt.text.sliding`` calls them; see :func:`~pyterrier_debias.core.variants.documents_of`)
-    are scored one by one, and measured as their documents: each has the score of its best passage, as ``pt.text.max_passage()``
-    gives it.
+    are scored one by one, but evaluated as documents: each document has the score of its best passage, as after
+    ``pt.text.max_passage()``.
 
     Args:
-        candidates: Result frame with ``qid``, ``docno``, ``query``, the text columns, and ``rank`` where depths are given: the
-            first stage's order, whatever it counts from. A judged query without a candidate has no value: whether it is for
-            validation at all, candidates do not tell.
+        candidates: Result frame with ``qid``, ``docno``, ``query``, the text columns, and, if depths are given, ``rank``: the
+            first stage's order, counted from any number. A judged query without a candidate has no value, because candidates do
+            not show whether it is a validation query at all.
         qrels: Judgements ``qid``, ``docno``, ``label``.
         texts: The document of each row.
         metric: An ir_measures object or name.
@@ -78,7 +78,7 @@ class Validation:
         return len(self.qids)
 
     def fingerprint(self) -> str:
-        """A hash of queries, passages and grades, and of ranks where depths count them, equal in any order of rows."""
+        """A hash of queries, passages and grades, and of ranks if there are depths; it does not depend on the order of rows."""
         places = [] if self.depths is None else [[str(int(place)) for place in self._places]]
         pairs = zip(self.rows["qid"], self.rows["docno"], self.queries, self.texts, *places)
         judged = self.qrels[self.qrels["qid"].isin(set(self.qids))].astype(str)
@@ -86,7 +86,7 @@ class Validation:
         return f"{keyed_hash(0, *(value for row in parts for value in row)):016x}"
 
     def share(self, part: int, parts: int) -> np.ndarray:
-        """Rows of every ``parts``-th query, beginning with query ``part``."""
+        """The rows of every ``parts``-th query, beginning with query ``part``."""
         return np.flatnonzero(pd.factorize(self.rows["qid"])[0] % parts == part)
 
     def _of_documents(self, scores: np.ndarray) -> pd.DataFrame:
@@ -95,16 +95,16 @@ class Validation:
         return run.groupby(["qid", "docno"], sort=False, as_index=False)["score"].max()
 
     def measure(self, scores: np.ndarray) -> tuple[pd.Series, int | None]:
-        """The metric of each query, at the best reranking depth.
+        """Compute the metric of each query at the best reranking depth.
 
         Args:
-            scores: One a row.
+            scores: One score per row.
 
         Returns:
             Values by qid, and the depth (the smallest of equally good ones; None if all candidates are reranked).
 
         Raises:
-            InputError: Where a score is NaN.
+            InputError: If a score is NaN.
         """
         best: tuple[pd.Series, int | None] | None = None
         for depth in self.depths or (None,):
