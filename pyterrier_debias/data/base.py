@@ -1,8 +1,8 @@
-"""A collection held in memory, and the stage that loads its texts.
+"""A collection in memory, and the stage that loads its texts.
 
-A dataset is any object with the methods of a PyTerrier dataset; other data of a collection are optional, and code that uses them
-asks with :func:`~pyterrier_debias.core.dataset.provided`. For your own collection write a class with these
-methods, or fill a :class:`Collection` with frames.
+A dataset is any object with the methods of a PyTerrier dataset. Other data of a collection are optional; code that uses them
+checks for them with :func:`~pyterrier_debias.core.dataset.provided`. For your own collection, write a class with these methods,
+or make a :class:`Collection` from frames.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from pyterrier_debias.core.errors import InputError, NotProvidedError
 from pyterrier_debias.core.frames import with_string_ids
 from pyterrier_debias.core.stage import RowWise
 
-#: The remedy for texts that an index stores truncated.
+#: Advice (part of messages) for texts that an index stores truncated.
 STORE_WHOLE = "an index stores texts whole that is made with meta={'docno': 40, 'text': 8192} or more"
 
 
-#: How many characters a truncated text may be shorter than the limit: one, and spaces at its end.
+#: By how many characters a truncated text may be shorter than the limit: one, and spaces at its end.
 _BLANKS = 3
 
 
 def cut_texts(texts: pd.DataFrame, dataset: Any, field: str = "text") -> np.ndarray:
-    """Which texts are truncated: indexes keep a limited number of characters of a text.
+    """Detect truncated texts; an index stores a limited number of characters of a text.
 
-    Texts are compared with those of a collection in memory; nothing is downloaded for this. Otherwise the
-    longest texts are considered truncated if at least five, and one in a hundred, have the same length. Terrier keeps one
-    character less than it is told to, in at most twice as many bytes, and drops spaces at the end of what it keeps.
+    If the collection is in memory, texts are compared with its texts; nothing is downloaded for this. Otherwise, the longest
+    texts are considered truncated if at least five, and one in a hundred, have the same length. Terrier keeps one character less
+    than the limit, in at most twice as many bytes, and drops spaces at the end.
 
     Args:
-        texts: Frame ``docno`` and the text.
-        dataset: The collection; one over an index says by ``longest_text`` how many characters it stores.
+        texts: Frame with ``docno`` and the text.
+        dataset: The collection; for one over an index, ``longest_text`` is the number of characters that the index stores.
         field: The column that holds the text.
 
     Returns:
-        bool, shape [n].
+        bool, shape [n]; True for truncated texts.
 
     Example:
         >>> corpus = pd.DataFrame({"docno": ["d1"], "text": ["a text"]})
@@ -70,15 +70,15 @@ def cut_texts(texts: pd.DataFrame, dataset: Any, field: str = "text") -> np.ndar
 
 
 def corpus_batches(corpus: Any, rows: int, *, verbose: bool = False) -> Iterator[pd.DataFrame]:
-    """Cut a corpus into frames.
+    """Split a corpus into frames.
 
     Args:
         corpus: A dataset (``get_corpus_iter``), a frame, or an iterable of dictionaries.
-        rows: Documents of a frame; the last one may hold fewer.
+        rows: Number of documents per frame; the last frame may have fewer.
         verbose: Whether to show progress.
 
     Yields:
-        Frames in the corpus' order.
+        Frames in the order of the corpus.
     """
     batches: Iterable[pd.DataFrame]
     if isinstance(corpus, pd.DataFrame):
@@ -95,8 +95,8 @@ def corpus_batches(corpus: Any, rows: int, *, verbose: bool = False) -> Iterator
 class TextLoader(RowWise):
     """Adds the text of documents from a frame in memory.
 
-    Input: any frame with ``docno``. Output: the same rows with the fields as columns; columns of these names that were there
-    before are replaced. Load texts before anything rewrites docnos.
+    Input: any frame with ``docno``. Output: the same rows with the fields as columns; existing columns with these names are
+    replaced. Load texts before any stage that rewrites docnos.
 
     When not to use it: for collections that do not fit into memory; use the loader of an index or of ``ir_datasets``.
 
@@ -132,7 +132,7 @@ class TextLoader(RowWise):
         return inp.assign(**{field: table[field].array.take(rows) for field in self.fields})
 
     def _by_docno(self) -> pd.DataFrame:
-        """The fields by docno, made once for a corpus and its fields."""
+        """The fields by docno, computed once for a corpus and its fields."""
         corpus, fields, table = self.__dict__.get("_table", (None, None, None))
         if corpus is not self.corpus or fields != tuple(self.fields):
             _check_fields("TextLoader", self.corpus, ("docno", *self.fields))
@@ -145,23 +145,23 @@ class TextLoader(RowWise):
         return table
 
     def __getstate__(self) -> dict[str, Any]:
-        """The options: what was made of them can be made again."""
+        """The options only; everything derived from them can be computed again."""
         return {name: value for name, value in self.__dict__.items() if name != "_table"}
 
 
 class Collection(pt.datasets.Dataset):
-    """A test collection in memory: a PyTerrier dataset.
+    """A test collection in memory, with the interface of a PyTerrier dataset; make one from frames of your own data.
 
     ==============  ===========================================================================================
-    ``corpus``      ``docno``, ``text`` and any other fields; a row a document
-    ``topics``      split to ``qid``, ``query``; ``type`` and ``gender`` where known
-    ``qrels``       split to ``qid``, ``docno``, ``label``
-    ``candidates``  ``qid``, ``docno``, ``score``, ``rank``: what labellers were shown, in that order
-    ``runs``        name to ``qid``, ``docno``, ``score``, ``rank``
+    ``corpus``      ``docno``, ``text`` and any other fields; one row per document
+    ``topics``      for each split: ``qid``, ``query``; ``type`` and ``gender`` where known
+    ``qrels``       for each split: ``qid``, ``docno``, ``label``
+    ``candidates``  ``qid``, ``docno``, ``score``, ``rank``: the documents shown to labellers, in that order
+    ``runs``        for each run's name: ``qid``, ``docno``, ``score``, ``rank``
     ``answers``     ``qid``, ``docno``, ``answer``; ``start`` and ``end`` in characters, -1 where unknown
     ==============  ===========================================================================================
 
-    When not to use it: for a collection that does not fit into memory; any object with these methods is a dataset, too.
+    When not to use it: for a collection that does not fit into memory; any object with these methods can be used as a dataset.
 
     Example:
         >>> import pandas as pd
@@ -190,15 +190,15 @@ class Collection(pt.datasets.Dataset):
     ):
         """
         Args:
-            name: What reports call the collection.
+            name: Name of the collection in reports.
             corpus: Frame ``docno``, ``text`` and any other fields; one row per document.
-            topics: Split to frame ``qid``, ``query`` (and ``type``, ``gender`` where known).
-            qrels: Split to frame ``qid``, ``docno``, ``label``; the key ``'full'`` holds fuller judgements where they exist.
-            split: The default split of the methods; by default the first of ``topics``.
-            candidates: Frame ``qid``, ``docno``, ``score``, ``rank``: what labellers were shown, in that order.
-            runs: Name to result frame.
+            topics: Mapping from split to a frame ``qid``, ``query`` (and ``type``, ``gender`` where known).
+            qrels: Mapping from split to a frame ``qid``, ``docno``, ``label``; the key ``'full'`` has fuller judgements, if any.
+            split: The default split of the methods; None for the first of ``topics``.
+            candidates: Frame ``qid``, ``docno``, ``score``, ``rank``: the documents shown to labellers, in that order.
+            runs: Mapping from a run's name to a result frame.
             answers: Frame ``qid``, ``docno``, ``answer``, ``start``, ``end`` (characters; -1 where unknown).
-            truth: What was planted.
+            truth: The planted biases, for synthetic collections.
 
         Raises:
             InputError: If a frame lacks a column or a docno occurs twice.
@@ -230,13 +230,13 @@ class Collection(pt.datasets.Dataset):
         return f"<Collection {self.name!r}: {len(self.corpus)} documents; topics: {topics}>"
 
     def get_corpus_iter(self, verbose: bool = False) -> Iterator[dict[str, Any]]:
-        """Documents as dictionaries, in the corpus' order.
+        """Iterate over the documents as dictionaries, in the order of the corpus.
 
         Args:
             verbose: Whether to show progress.
 
         Yields:
-            One dictionary a document, with ``docno``, ``text`` and the other fields.
+            One dictionary per document, with ``docno``, ``text`` and the other fields.
         """
         columns = list(self.corpus.columns)
         rows = zip(*(self.corpus[c].tolist() for c in columns))
@@ -248,14 +248,14 @@ class Collection(pt.datasets.Dataset):
         return _handed_out(self.corpus)
 
     def get_topics(self, variant: str | None = None) -> pd.DataFrame:
-        """Topics of a split, default the collection's own: ``qid``, ``query``, ...; InputError for an unknown split."""
+        """Topics of a split (default: the collection's own): ``qid``, ``query``, ...; InputError for an unknown split."""
         return self._of(self.topics, variant, "topics")
 
     # By which pt.get_dataset would else put a function of its own in place of the method, which no view or pickle may share.
     get_topics._has_add_tokenize_query_arg_applied = True  # type: ignore[attr-defined]
 
     def get_qrels(self, variant: str | None = None) -> pd.DataFrame:
-        """Judgements of a split, or ``'full'``: ``qid``, ``docno``, ``label``; InputError for an unknown split."""
+        """Judgements of a split or of ``'full'``: ``qid``, ``docno``, ``label``; InputError for an unknown split."""
         return self._of(self.qrels, variant, "judgements")
 
     def _of(self, frames: Mapping[str, pd.DataFrame], variant: str | None, what: str) -> pd.DataFrame:
@@ -265,14 +265,14 @@ class Collection(pt.datasets.Dataset):
         return frames[split].copy()
 
     def text_loader(self, fields: str | Iterable[str] = "text", *, verbose: bool = False) -> TextLoader:
-        """A stage that adds fields of the corpus to frames with ``docno``.
+        """Make a stage that adds fields of the corpus to frames with ``docno``.
 
         Args:
             fields: One name, several, or ``'*'`` for all.
             verbose: Accepted for compatibility; looking up a frame needs no progress bar.
 
         Raises:
-            InputError: For a field that the corpus lacks; the message names those that there are.
+            InputError: For a field that the corpus lacks; the message names the existing fields.
         """
         there = [c for c in self.corpus.columns if c != "docno"]
         names = there if fields == "*" else [fields] if isinstance(fields, str) else list(fields)
@@ -280,16 +280,16 @@ class Collection(pt.datasets.Dataset):
         return TextLoader(self.corpus, tuple(names))
 
     def get_results(self, variant: str | None = None) -> pd.DataFrame:
-        """A run to rerank: ``qid``, ``query``, ``docno``, ``score``, ``rank``, of the topics of the collection's split.
+        """Return a run to rerank, for the topics of the collection's split: ``qid``, ``query``, ``docno``, ``score``, ``rank``.
 
         Args:
-            variant: The run's name; default the first.
+            variant: The run's name; None for the first run.
 
         Returns:
             One row per query and document.
 
         Raises:
-            InputError: For a run that is not there, as any is where the collection has none.
+            InputError: For a run that does not exist, and always if the collection has no runs.
         """
         name = next(iter(self.runs), None) if variant is None else variant
         if name not in self.runs:
@@ -298,12 +298,12 @@ class Collection(pt.datasets.Dataset):
         return self.get_topics()[["qid", "query"]].merge(self.runs[name][["qid", "docno", "score", "rank"]], on="qid")
 
     def _describe_component(self, component: str) -> bool | list[str] | None:
-        """What ``pt.list_datasets`` shows."""
+        """The description that ``pt.list_datasets`` shows."""
         parts: dict[str, bool | list[str]] = {"topics": list(self.topics), "qrels": list(self.qrels), "corpus": True}
         return parts.get(component)
 
     def get_candidates(self) -> pd.DataFrame | None:
-        """What labellers were shown, in that order: ``qid``, ``docno``, ``score``, ``rank``; None if unknown."""
+        """The documents shown to labellers, in that order: ``qid``, ``docno``, ``score``, ``rank``; None if unknown."""
         return None if self.candidates is None else _handed_out(self.candidates)
 
     def get_runs(self) -> dict[str, pd.DataFrame]:
@@ -316,7 +316,7 @@ class Collection(pt.datasets.Dataset):
 
 
 def _handed_out(frame: pd.DataFrame) -> pd.DataFrame:
-    """A large frame of which a caller may replace columns; its values are shared, and copied where pandas 3 writes to them."""
+    """A large frame whose columns a caller may replace; its values are shared, and copied when pandas 3 writes to them."""
     return frame.copy(deep=False)
 
 

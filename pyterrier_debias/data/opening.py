@@ -1,4 +1,4 @@
-"""Opening datasets of all kinds: planted, from ir_datasets, from a folder or file, or the user's own object."""
+"""Opening datasets of all kinds: planted, from ir_datasets, from a folder or file, or an object of the user."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RUNS = ("runs/*", "run.*", "*.run")
 #: The file that every Terrier index on disk has.
 INDEX_FILE = "data.properties"
 
-#: Tables with a header that hold a run: file to the run's name and its columns for qid, docno and rank (from 1).
+#: Tables with a header that contain a run: for each file, the run's name and its columns for qid, docno and rank (from 1).
 RUN_TABLES = {"candidates.tsv": ("bm25", "qid", "pid", "bm25_rank")}
 
 
@@ -48,19 +48,19 @@ def open_dataset(spec: Any, split: str | None = None, *, ties: str = "docno") ->
 
 
 def open_dataset(spec: Any, split: str | None = None, *, ties: str = "docno") -> Dataset:
-    """Open a dataset by name, path or object; all have the interface of :class:`Dataset`.
+    """Open a dataset by name, path or object; the result has the interface of :class:`Dataset`.
 
-    - ``'planted'``: the planted collection, :class:`PlantedCollection` with its defaults, or with others:
+    - ``'planted'``: the planted collection, :class:`PlantedCollection` with its defaults, or with other options:
       ``'planted/seed=3,topics=20'``.
     - ``'irds:<id>'``: a dataset of ``ir_datasets``, such as ``irds:beir/nfcorpus/test``. Nothing is downloaded before it is used.
     - A folder: a corpus (``corpus.jsonl``, ``passages.tsv``, ``collection.tsv`` or ``doc*.trec``), topics (``queries*.jsonl``,
-      ``queries*.tsv``, ``topics*``), judgements (``qrels/*.tsv`` or ``qrels*``) and, where there are any, runs (``runs/*``,
+      ``queries*.tsv``, ``topics*``), judgements (``qrels/*.tsv`` or ``qrels*``) and, if there are any, runs (``runs/*``,
       ``run.*``, ``*.run``); or SQuAD JSON, marked spans, or MS MARCO QnA. Every file may be gzipped (``.gz``).
     - A file of SQuAD JSON, marked spans, or MS MARCO QnA.
-    - An object that has the dataset's methods. It is returned unchanged (with a split, as a view), or, if its identifiers
-      are not strings, as a copy in memory with string identifiers.
+    - An object that has a dataset's methods. It is returned unchanged (with a split, as a view), or, if its identifiers are not
+      strings, as a copy in memory with string identifiers.
 
-    The word between the name of a folder's file and its ending names the split: ``topics.dl19-passage.tsv`` and
+    In a folder, the word between a file's name and its ending is the split: ``topics.dl19-passage.tsv`` and
     ``qrels.dl19-passage.txt`` make the split ``dl19``, ``runs/dl19.bm25.trec`` is its run ``bm25``; ``qrels/test.tsv`` makes
     ``test``. One file of topics with several of judgements gives each split the topics that are judged in it, and
     vice versa. Each of several files with answers is a separate collection and split, selected by its file's name or an
@@ -68,18 +68,18 @@ def open_dataset(spec: Any, split: str | None = None, *, ties: str = "docno") ->
 
     Args:
         spec: What to open.
-        split: The test set of ``get_topics()``, ``get_qrels()`` and ``get_runs()``. Default: ``test`` if there is one,
+        split: The default split of ``get_topics()``, ``get_qrels()`` and ``get_runs()``. None takes ``test`` if there is one,
             otherwise the first in alphabetical order (of files with answers, the last with ``dev`` in its name). With an
-            ``irds:`` id, its last part: ``irds:beir/nfcorpus`` and ``test``.
-        ties: How tied scores of a folder's runs are ordered: ``'docno'`` or ``'rank'``, see :func:`read_run`; other datasets
-            have no ranks but those of their scores.
+            ``irds:`` id, give its last part: ``irds:beir/nfcorpus`` and ``test``.
+        ties: How tied scores of a folder's runs are ordered: ``'docno'`` or ``'rank'``, see :func:`read_run`. Other datasets
+            have only the ranks of their scores.
 
     Returns:
         The dataset.
 
     Raises:
-        InputError: If nothing of that name exists, a file is missing or invalid (with its line), the split is not known, or
-            topics, judgements and corpus do not belong together; for ``ties`` of another name.
+        InputError: If nothing of that name exists, a file is missing or invalid (with its line), the split is unknown, topics,
+            judgements and corpus do not belong together, or ``ties`` is invalid.
 
     Example:
         >>> import pathlib, tempfile
@@ -90,8 +90,8 @@ def open_dataset(spec: Any, split: str | None = None, *, ties: str = "docno") ->
         >>> open_dataset(folder).get_qrels().values.tolist()
         [['q1', 'd1', 1]]
 
-    When not to use it: for a folder laid out in another way; read its files with :func:`read_corpus`, :func:`read_topics`,
-    :func:`read_qrels` and :func:`read_run`, and hand the frames to :class:`Collection`.
+    When not to use it: for a folder with another layout; read its files with :func:`read_corpus`, :func:`read_topics`,
+    :func:`read_qrels` and :func:`read_run`, and make a :class:`Collection` from the frames.
     """
     check_choice("open_dataset", "ties", ties, TIES)
     if not isinstance(spec, (str, Path)):
@@ -118,7 +118,7 @@ def open_dataset(spec: Any, split: str | None = None, *, ties: str = "docno") ->
 
 
 def _from_object(dataset: Any, split: str | None) -> Dataset:
-    """A dataset as it is, a view of it where another split is wanted, or a copy in memory where identifiers are not strings."""
+    """A dataset unchanged, a view of it for another split, or a copy in memory if its identifiers are not strings."""
     if isinstance(dataset, Collection):
         if split is None or split == dataset.split:
             return dataset
@@ -165,18 +165,18 @@ def _from_object(dataset: Any, split: str | None) -> Dataset:
 
 
 def is_index_folder(path: Any) -> bool:
-    """Whether a path is a folder that holds a Terrier index; Java is not needed to tell.
+    """Whether a path is a folder with a Terrier index; this does not start Java.
 
     Args:
-        path: A path; anything else is none.
+        path: A path; False for any other object.
     """
     return isinstance(path, (str, Path)) and (Path(path).expanduser() / INDEX_FILE).is_file()
 
 
 class SplitView:
-    """A dataset with the topics and judgements of one split by default; everything else is the dataset's own.
+    """A view of a dataset with another default split for topics and judgements; everything else is the dataset's own.
 
-    Topics with queries in a column ``text`` get a ``query``.
+    Topics with queries in a column ``text`` get a column ``query``.
 
     Example:
         >>> topics = {split: pd.DataFrame({"qid": ["1"], "query": [f"a question of {split}"]}) for split in ("test", "dev")}
@@ -189,14 +189,14 @@ class SplitView:
         """
         Args:
             dataset: Any dataset.
-            split: The split's name, as the dataset's methods take it; None for the dataset's own.
+            split: The split's name, as the dataset's methods accept it; None for the dataset's own.
         """
         self.dataset = dataset
         self.split = split
 
     @property
     def name(self) -> str:
-        """What reports call it: the dataset's own name, or its class."""
+        """The name in reports: the dataset's own name, or its class."""
         return getattr(self.dataset, "name", type(self.dataset).__name__)
 
     def __repr__(self) -> str:
@@ -214,11 +214,11 @@ class SplitView:
         return self.dataset.get_corpus_iter(verbose=verbose)
 
     def get_topics(self, variant: str | None = None) -> pd.DataFrame:
-        """Topics of a split, default the view's own."""
+        """Topics of a split; None for the view's own."""
         return with_query(self.dataset.get_topics(*(name for name in (variant or self.split,) if name is not None)))
 
     def get_qrels(self, variant: str | None = None) -> pd.DataFrame:
-        """Judgements of a split, default the view's own; ``'full'`` where the dataset has them."""
+        """Judgements of a split, or ``'full'`` if the dataset has them; None for the view's own split."""
         return self.dataset.get_qrels(*(name for name in (variant or self.split,) if name is not None))
 
     def text_loader(self, fields: str | Iterable[str] = "text", *, verbose: bool = False) -> pt.Transformer:
@@ -260,7 +260,7 @@ def _from_folder(folder: Path, split: str | None, ties: str) -> Collection:
 
 
 def _files(folder: Path, patterns: tuple[str, ...]) -> list[Path]:
-    """The files that fit the first pattern that any file fits, with or without .gz."""
+    """The files that match the first pattern with any match, with or without .gz."""
     for pattern in patterns:
         found = {f for p in (pattern, f"{pattern}.gz") for f in folder.glob(p) if f.is_file() and f.name[0] != "."}
         if found:
@@ -280,7 +280,7 @@ def _names(files: list[Path]) -> str:
 
 
 def _split_of(file: Path) -> str:
-    """``dl19`` of ``topics.dl19-passage.tsv``, ``test`` of ``qrels/test.tsv``, empty if the name holds nothing more."""
+    """The split in a file's name: ``dl19`` of ``topics.dl19-passage.tsv``, ``test`` of ``qrels/test.tsv``; empty if none."""
     name = stem(file)
     if file.parent.name != "qrels":
         name = name.partition(".")[2]
@@ -288,7 +288,7 @@ def _split_of(file: Path) -> str:
 
 
 def _splits(files: list[Path], read: Any) -> dict[str, pd.DataFrame]:
-    """Split to frame; the empty name where a file names none."""
+    """Frames by split; the name is empty if the file names no split."""
     frames: dict[str, pd.DataFrame] = {}
     for file in files:
         name = _split_of(file)
@@ -301,7 +301,7 @@ def _splits(files: list[Path], read: Any) -> dict[str, pd.DataFrame]:
 def _paired(
     topics: Mapping[str, pd.DataFrame], qrels: Mapping[str, pd.DataFrame]
 ) -> tuple[dict[str, pd.DataFrame], dict[str, pd.DataFrame]]:
-    """Topics and judgements under the same names of splits; a file that names none is shared out between them."""
+    """Topics and judgements under the same split names; a file that names no split is divided among them."""
     if len(topics) == 1 and len(qrels) == 1:
         name = next(iter(qrels)) or next(iter(topics)) or "test"
         return {name: next(iter(topics.values()))}, {name: next(iter(qrels.values()))}
@@ -313,7 +313,7 @@ def _paired(
 
 
 def _of_queries(frame: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
-    """The rows whose qid another frame has too."""
+    """The rows whose qid also occurs in another frame."""
     return frame[frame["qid"].isin(other["qid"].unique())].reset_index(drop=True)
 
 
@@ -332,7 +332,7 @@ def _choose(folder: Path, topics: Mapping[str, Any], qrels: Mapping[str, Any], s
 
 
 def _named(folder: Path, files: Mapping[str, Path], split: str | None) -> str:
-    """The file with answers that a split names, by its name or an unmistakable part of it."""
+    """The file with answers that a split names, by its file name or an unambiguous part of it."""
     if split is None:
         return max((name for name in files if "dev" in name), default=min(files))
     if split in files:
@@ -348,7 +348,7 @@ def _named(folder: Path, files: Mapping[str, Path], split: str | None) -> str:
 def _runs(folder: Path, split: str, topics: Mapping[str, pd.DataFrame], ties: str) -> dict[str, pd.DataFrame]:
     """The runs of a split: those whose name begins with it, and those that name no split but rank its topics.
 
-    A run named bm25 comes first: it is what a ranker that is audited alone is given to rerank.
+    A run named bm25 comes first: a ranker that is audited alone reranks it.
     """
     runs = {}
     for file in _files(folder, RUNS):

@@ -1,8 +1,8 @@
 """A small English test collection with biases planted at a known strength.
 
-How each bias is planted is described on the page "The planted collection". The generator is frozen: a seed and options give
-the same collection in every release and on every platform, and a test checks its fingerprint. If a statistic disagrees with what
-was planted, the statistic is corrected, not the generator.
+The page "The planted collection" describes how each bias is planted. The generator is frozen: a seed and options give the same
+collection in every release and on every platform, and a test checks its fingerprint. If a statistic disagrees with the planted
+bias, the statistic is corrected, not the generator.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ T = TypeVar("T")
 
 #: How many passages labellers were shown for a topic.
 SHOWN = 10
-#: Share of topics that lose every answer from the list shown at survivorship 1.
+#: Share of topics for which, at survivorship 1, the list shown to labellers loses every answer.
 UNANSWERED = 0.25
-#: Passages that a training topic brings with it.
+#: How many passages a training topic adds.
 PER_TRAIN_TOPIC = 6
-#: Fewest passages that a test topic needs.
+#: The smallest number of passages for a test topic.
 FEWEST = 8
 #: Share of topics about persons with a question that names a gender.
 GENDERED = 0.5
-#: Chance that a passage which is not a paraphrase words its kind, its property or its attribute with a synonym all the same.
+#: Probability that a passage uses a synonym for its kind, property or attribute although it is not a paraphrase.
 LOOSE = 0.4
 #: Shares of passages that mention somebody in passing, and that add a remark.
 ASIDES, REMARKS = 0.6, 0.4
-#: Over how much of the scale of difficulty the share of paraphrases rises from none to all.
+#: The part of the scale of difficulty over which the share of paraphrases rises from none to all.
 RAMP = 0.7
 
 _MONTHS = (
@@ -60,9 +60,9 @@ _OBLIQUE = re.compile(
 
 
 class _Draws:
-    """A stream of random draws for the given identifiers, equal on every platform.
+    """A stream of random draws for the given identifiers, the same on every platform.
 
-    The bits come directly from a keyed hash, since the streams of a library's generator may change between releases.
+    The bits come directly from a keyed hash, because a library's random-number generator may change between releases.
     """
 
     __slots__ = ("_count", "_key", "_left")
@@ -105,7 +105,7 @@ class _Draws:
 
 
 class _Combination(NamedTuple):
-    """What a question asks: an attribute of entities of a kind that have a property. Numbers into the material."""
+    """The content of a question: an attribute of entities of a kind that have a property, as indices into the material."""
 
     group: int
     kind: int
@@ -115,7 +115,7 @@ class _Combination(NamedTuple):
 
 @dataclass
 class _Topic:
-    """A question, and what is decided about it before any passage exists."""
+    """A question, and the decisions about it that precede any passage."""
 
     key: str
     asks: _Combination
@@ -127,7 +127,7 @@ class _Topic:
 
 @dataclass
 class _Plan:
-    """What a passage has to state."""
+    """The facts that a passage must state."""
 
     key: str
     entity: str
@@ -141,7 +141,7 @@ class _Plan:
 
 
 class _Part(NamedTuple):
-    """A sentence to be: its template, the attribute it states and the value of that, and whether it may open a passage."""
+    """A planned sentence: its template, the attribute that it states with its value, and whether it may open a passage."""
 
     template: str
     attribute: int | None = None
@@ -222,7 +222,7 @@ class _Writer:
         return draws.pick(material.STARTS) + draws.pick(material.ENDS)
 
     def gender_of(self, stereotype: str, *key: str) -> str:
-        """The gender of a person: even chances at strength 0, the stereotype's at strength 1."""
+        """The gender of a person: either with equal probability at strength 0, the stereotype's at strength 1."""
         female = 0.5 + (0.5 if stereotype == "female" else -0.5) * self.gender
         return "female" if _Draws(self.seed, "gender", *key).uniform() < female else "male"
 
@@ -277,7 +277,7 @@ class _Writer:
         return f"{name}, {_article(noun)} {at},"
 
     def passage(self, plan: _Plan) -> _Passage:
-        """Write a passage. What is drawn for one of its sentences does not depend on where the sentence stands."""
+        """Write a passage. The draws for a sentence do not depend on its position."""
         group = material.GROUPS[plan.asks.group]
         kind = group.kinds[plan.asks.kind]
         gender = "neutral"
@@ -307,9 +307,9 @@ class _Writer:
     def _parts(
         self, plan: _Plan, group: material.Group, kind: material.Kind, era: int
     ) -> tuple[str, list[_Part], tuple[str, str]]:
-        """The noun that a passage uses, what it states, and the trade and gender of who is mentioned.
+        """The noun that a passage uses, the facts that it states, and the trade and gender of the person mentioned.
 
-        The answer comes first among the parts, the property that goes with it second.
+        The first part is the answer, the second the property that belongs to it.
         """
         loose, style = _Draws(self.seed, "loose", plan.key), _Draws(self.seed, "style", plan.key)
 
@@ -363,9 +363,9 @@ class _Writer:
                 yield f"the {noun}" if u < 0.8 else name
 
     def _order(self, key: str, parts: Sequence[_Part]) -> list[int]:
-        """The order of sentences. The answer (part 0) stands anywhere with equal chances; at strength 1 always first.
+        """The order of sentences. The answer (part 0) is equally likely at any position; at strength 1 it is always first.
 
-        Asides and remarks never open a passage: they would speak of something that was not named.
+        Asides and remarks never open a passage, because they would refer to something that was not named.
         """
         draws = _Draws(self.seed, "order", key)
         shuffled = draws.shuffled(range(1, len(parts)))
@@ -379,7 +379,7 @@ class _Writer:
         return order
 
     def question(self, topic: _Topic) -> str:
-        """Word a question; the complexity is the number of parts that are put around and into it."""
+        """Word a question; the complexity is the number of parts that are added around and within it."""
         group = material.GROUPS[topic.asks.group]
         draws = _Draws(self.seed, "wording", topic.key)
         parts = [draws.pick(p) for p in (material.FRONT, material.MIDDLE, material.END, material.TAIL)]
@@ -393,7 +393,7 @@ class _Writer:
 
 
 class _World:
-    """Everything that a seed and options decide, before it is put into frames."""
+    """All content of a collection, as determined by the seed and options, before it is put into frames."""
 
     def __init__(
         self, seed: int, topics: int, train_topics: int, passages: int, paraphrased: float, strengths: dict[str, float]
@@ -445,13 +445,13 @@ class _World:
         return topic
 
     def _coupled(self, bias: str, key: str, difficulty: float) -> float:
-        """A number in [0, 1) that is the difficulty with the chance of the bias' strength, and independent of it otherwise."""
+        """A number in [0, 1): with the probability of the bias' strength the difficulty, otherwise independent of it."""
         draws = _Draws(self.seed, bias, key)
         own = draws.uniform()
         return difficulty if draws.uniform() < self.strengths[bias] else own
 
     def _sizes(self, topic: _Topic, share: int) -> tuple[int, int, int, int]:
-        """Passages that answer, that state the property only, the attribute only, and both of another kind."""
+        """Numbers of passages that answer, state only the property, state only the attribute, and state both for another kind."""
         draws = _Draws(self.seed, "sizes", topic.key)
         relevant = round(share * (0.2 + 0.2 * draws.uniform()))
         partial = round(share * (0.08 + 0.08 * draws.uniform()))
@@ -479,7 +479,7 @@ class _World:
 
     @staticmethod
     def _drawn(draws: _Draws, n: int, wanted: int, stated: bool) -> list[int]:
-        """Numbers below n in random order, the wanted one first where it is to be stated, else left out."""
+        """Numbers below n in random order; the wanted one is first if it is to be stated, otherwise left out."""
         others = draws.shuffled([i for i in range(n) if i != wanted])
         return [wanted, *others] if stated else others
 
@@ -494,9 +494,9 @@ class _World:
         return _Plan(key, key, asks, properties, attributes, None, paraphrased, LOOSE, "any")
 
     def _is_due(self, role: str, difficulty: float) -> bool:
-        """Whether the next passage of a role is a paraphrase, so that each role comes to the set share.
+        """Whether the next passage of a role must be a paraphrase, so that each role reaches the set share.
 
-        Among passages on topic it is the more often so the more difficult the topic: from none to all over RAMP of the scale.
+        Among passages on topic, the share grows with the topic's difficulty: from none to all over RAMP of the scale.
         """
         share = self.paraphrased
         if role in ("relevant", "partial") and 0 < share < 1:
@@ -508,7 +508,7 @@ class _World:
         return paraphrased
 
     def labels(self, topics: Sequence[_Topic]) -> list[dict[int, int]]:
-        """For each topic, the grade of every passage that has one: 2 where it answers, 1 where it is on topic only."""
+        """For each topic, the grade of every passage that has one: 2 if it answers, 1 if it is only on topic."""
         states: dict[tuple[int, int, int], list[int]] = {}
         for i, passage in enumerate(self.passages):
             asks = passage.plan.asks
@@ -525,7 +525,7 @@ class _World:
         return found
 
     def shown(self, topic: _Topic, grades: Mapping[int, int]) -> tuple[list[int], int]:
-        """The passages that labellers were shown, in order, and the place of the first answer (0 where there is none)."""
+        """The passages that labellers were shown, in order, and the rank of the first answer (0 if there is none)."""
         draws = _Draws(self.seed, "shown", topic.key)
         lost = UNANSWERED * self.strengths["survivorship"]
         z = self._coupled("survivorship", topic.key, difficulty=topic.difficulty)
@@ -556,7 +556,7 @@ def bm25(texts: Sequence[str], queries: Sequence[str], *, k1: float = 0.9, b: fl
 
     score(q, d) = sum over the query's words t of idf(t) tf(t, d) (k1 + 1) / (tf(t, d) + k1 (1 - b + b |d| / avgdl)), with
     idf(t) = max(1e-6, ln((N - df(t) + 0.5) / (df(t) + 0.5))). Words are lower-cased runs of ``\\w``; function words are left out
-    of queries, and count in the lengths of texts.
+    of queries, but count in the lengths of texts.
 
     Args:
         texts: The documents.
@@ -565,7 +565,7 @@ def bm25(texts: Sequence[str], queries: Sequence[str], *, k1: float = 0.9, b: fl
         b: Normalisation by length.
 
     Yields:
-        For each query its scores, shape [documents], rounded to six decimals so that ties are ties on every platform.
+        For each query its scores, shape [documents], rounded to six decimals so that ties are the same on every platform.
 
     Example:
         >>> [scores.tolist() for scores in bm25(["a red owl", "a red fox", "the sea"], ["where is the owl"])]
@@ -689,7 +689,7 @@ class _Frames:
         return pd.DataFrame({"qid": qids, "docno": docnos, "score": -rank.astype("float64"), "rank": rank})
 
     def answers(self) -> pd.DataFrame:
-        """Where the passages that answer do so."""
+        """The positions of the answers in the passages that contain one."""
         rows = []
         for qid, topic, grades in zip(self.qids, [*self.world.test, *self.world.train], self.grades):
             for i, grade in grades.items():
@@ -699,7 +699,7 @@ class _Frames:
         return pd.DataFrame(rows, columns=["qid", "docno", "answer", "start", "end"])
 
     def truth(self) -> dict[str, Any]:
-        """What was planted."""
+        """The planted biases and facts."""
         world = self.world
         asked = [*world.test, *world.train]
         groups = [material.GROUPS[topic.asks.group] for topic in asked]
@@ -746,41 +746,41 @@ class _Frames:
 
 
 class PlantedCollection(Collection):
-    """A test collection in English that is generated from a seed, with biases planted at a known strength.
+    """A small English test collection, generated from a seed, with biases planted at a known strength; for testing measures.
 
     Passages of a few sentences describe invented entities (theatres, rivers, ships, nurses, beetles, soups, ...). A question
     asks for an attribute of entities of a kind that have a property: *who was the architect of a theatre that was damaged by
-    fire*. A passage has label 2 where it is about such an entity and states the attribute (with the span of the answer in
-    :meth:`get_answers`), label 1 where it is about such an entity but leaves the attribute out (or, where the question names
-    a gender, speaks of somebody of the other one), and 0 otherwise. Passages of one kind share their vocabulary, so that
-    several compete for a question.
+    fire*. A passage has label 2 if it is about such an entity and states the attribute (with the span of the answer in
+    :meth:`get_answers`), label 1 if it is about such an entity but leaves the attribute out (or, if the question names a
+    gender, is about somebody of the other one), and 0 otherwise. Passages of one kind share their vocabulary, so that several
+    compete for a question.
 
-    Splits: ``test`` (what survived and was judged: the default), ``full`` (all test topics, every passage judged), and
-    ``train`` and ``train_full`` (judgements only) where training topics were asked for; training topics list passages with
-    labels above 0 only.
+    Splits: ``test`` (the topics that survived, with the passages that were judged: the default), ``full`` (all test topics, every
+    passage judged), and, with training topics, ``train`` and ``train_full`` (judgements only). Judgements of training topics list
+    only passages with labels above 0.
 
-    Each bias has a strength in [0, 1]: 0 is its exact absence, 1 the most there is. Each has its own random stream,
-    so changing one does not affect the others.
+    Each bias has a strength in [0, 1]: 0 is its exact absence, 1 the maximum. Each has its own random stream, so changing one
+    does not affect the others.
 
     - ``position``: the share of passages with the answer in the first sentence, followed by its property;
-      in the others it is in any sentence with equal chances.
+      in the other passages, the answer is equally likely in any sentence.
     - ``pooling``: of n passages, the ``n ** (1 - pooling)`` that BM25 ranks first were judged (all at 0, one at 1), and
       those shown to labellers. ``get_qrels('full')`` keeps all judgements.
-    - ``gender``: people of a trade have the gender of its stereotype with probability ``(1 + gender) / 2``; so have the
-      people that gendered questions ask for.
+    - ``gender``: people of a trade have the gender of its stereotype with probability ``(1 + gender) / 2``; so do the
+      people for whom gendered questions ask.
     - ``linguistic``: the share of topics with wording as complex as the topic is difficult; the wording of the others is
       independent of difficulty. A topic is difficult if many of its passages are paraphrases. Complex wording adds no
-      word that any passage holds.
+      word that occurs in any passage.
     - ``survivorship``: the share of topics with the first answer as late in the list shown to labellers as the topic is
-      difficult; a quarter of this strength is also the share of topics for which nothing shown answers: they are missing from
-      ``test``.
+      difficult; a quarter of this strength is also the share of topics for which no shown passage answers: they are missing
+      from ``test``.
 
-    It is called ``planted-0`` after its seed, and after the strengths that are not the usual ones: ``planted-0-position1``.
-    ``get_runs()['bm25']`` is a frozen BM25 run over all topics (k1 0.9, b 0.4, no stemming), so that nothing needs an index
-    library. ``truth`` holds the strengths and, in the frames ``topics`` and ``documents``, what is true of each.
+    Its name is ``planted-0``, after the seed, followed by the strengths that differ from the defaults: ``planted-0-position1``.
+    ``get_runs()['bm25']`` is a frozen BM25 run over all topics (k1 0.9, b 0.4, no stemming), so that no index library is needed.
+    ``truth`` holds the strengths and, in the frames ``topics`` and ``documents``, the properties of each topic and document.
 
-    When not to use it: to compare rankers. Its language is narrow and its entities are invented; it shows whether a
-    measurement finds what was planted, not which ranker is better.
+    When not to use it: to compare rankers. Its language is narrow and its entities are invented; it shows whether a measure
+    finds the planted bias, not which ranker is better.
 
     Example:
         >>> collection = PlantedCollection(seed=1, topics=10, passages=100)
@@ -811,16 +811,16 @@ class PlantedCollection(Collection):
         Args:
             seed: Seed of the collection.
             topics: Number of test topics, before any is dropped.
-            passages: Number of passages; at least 8 a test topic and 6 a training topic. Default 20 a test topic and 6 a
-                training topic.
+            passages: Number of passages; at least 8 per test topic and 6 per training topic. Default: 20 per test topic and 6
+                per training topic.
             train_topics: Number of training topics, up to 2,000.
             paraphrased: Share of passages that share no content word with any question they could answer.
-            position: Strength in [0, 1].
-            pooling: Strength in [0, 1].
-            gender: Strength in [0, 1].
-            linguistic: Strength in [0, 1].
-            survivorship: Strength in [0, 1].
-            depth: Depth of the frozen run.
+            position: Strength of position bias, in [0, 1].
+            pooling: Strength of pooling bias, in [0, 1].
+            gender: Strength of gender bias, in [0, 1].
+            linguistic: Strength of linguistic bias, in [0, 1].
+            survivorship: Strength of survivorship bias, in [0, 1].
+            depth: Number of passages per topic in the frozen run.
 
         Raises:
             InputError: For a value out of range.
@@ -848,17 +848,17 @@ class PlantedCollection(Collection):
 
     @classmethod
     def named(cls, name: str) -> PlantedCollection:
-        """The collection of a name with options, as ``pt.get_dataset`` and the command line take it.
+        """Make the collection that a name with options describes, as ``pt.get_dataset`` and the command line accept it.
 
         Args:
-            name: ``planted``, or with options of the constructor: ``planted/seed=3,topics=20,position=1``.
+            name: ``planted``, or ``planted`` with options of the constructor: ``planted/seed=3,topics=20,position=1``.
 
         Returns:
             The collection.
 
         Raises:
-            KeyError: Where the name is another one.
-            InputError: For an option that is not one, or has a value that is no number or out of range.
+            KeyError: For any other name.
+            InputError: For an unknown option, or a value that is not a number or out of range.
 
         Example:
             >>> PlantedCollection.named("planted/seed=1,topics=10,passages=100")
@@ -894,7 +894,7 @@ def _name(seed: int, shares: Mapping[str, float]) -> str:
 
 
 def _check(seed: Any, topics: Any, passages: Any, train_topics: Any, depth: Any, shares: Mapping[str, Any]) -> None:
-    """Refuse options that no collection can be made from."""
+    """Refuse options from which no collection can be made."""
     for name, value, least in (
         ("seed", seed, None), ("topics", topics, 1), ("train_topics", train_topics, 0), ("passages", passages, 1),
         ("depth", depth, 1),

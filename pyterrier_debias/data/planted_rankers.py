@@ -1,7 +1,7 @@
 """Rankers with a known bias of a chosen strength, and their unbiased twin.
 
-They complement the planted collection: at strength 0 there is nothing to find, and at strength 1 the bias is as large as the
-ranker can have it.
+They complement the planted collection: at strength 0 there is no bias to find, and at strength 1 the bias of the ranker is at its
+maximum.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ FEMALE_WORDS = frozenset({"she", "her", "hers", "herself"})
 MALE_WORDS = frozenset({"he", "him", "his", "himself"})
 
 BIASES = ("position", "gender", "linguistic")
-#: Those of the three biases that an audit examines only where they are asked for.
+#: The three biases that an audit examines only on request.
 FURTHER_BIASES = ("source", "length", "order")
-#: What a text that a language model wrote is known by, in planted collections.
+#: The word that marks texts of a language model in planted collections.
 MACHINE_WORD = "moreover"
 
-#: After how many words a match counts for 1/e of one at the start, for the ranker that prefers early matches.
+#: For the ranker that prefers early matches: after how many words a match counts 1/e of a match at the start.
 REACH = 20.0
-#: How many matched words the words of one gender are worth at most.
+#: The largest bonus for the words of one gender, in matched words.
 GENDER_PULL = 2.0
-#: Standard deviation, in matched words, of what a ranker that does not understand a query guesses.
+#: Standard deviation, in matched words, of the guesses of a ranker that does not understand a query.
 CONFUSION = 2.0
-#: How many matched words a text of a language model is worth, a doubling of a text's length, and the head of the given list.
+#: Bonuses, in matched words, for a text of a language model, a doubling of a text's length, and the top of the given list.
 SOURCE_PULL, LENGTH_PULL, ORDER_PULL = 1.0, 1.0, 2.0
-#: After how many ranks a place in the given list counts for 1/e of the first.
+#: After how many ranks a place in the given list counts 1/e of the first.
 ORDER_REACH = 10.0
 
 _SUBORDINATE = frozenset(
@@ -46,7 +46,7 @@ _SUBORDINATE = frozenset(
 
 
 def wording_complexity(query: str) -> float:
-    """The complexity of a query's wording: its length and its subordinate clauses.
+    """Compute the complexity of a query's wording, from its length and its subordinate clauses.
 
     Args:
         query: The query.
@@ -66,15 +66,15 @@ def wording_complexity(query: str) -> float:
 
 
 def keyed_noise(seed: int, queries: Sequence[str], texts: Sequence[str]) -> np.ndarray:
-    """Two independent draws from the standard normal distribution for each pair of texts.
+    """Draw two independent numbers from the standard normal distribution for each pair of texts.
 
     Args:
         seed: Seed of the noise.
         queries: n queries.
-        texts: n documents' texts, not their names: a text that was changed has noise of its own.
+        texts: The texts of n documents, not their docnos, so that a changed text has noise of its own.
 
     Returns:
-        Shape [n, 2]; Box-Muller on a keyed hash, hence the same on every platform, for every batch and order.
+        Shape [n, 2]; Box-Muller on a keyed hash, hence the same on every platform and for every batch and order.
     """
     digest = b"".join(
         blake2b(f"{seed}\0{query}\0{text}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
@@ -86,13 +86,13 @@ def keyed_noise(seed: int, queries: Sequence[str], texts: Sequence[str]) -> np.n
 
 
 def machine_written(text: str) -> str:
-    """A text as a planted language model writes it: the same words, and one that gives it away.
+    """Mark a text as written by a planted language model: the same words after one word that identifies it.
 
     Args:
         text: The text.
 
     Returns:
-        The text with :data:`MACHINE_WORD` before it, which is in no query and no passage of a planted collection.
+        The text after :data:`MACHINE_WORD`, which occurs in no query and no passage of a planted collection.
 
     Example:
         >>> machine_written("a yard built the ship")
@@ -102,30 +102,30 @@ def machine_written(text: str) -> str:
 
 
 class PlantedRanker(Stage):
-    """A reranker with one known bias.
+    """A reranker with one known bias of a chosen strength, to test whether an audit finds it.
 
     Input: a result frame with ``qid``, ``docno``, ``query`` and ``text``. Output: the same rows, scored and ranked.
 
-    A pair's score is the number of the query's distinct content words that the text holds, plus noise. A bias changes it in
+    A pair's score is the number of the query's distinct content words that occur in the text, plus noise. A bias changes it in
     proportion to its strength s:
 
-    - ``'position'``: a word that is first met after p words counts 1 - s + s exp(-p / 20): an early-match scorer;
+    - ``'position'``: a word whose first occurrence is after p words counts 1 - s + s exp(-p / 20), so early matches count more;
     - ``'gender'``: s times up to 2 is added, in proportion to the excess (at most 3) of one gender's pronouns over the
       other's;
     - ``'linguistic'``: with c the complexity of the query's wording (:func:`wording_complexity`), the count is multiplied by
       1 - s c, and a guess with standard deviation 2 s c is added: the more complex the wording, the more is guessed;
     - ``'source'``: s is added to texts of a planted language model (:func:`machine_written`);
-    - ``'length'``: s is added for each doubling of a text's words. (Longer texts hold more of a query's words by chance, so that
+    - ``'length'``: s is added for each doubling of a text's words. (Longer texts contain more of a query's words by chance, so
       the twin has a slight preference, too);
-    - ``'order'``: 2 s exp(-r / 10) is added to the document that was given at rank r; needs the column ``rank``, and is the only
-      one whose scores depend on more than query and text.
+    - ``'order'``: 2 s exp(-r / 10) is added to the document that was given at rank r; this needs the column ``rank``, and is the
+      only bias with scores that depend on more than query and text.
 
-    At strength 0 all of them are the same unbiased ranker, whose count is blind to the order of words. Noise is drawn for a
-    seed, a query and a text, never for a docno: the twin gives a rotated passage noise of its own, exchangeable with the
+    At strength 0 all of them are the same unbiased ranker, whose count does not depend on the order of words. Noise is drawn for
+    a seed, a query and a text, never for a docno: the twin gives a rotated passage noise of its own, exchangeable with the
     original's, so that a test of the original against the rotated passage is a true null with variance. A biased ranker and
     its twin share their noise.
 
-    When not to use it: for ranking. It serves to test whether an audit finds a known bias.
+    When not to use it: for ranking.
 
     Example:
         >>> import pandas as pd
@@ -158,7 +158,7 @@ class PlantedRanker(Stage):
             bias: ``'position'``, ``'gender'``, ``'linguistic'``, ``'source'``, ``'length'`` or ``'order'``.
             strength: In [0, 1]; 0 is the unbiased twin.
             noise: Standard deviation of the noise, in matched words; at least 0.
-            favours: ``'female'`` or ``'male'``: the pronouns that the gender bias prefers.
+            favours: Which pronouns the gender bias prefers: ``'female'`` or ``'male'``.
             seed: Seed of the noise.
             text_field: The column that holds the documents' text.
             verbose: Whether to show progress.
@@ -195,7 +195,7 @@ class PlantedRanker(Stage):
             texts: n texts.
 
         Returns:
-            float64 scores, shape [n]; without what the bias ``'order'`` adds for a given rank.
+            float64 scores, shape [n]; without the addition of the bias ``'order'`` for a given rank.
         """
         asked = {query: set(regex_word(query)) - material.FUNCTION_WORDS for query in set(queries)}
         read: dict[str, dict[str, int]] = {}
@@ -237,13 +237,13 @@ class PlantedRanker(Stage):
 
 
 def _first_positions(text: str) -> dict[str, int]:
-    """Each word of a text and how many words stand before its first occurrence."""
+    """Each word of a text, and how many words precede its first occurrence."""
     words = regex_word(text)
     return dict(zip(reversed(words), range(len(words) - 1, -1, -1)))
 
 
 def _lean(text: str) -> float:
-    """Excess of female over male pronouns, in [-1, 1]: three or more are a full lean."""
+    """Excess of female over male pronouns, in [-1, 1]; an excess of three or more is 1."""
     words = regex_word(text)
     excess = sum(map(FEMALE_WORDS.__contains__, words)) - sum(map(MALE_WORDS.__contains__, words))
     return min(max(excess / 3, -1.0), 1.0)

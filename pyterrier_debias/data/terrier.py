@@ -1,6 +1,6 @@
 """A Terrier index as a collection: its documents, its retrievers, and the same retrievers over changed documents.
 
-Nothing here starts Java before an index is used.
+Java starts only when an index is used.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from pyterrier_debias.core.stage import RowWise, chain, flatten, join
 from pyterrier_debias.data.opening import INDEX_FILE, SplitView, is_index_folder, open_dataset
 from pyterrier_debias.data.readers import read_qrels, read_topics
 
-#: What the index of changed documents stores: no text, since nothing loads it from there.
+#: The fields that an index of changed documents stores: no text, since no stage loads it from there.
 _LONGEST_DOCNO = 256
-#: How many judged documents are looked for in an index.
+#: How many judged documents are looked up in an index, as a check.
 _LOOKED_AT = 1000
 
 _INSTALL_JAVA = "install one (11 or newer, e.g. apt install openjdk-17-jre-headless), and set JAVA_HOME where it is not found"
@@ -49,7 +49,7 @@ def _explained(what: str) -> Iterator[None]:
 
 
 def open_index(index: Any) -> pt.terrier.TerrierIndex:
-    """A Terrier index that is there; Java starts.
+    """Open an existing Terrier index; this starts Java.
 
     Args:
         index: A folder, a ``pt.terrier.TerrierIndex``, or an index or reference of Java.
@@ -70,14 +70,14 @@ def open_index(index: Any) -> pt.terrier.TerrierIndex:
 
 
 class IndexSettings(NamedTuple):
-    """How an index was made, as far as it is recorded.
+    """The settings with which an index was made, as far as it records them.
 
     Attributes:
-        stemmer: Terrier's class names, with commas; None for none.
+        stemmer: Terrier's class names, separated by commas; None for none.
         stopwords: A list of words, ``'terrier'``, or None for none.
         blocks: Whether it stores word positions.
         fields: Names of its fields.
-        stored: What it stores of a document, and how many characters of it.
+        stored: The stored fields of a document, with the number of characters stored.
     """
 
     stemmer: str | None
@@ -88,14 +88,14 @@ class IndexSettings(NamedTuple):
 
     @classmethod
     def of(cls, index: pt.terrier.TerrierIndex) -> IndexSettings:
-        """Read them from the properties of an index.
+        """Read the settings from the properties of an index.
 
         Args:
             index: A ``TerrierIndex``.
 
         Raises:
             InputError: If the index was made with steps that PyTerrier's indexers do not support, or does not record
-                how it was made, as one in memory.
+                its settings, like an index in memory.
         """
         if _folder_of(index.index_ref()) is None:  # the cast of an index in memory would end the process
             raise InputError("an index in memory does not record how it was made; write it to a folder")
@@ -123,15 +123,15 @@ class IndexSettings(NamedTuple):
 
 
 class IndexTexts(RowWise):
-    """Adds what a Terrier index stores of documents to frames with ``docno``.
+    """Adds the document fields that a Terrier index stores, such as the text, to frames with ``docno``.
 
-    It differs from ``index.text_loader()`` in that it looks documents up by ``docno`` always, never by another index's ``docid``,
-    names a document that it does not know, and can be pickled.
+    Unlike ``index.text_loader()``, it always looks up documents by ``docno``, never by another index's ``docid``; its errors name
+    unknown documents; and it can be pickled.
 
-    Input: any frame with ``docno``. Output: the same rows with the fields as columns; columns of these names that were there
-    before are replaced. Load texts before anything rewrites docnos.
+    Input: any frame with ``docno``. Output: the same rows with the fields as columns; existing columns with these names are
+    replaced. Load texts before any stage that rewrites docnos.
 
-    When not to use it: for an index that stores no text, or only the beginning of it.
+    When not to use it: for an index that stores no text, or only the beginning of texts.
 
     Example:
         >>> IndexTexts("an-index")
@@ -143,9 +143,9 @@ class IndexTexts(RowWise):
     def __init__(self, index: Any, fields: tuple[str, ...] = ("text",), *, text_field: str = "text"):
         """
         Args:
-            index: What :func:`open_index` takes.
+            index: A folder, a ``TerrierIndex``, or an index or reference of Java, see :func:`open_index`.
             fields: Which columns to add.
-            text_field: What the index calls the column ``text``.
+            text_field: The index's name for the field that becomes the column ``text``.
         """
         self.index = index
         self.fields = fields
@@ -185,14 +185,14 @@ class IndexTexts(RowWise):
 
 
 class TerrierIndexer:
-    """Makes the same retriever over changed documents: what a probe of a retriever needs (``System(..., indexer=...)``).
+    """Rebuilds a Terrier retriever over changed documents, as probes of a retriever need (``System(..., indexer=...)``).
 
-    Documents are indexed as the given index was: with its stemmer, its stop words and, if present, word positions. A
-    Terrier index does not record its tokeniser or the fields of a document that its words come from: give ``tokeniser`` if it is
-    not ``'english'``; words come from the documents' ``text``. Every call indexes into a new folder, which is removed when
+    Documents are indexed with the settings of the given index: its stemmer, its stop words and, if present, word positions. A
+    Terrier index does not record its tokeniser, or from which fields of a document its words come: give ``tokeniser`` if it is
+    not ``'english'``; words come from the documents' ``text``. Every call indexes into a new folder. The folder is removed when
     the retriever is no longer used, at the latest when Python ends; within an audit, at the latest when the audit ends.
 
-    When not to use it: for an index with fields, or of learned sparse vectors: changed texts have neither.
+    When not to use it: for an index with fields, or of learned sparse vectors, because changed texts have neither.
 
     Example:
         ::
@@ -210,10 +210,10 @@ class TerrierIndexer:
     ):
         """
         Args:
-            index: What :func:`open_index` takes.
-            retriever: From a ``TerrierIndex`` to the retriever, such as ``lambda index: index.bm25()``.
-            tokeniser: What ``pt.IterDictIndexer`` takes.
-            folder: An existing folder for the indexes; None takes the system's folder for temporary files.
+            index: A folder, a ``TerrierIndex``, or an index or reference of Java, see :func:`open_index`.
+            retriever: A function from a ``TerrierIndex`` to the retriever, such as ``lambda index: index.bm25()``.
+            tokeniser: A tokeniser that ``pt.IterDictIndexer`` accepts.
+            folder: An existing folder for the indexes; None uses the system's folder for temporary files.
         """
         self.index = index
         self.retriever = retriever
@@ -221,17 +221,17 @@ class TerrierIndexer:
         self.folder = folder
 
     def __repr__(self) -> str:
-        """The index and the retriever, without the folder, which is another one each time."""
+        """The index and the retriever, without the folder, which differs each time."""
         return f"TerrierIndexer({self.index!r}, {self.retriever!r}, tokeniser={self.tokeniser!r})"
 
     def within(self, folder: str | Path) -> TerrierIndexer:
-        """The same indexer with its indexes in a folder that the caller removes."""
+        """A copy of the indexer that writes its indexes into a folder that the caller removes."""
         changed = copy.copy(self)
         changed.folder = folder
         return changed
 
     def __call__(self, documents: Iterable[Mapping[str, Any]]) -> pt.Transformer:
-        """Index the documents.
+        """Index the documents and make the retriever over them.
 
         Args:
             documents: Dictionaries with ``docno`` and ``text``.
@@ -287,10 +287,10 @@ class TerrierIndexer:
 
 
 class _Lease:
-    """What the stages over a temporary index share: the index is removed with the last of them."""
+    """Shared by the stages over a temporary index; the index is removed with the last of them."""
 
 
-#: Stages of PyTerrier that are made over no index.
+#: Stages of PyTerrier that need no index.
 _OVER_NONE = frozenset(
     {"ResetQuery", "_ResetResults", "_StashResults", "SDM", "SequentialDependence", "RankCutoff", "ScalarProduct"}
 )
@@ -299,14 +299,14 @@ _OVER_NONE = frozenset(
 def over_another_index(
     pipeline: pt.Transformer, index: pt.terrier.TerrierIndex
 ) -> Callable[[pt.terrier.TerrierIndex], pt.Transformer] | None:
-    """How a pipeline of Terrier's stages is made over another index.
+    """Make a function that rebuilds a pipeline of Terrier's stages over another index.
 
     Args:
         pipeline: Retrievers, query expansion and rewrites of Terrier, joined by ``>>``; text loaders are left out.
-        index: The ``TerrierIndex`` that it is over.
+        index: The ``TerrierIndex`` that the pipeline uses.
 
     Returns:
-        From another ``TerrierIndex`` to the same pipeline over it; None if a stage is over something else, or may be.
+        A function from another ``TerrierIndex`` to the same pipeline over it; None if a stage uses, or may use, something else.
     """
     stages = [stage for stage in flatten(pipeline) if not _loads_text(stage)]
     own = _folder_of(index.index_ref())
@@ -322,7 +322,7 @@ def over_another_index(
 
 
 class _OverIndex:
-    """Makes a pipeline's stages over another index."""
+    """Rebuilds a pipeline's stages over another index."""
 
     def __init__(self, stages: list[pt.Transformer]):
         self.stages = stages
@@ -349,7 +349,7 @@ def _moved(stage: pt.Transformer, index: pt.terrier.TerrierIndex) -> pt.Transfor
 
 
 def _is_retriever(stage: Any) -> TypeGuard[pt.terrier.Retriever]:
-    """A retriever that its attributes describe completely; one with the user's own model or with features is not."""
+    """Whether a retriever's attributes describe it completely, which excludes the user's own models and features."""
     return type(stage) is pt.terrier.Retriever and not stage.search_context
 
 
@@ -362,20 +362,20 @@ def _loads_text(stage: Any) -> bool:
 
 
 def _folder_of(reference: Any) -> str | None:
-    """The folder of a reference to an index on disk; None for one in memory, all of which look alike."""
+    """The folder of a reference to an index on disk; None for indexes in memory, which cannot be told apart."""
     path = str(reference.toString()).removesuffix(f"/{INDEX_FILE}")
     return str(Path(path).resolve()) if is_index_folder(path) else None
 
 
 class TerrierCollection:
-    """A Terrier index with topics and judgements, as a dataset: from an index to an audit in one line.
+    """A Terrier index with topics and judgements, as a dataset; with it, auditing an index takes one line.
 
-    Documents and texts are those that the index stores. Retrievers over this index can be rebuilt over
-    changed documents: the position bias of ``index.bm25()`` is measured by indexing the rotated documents with the settings
-    of the index (see :class:`TerrierIndexer`). Without systems, an audit examines BM25 over this index.
+    Documents and texts are those that the index stores. Retrievers over this index can be rebuilt over changed documents: the
+    position bias of ``index.bm25()`` is measured by indexing the rotated documents with the settings of the index (see
+    :class:`TerrierIndexer`). An audit without systems examines BM25 over this index.
 
-    When not to use it: for an index that stores no texts, or their beginnings only (``IterDictIndexer(..., meta={'docno': 40,
-    'text': 8192})`` stores them): give the dataset that it was made from.
+    When not to use it: for an index that stores no texts, or only their beginnings (``IterDictIndexer(..., meta={'docno': 40,
+    'text': 8192})`` stores them): use the dataset from which the index was made.
 
     Example:
         ::
@@ -399,13 +399,13 @@ class TerrierCollection:
         """
         Args:
             index: A folder, a ``pt.terrier.TerrierIndex``, or an index or reference of Java.
-            dataset: What :func:`~pyterrier_debias.open_dataset` takes, or a dataset of PyTerrier: topics, judgements and what
-                else is known (answers, runs). Its documents are not read.
-            topics: Topics in place of the dataset's: a frame ``qid``, ``query``, or a file.
-            qrels: Judgements in place of the dataset's: a frame ``qid``, ``docno``, ``label``, or a file.
-            split: Which topics and judgements of the dataset.
-            text_field: What the index calls the text.
-            tokeniser: How the index was tokenised, which it does not record; used for queries and changed documents.
+            dataset: A dataset of PyTerrier, or any argument of :func:`~pyterrier_debias.open_dataset`: the source of topics,
+                judgements and further data (answers, runs). Its documents are not read.
+            topics: Topics instead of the dataset's: a frame ``qid``, ``query``, or a file.
+            qrels: Judgements instead of the dataset's: a frame ``qid``, ``docno``, ``label``, or a file.
+            split: Split of the dataset's topics and judgements.
+            text_field: The index's name for the text field.
+            tokeniser: Tokeniser of the index, which the index does not record; used for queries and changed documents.
 
         Raises:
             InputError: If there is no index or Java, it stores no such text, or topics or judgements are missing.
@@ -431,7 +431,7 @@ class TerrierCollection:
         self._check_judged()
 
     def _check_judged(self) -> None:
-        """Refuse judgements of other documents, with which every figure would be 0."""
+        """Refuse judgements of other documents, since every figure would be 0."""
         judged = list(dict.fromkeys(self.get_qrels()["docno"]))[:_LOOKED_AT]
         held = self.index.meta_index()
         if judged and all(int(held.getDocument("docno", docno)) < 0 for docno in judged):
@@ -451,7 +451,7 @@ class TerrierCollection:
 
     @property
     def name(self) -> str:
-        """What reports call it: the index's folder, and the dataset."""
+        """The name in reports: the index's folder and the dataset."""
         path = getattr(self.index, "path", None)
         folder = f"Terrier index {Path(path).resolve().name}" if isinstance(path, (str, Path)) else "a Terrier index"
         return folder if self._dataset is None else f"{getattr(self._dataset, 'name', type(self._dataset).__name__)} ({folder})"
@@ -461,19 +461,19 @@ class TerrierCollection:
         return f"<TerrierCollection {self.name!r}>"
 
     def __getattr__(self, name: str) -> Any:
-        """What the dataset knows beyond documents, topics and judgements."""
+        """Further data of the dataset, beyond documents, topics and judgements."""
         if name.startswith("_") or self.__dict__.get("_dataset") is None or name in ("corpus", "get_corpus"):
             raise AttributeError(name)
         return getattr(self._dataset, name)
 
     def get_corpus_iter(self, verbose: bool = False) -> Iterator[dict[str, Any]]:
-        """Documents as dictionaries with ``docno``, ``text`` and what else the index stores, in its order.
+        """Iterate over the documents in the index's order, as dictionaries with ``docno``, ``text`` and other stored fields.
 
         Args:
             verbose: Whether to show progress.
 
         Yields:
-            One dictionary a document.
+            One dictionary per document.
         """
         documents = self.index.get_corpus_iter(return_toks=False)
         for document in pt.tqdm(documents, total=len(self.index), desc=self.name, disable=not verbose):
@@ -481,11 +481,11 @@ class TerrierCollection:
             yield {"docno": document["docno"], "text": document[self.text_field], **others}
 
     def get_topics(self, variant: str | None = None) -> pd.DataFrame:
-        """Topics: those given, or those of the dataset; of a split, the dataset's."""
+        """The given topics, otherwise the dataset's; with ``variant``, those of a split of the dataset."""
         return self._asked("topics", self._topics, variant)
 
     def get_qrels(self, variant: str | None = None) -> pd.DataFrame:
-        """Judgements: those given, or those of the dataset; of a split, the dataset's."""
+        """The given judgements, otherwise the dataset's; with ``variant``, those of a split of the dataset."""
         return self._asked("qrels", self._qrels, variant)
 
     def _asked(self, what: str, own: pd.DataFrame | None, variant: str | None) -> pd.DataFrame:
@@ -497,7 +497,7 @@ class TerrierCollection:
         return with_string_ids(asked() if variant is None else asked(variant), f"TerrierCollection, {what} of the dataset")
 
     def text_loader(self, fields: str | Iterable[str] = "text", *, verbose: bool = False) -> IndexTexts:
-        """A stage that adds what the index stores to frames with ``docno``.
+        """Make a stage that adds stored fields of the index to frames with ``docno``.
 
         Args:
             fields: One name, several, or ``'*'`` for all.
@@ -514,14 +514,14 @@ class TerrierCollection:
         return IndexTexts(self.index, tuple(names), text_field=self.text_field)
 
     def retriever(self, model: str = "BM25", **options: Any) -> pt.Transformer:
-        """A retriever over the index with tokenised queries, so that none is interpreted as Terrier's query language.
+        """Make a retriever over the index; queries are tokenised, so that none is read as Terrier's query language.
 
         Args:
-            model: The weighting model, by Terrier's name.
-            options: What ``TerrierIndex.retriever`` takes.
+            model: Terrier's name of the weighting model.
+            options: Further options of ``TerrierIndex.retriever``.
 
         Returns:
-            From topics to results, with the topics' own queries.
+            A stage from topics to results, which keep the topics' own queries.
 
         Raises:
             InputError: If Terrier has no such model.
@@ -531,13 +531,13 @@ class TerrierCollection:
         return tokens >> self.index.retriever(model, **options) >> pt.rewrite.reset()
 
     def indexer_of(self, pipeline: pt.Transformer) -> TerrierIndexer | None:
-        """A factory that rebuilds a retriever over this index over changed documents.
+        """Make the indexer that rebuilds a retriever of this index over changed documents.
 
         Args:
-            pipeline: A retriever, or several stages of Terrier's.
+            pipeline: A retriever, or a pipeline of Terrier's stages.
 
         Returns:
-            The indexer; None for what is not over this index alone, and for an index with fields or in memory.
+            The indexer; None for a pipeline that does not use this index alone, and for an index with fields or in memory.
         """
         made = over_another_index(pipeline, self.index)
         if made is None or self.reindexing_reason(pipeline):
@@ -545,13 +545,13 @@ class TerrierCollection:
         return TerrierIndexer(self.index, made, tokeniser=self.tokeniser)
 
     def reindexing_reason(self, pipeline: pt.Transformer) -> str:
-        """Why retrievers over this index are not rebuilt over changed documents.
+        """Explain why retrievers over this index cannot be rebuilt over changed documents.
 
         Args:
-            pipeline: A retriever, or several stages of Terrier's.
+            pipeline: A retriever, or a pipeline of Terrier's stages.
 
         Returns:
-            One sentence; empty where they are, and for what is not over this index alone.
+            One sentence; empty if they can be, and for a pipeline that does not use this index alone.
         """
         searched = {_folder_of(stage.indexref) for stage in flatten(pipeline) if _is_retriever(stage)}
         if searched != {_folder_of(self.index.index_ref())}:
@@ -572,17 +572,17 @@ class TerrierCollection:
 
 
 def _judged_dataset(dataset: Any, split: str | None) -> Any:
-    """A dataset for its topics and judgements; one of PyTerrier's need have no documents."""
+    """Open a dataset for its topics and judgements; a PyTerrier dataset may lack documents."""
     if isinstance(dataset, Dataset) or not (hasattr(dataset, "get_topics") and hasattr(dataset, "get_qrels")):
         return open_dataset(dataset, split)
     return dataset if split is None else SplitView(dataset, split)
 
 
 def check_weighting_model(model: str) -> None:
-    """Refuse a weighting model that Terrier does not have; otherwise Java would report it at the first query.
+    """Refuse a weighting model that Terrier does not have, which Java would otherwise report only at the first query.
 
     Args:
-        model: The name, such as ``'BM25'``; one with a dot is a class of Java; Java is started.
+        model: The name, such as ``'BM25'``; a name with a dot is a Java class. The check starts Java.
 
     Raises:
         InputError: If there is no such class.
