@@ -1,10 +1,10 @@
 """The gender bias in an audit: do rankings for neutral queries lean to one gender's words?
 
-Primary test: over neutral queries, the ranker's ARaB@10 equals that of a random order of the same candidates, which is known in
-closed form (their mean lean). The statistic is the mean signed difference; signs are flipped at random query by query. The lean
-of the candidates themselves is therefore not attributed to the ranker; it is reported separately. Candidates that a ranker leaves
-out, as with a cut-off, count as ranked below. :class:`WordListBias` does the
-same for any other attribute that words indicate.
+The null hypothesis of the primary test is that, over neutral queries, the ranker's ARaB@10 equals that of a random order of the
+same candidates, which has a closed form (their mean lean). The statistic is the mean signed difference; each query's sign is
+flipped at random. So the lean of the candidates themselves is not attributed to the ranker; it is reported separately. Candidates
+that a ranker leaves out, for example with a cut-off, count as ranked below the others. :class:`WordListBias` applies the same
+test to any other attribute that words indicate.
 """
 
 from __future__ import annotations
@@ -53,23 +53,23 @@ _FEWEST_OF_A_GROUP = 2
 
 
 class WordListBias(JointBias):
-    """Do rankings for neutral queries lean to the words of one group, such as of one age, religion or nationality?
+    """Bias for an audit: do rankings for neutral queries lean to the words of one group, such as an age, religion or nationality?
 
     Neutral queries are those without a word of the list.
 
     Attributes:
-        name: What findings call the bias.
-        wordlist: The groups' words.
-        contrast: What is compared; see :meth:`WordList.contrast`.
-        clusters: The topics' column that says which queries flip together in tests; None for each alone.
+        name: The bias's name in findings.
+        wordlist: The words of each group.
+        contrast: Which groups are compared; see :meth:`WordList.contrast`.
+        clusters: The topics' column that says which queries flip together in tests; None if each flips alone.
 
     Example:
         >>> ages = WordList({"young": ["teen", "youth"], "old": ["elderly", "senior"]}, "age")
         >>> WordListBias(ages).name
         'age'
 
-    When not to use it: with words that the topic of a query decides ("church" for a query about weddings); then every ranker that
-    works has what this calls a bias.
+    When not to use it: with words that depend on the topic of a query ("church" for a query about weddings); every ranker that
+    works then appears biased.
     """
 
     #: The topics' column that says which queries are neutral, where it is there.
@@ -85,13 +85,14 @@ class WordListBias(JointBias):
     ):
         """
         Args:
-            wordlist: What :meth:`WordList.of` takes.
-            name: What findings call the bias; default the list's name.
-            contrast: What is compared where there are more than two groups; see :meth:`WordList.contrast`.
-            clusters: A column of the topics, such as the article that a question is about, where topics share candidates.
+            wordlist: The words of each group; see :meth:`WordList.of`.
+            name: The bias's name in findings; by default the list's name.
+            contrast: Which groups are compared if there are more than two; see :meth:`WordList.contrast`.
+            clusters: A column of the topics that says which of them share candidates, such as the article that a question is
+                about.
 
         Raises:
-            InputError: For what is not a word list, or a contrast of unknown groups.
+            InputError: If ``wordlist`` is not a word list, or the contrast names unknown groups.
         """
         self.wordlist = WordList.of(wordlist)
         self.wordlist.contrast(contrast)
@@ -113,8 +114,8 @@ class WordListBias(JointBias):
     def measures(self, context: Context) -> tuple[list[Any], dict[str, str]]:
         """See :meth:`Bias.measures`: measures over the neutral queries, such as ``ARaB(neutral, influence)@10``.
 
-        An experiment's mean and t-test of them are those over the neutral queries; single values are influence values, as the
-        names say.
+        An experiment's means and t-tests of these are over the neutral queries; single values are influence values, as the names
+        say.
         """
         from pyterrier_debias.gender.measures.over_rankings import ARaB, NFaiRR
 
@@ -126,7 +127,7 @@ class WordListBias(JointBias):
         }  # fmt: skip
         if self.contrast is not None or self.wordlist != WordList.of("debias"):
             own |= {"wordlist": self.wordlist, "contrast": self.contrast}
-        # Names of their own: an experiment may have ARaB@10 over all queries beside them.
+        # Distinct names: an experiment may also have ARaB@10 over all queries.
         queries = f"{self._queries}, influence"
         found = [
             ARaB(name=f"ARaB({queries})", **own) @ _CUTOFF,
@@ -140,14 +141,14 @@ class WordListBias(JointBias):
 
     @property
     def _queries(self) -> str:
-        """Which queries its measures are over, for their names."""
+        """Which queries the measures are over, for their names."""
         return f"{self.name}-neutral"
 
     def neutral_qids(self, topics: pd.DataFrame) -> list[str]:
         """The queries that name no group.
 
         Args:
-            topics: ``qid`` and ``query``, or the bias' own column.
+            topics: ``qid``, and ``query`` or the column in which topics are labelled.
 
         Returns:
             Their qids, in the topics' order.
@@ -155,13 +156,13 @@ class WordListBias(JointBias):
         return neutral_qids(topics, self.wordlist, column=self.topics_column)
 
     def told_by(self, topics: pd.DataFrame) -> str:
-        """Which queries count as neutral, in words.
+        """Which queries count as neutral, as text.
 
         Args:
-            topics: What :meth:`neutral_qids` gets.
+            topics: The topics, as for :meth:`neutral_qids`.
 
         Returns:
-            What follows "those".
+            The text that follows "those".
 
         Example:
             >>> WordListBias("debias").told_by(pd.DataFrame({"qid": ["1"], "query": ["who was Marie Curie"]}))
@@ -172,7 +173,7 @@ class WordListBias(JointBias):
         return "without a word of the list; queries that name a person or a topic of one group pass this filter"
 
     def sides(self) -> tuple[str, str]:
-        """The groups on the positive and on the negative side, in words."""
+        """The groups on the positive and on the negative side, as text."""
         names = {"m": "male", "f": "female"}
         weights = self.wordlist.contrast(self.contrast)
         sides = [[names.get(g, g) for g, w in weights.items() if w * side > 0] for side in (1, -1)]
@@ -184,35 +185,35 @@ class WordListBias(JointBias):
 
 
 class GenderBias(WordListBias):
-    """Do rankings for neutral queries lean to one gender's words?
+    """Bias for an audit: do rankings for neutral queries lean to one gender's words?
 
-    Source: Rekabsaz and Schedl 2020 for ARaB, Bigdeli et al. 2023; see :class:`~pyterrier_debias.ARaBEvaluator`. Where the topics
-    have a column ``gender``, the neutral queries are those that it says; otherwise those that the classifier calls neutral; and
-    without one, those without a word of the list.
+    Source: Rekabsaz and Schedl 2020 for ARaB, Bigdeli et al. 2023; see :class:`~pyterrier_debias.ARaBEvaluator`. If the topics
+    have a column ``gender``, it says which queries are neutral; otherwise the classifier does; without a classifier, queries
+    without a word of the list are neutral.
 
-    The words leave nearly every query: of 1,944 queries that people labelled female or male (Rekabsaz and Schedl 2020) 26 hold a
-    word of the list, since most name a person. A :class:`~pyterrier_debias.gender.data.query_gender.GenderClassifier` that was
-    fitted on such labels is right in .81 to .85 of them (:doc:`gender_mending`). The finding says which way was taken, and how
-    many queries it left.
+    The word list excludes hardly any query: of 1,944 queries that people labelled female or male (Rekabsaz and Schedl 2020), 26
+    contain a word of the list, since most name a person. A :class:`~pyterrier_debias.gender.data.query_gender.GenderClassifier`
+    fitted on such labels has an accuracy of .81 to .85 (:doc:`gender_mending`). The finding says which of these was used, and how
+    many queries remained.
 
     Example:
         ``audit(systems, dataset, biases=[GenderBias(classifier=GenderClassifier.load("my-classifier"))])``
 
-    When not to use it: on texts in other languages than the list's, English. A collection is refused whose first documents hold
-    neither frequent English words nor several words of each group.
+    When not to use it: on texts in a language other than the list's, which is English. A collection is rejected if its first
+    documents contain neither frequent English words nor several words of each group.
     """
 
     topics_column = "gender"
 
     def __init__(self, *, classifier: GenderClassifier | None = None, clusters: str | None = None) -> None:
-        """The library's list of words.
+        """Measures with the library's word list.
 
         Args:
-            classifier: A fitted classifier, which says which queries are neutral where the topics do not.
-            clusters: See :class:`WordListBias`.
+            classifier: A fitted classifier, which decides which queries are neutral if the topics do not say it.
+            clusters: The topics' column that says which of them share candidates, as in :class:`WordListBias`.
 
         Raises:
-            InputError: For what is no fitted classifier with the label ``neutral``.
+            InputError: If ``classifier`` is not a fitted classifier with the label ``neutral``.
         """
         super().__init__("debias", "gender", clusters=clusters)
         if classifier is not None and not isinstance(classifier, GenderClassifier):
@@ -247,14 +248,14 @@ def neutral_qids(topics: pd.DataFrame, wordlist: Any = "debias", *, column: str 
 
     Args:
         topics: ``qid`` and ``query``, or the column.
-        wordlist: The groups' words; what :meth:`WordList.of` takes.
-        column: A column of the topics that says ``neutral`` of such queries, where it is there; None for words alone.
+        wordlist: The words of each group; see :meth:`WordList.of`.
+        column: A column of the topics in which such queries are labelled ``neutral``, used if present; None for words only.
 
     Returns:
         Their qids, in the topics' order.
 
     Raises:
-        InputError: For a query that is missing where words decide.
+        InputError: If a query is missing and the words are needed.
 
     Example:
         >>> neutral_qids(pd.DataFrame({"qid": ["1", "2"], "query": ["who was his mother", "how do bees fly"]}))
@@ -275,7 +276,7 @@ def neutral_qids(topics: pd.DataFrame, wordlist: Any = "debias", *, column: str 
 
 
 def _not_english(dataset: Any) -> str | None:
-    """Why the library's list cannot read a collection, by its first documents; None where it can, or nothing is known."""
+    """Why the library's list does not fit a collection, by its first documents; None if it does, or if nothing is known."""
     documents = islice(provided(dataset, "get_corpus_iter") or (), 50)
     words = [word for document in documents for word in regex_word(str(document.get("text", "")))[:100]]
     share = sum(word in _ENGLISH for word in words) / max(len(words), 1)
@@ -291,18 +292,18 @@ def _not_english(dataset: Any) -> str | None:
 
 @dataclass(frozen=True, eq=False)
 class _Examined:
-    """All systems of an audit.
+    """The gender measurements of all systems of an audit.
 
     Attributes:
-        bias: Whose findings these are.
+        bias: The bias of the findings.
         context: The audit.
-        evaluator: How.
-        found: The systems' rankings, evaluated; None where no query is neutral.
-        candidates: For those with a ranker, the same values of their candidates in the order in which they came.
-        runs: System to its results for the neutral queries; those of a ranker with the candidates that it left out below.
+        evaluator: The evaluator used.
+        found: The evaluated rankings of the systems; None if no query is neutral.
+        candidates: For each system with a ranker, the same values for its candidates in their original order.
+        runs: Each system's results for the neutral queries; a ranker's results end with the candidates that it left out.
         texts: The documents' texts.
         neutral: How many judged queries are neutral.
-        judged: How many are judged.
+        judged: How many queries are judged.
     """
 
     bias: WordListBias
@@ -346,7 +347,7 @@ class _Examined:
     # ------------------------------------------------------------------------------------------- findings
 
     def findings(self) -> Iterator[Finding]:
-        """How each system's rankings lean, absolutely, against a random order, and against its candidates."""
+        """How far each system's rankings lean: by themselves, against a random order, and against its candidates."""
         for name in (system.name for system in self.context.systems):
             if name not in self.runs:
                 text = "no judged query is neutral and has results, so that nothing can be said."
@@ -368,7 +369,7 @@ class _Examined:
 
     @property
     def _together(self) -> str:
-        """Which queries flip together, in words."""
+        """Which queries flip together, as text."""
         return "" if self.bias.clusters is None else f" of all queries with one {self.bias.clusters!r} together"
 
     @property
@@ -425,7 +426,7 @@ class _Examined:
         yield self.bias.finding(name, _ABS, _NEUTRAL, interval, text, convention=how, null_value=floor, values=absolute)
 
     def _parts(self, name: str) -> list[Parts]:
-        """What documents and words contribute to what the order adds."""
+        """The contributions of documents and words to the lean that the order adds."""
         bias = self.bias
         documents, words, exact = order_parts(
             self.runs[name], self.texts, _CUTOFF, wordlist=bias.wordlist, contrast=bias.contrast
@@ -490,7 +491,7 @@ class _Examined:
     # ------------------------------------------------------------------------------------------- figures
 
     def figures(self) -> list[Figure]:
-        """ARaB by cut-off, what the order adds, and the documents behind it."""
+        """Plots of ARaB by cut-off, of the lean that the order adds, and of the documents behind it."""
         if self.found is None:
             return []
         n = int(self._measured.table["n"].max())
@@ -532,9 +533,9 @@ class _Examined:
 
 
 class _Lists(Mapping[str, pd.DataFrame]):
-    """System to its results for the neutral queries, of systems that have any; those of a ranker with what it left out below.
+    """Each system's results for the neutral queries, if it has any; a ranker's results end with the candidates it left out.
 
-    Made when asked for, since those of all systems at once would be large.
+    Results are made on access, because those of all systems at once would be large.
 
     Args:
         context: The audit.
@@ -566,17 +567,17 @@ class _Lists(Mapping[str, pd.DataFrame]):
 
 
 def _whole(run: pd.DataFrame, candidates: pd.DataFrame) -> pd.DataFrame:
-    """The order of all candidates: those that a ranker left out, as a cut-off does, come below, in their own order.
+    """Append to a run the candidates that the ranker left out (for example with a cut-off), in their original order.
 
-    A random order is one of all documents that the ranker had. Queries for which it returned fewer than the cut-off stay as they
-    are: what comes below would count.
+    This is needed because a random order contains all documents that the ranker received. Queries for which it returned fewer
+    than the cut-off are left unchanged, because the appended documents would count.
 
     Args:
         run: ``qid``, ``docno``, ``score`` and ``rank``.
-        candidates: The same.
+        candidates: A frame with the same columns.
 
     Returns:
-        The same, with ``score`` as the ranks have it where there are documents more.
+        The extended run; if documents were appended, ``score`` follows the ranks.
     """
     if len(run) >= len(candidates):
         return run
@@ -591,11 +592,11 @@ def _whole(run: pd.DataFrame, candidates: pd.DataFrame) -> pd.DataFrame:
 
 
 def folded_mean(mean: np.ndarray, sd: np.ndarray) -> np.ndarray:
-    """Mean of the absolute value of normal variables.
+    """The mean absolute value of normally distributed variables.
 
     Args:
         mean: Shape [n].
-        sd: Shape [n]; where it is 0 the value is the absolute mean.
+        sd: Shape [n]; if it is 0, the value is the absolute mean.
 
     Returns:
         Shape [n].

@@ -267,7 +267,7 @@ _BY_CASE = frozenset(("guy", "gal", "ms"))
 
 
 def _told_by_case(word: str, text: str, start: int, end: int) -> bool:
-    """Whether a word that can be a name or a unit is a gendered word here: "Guy", "Gal" begin a sentence, "Ms" precedes a name."""
+    """Whether a word that can be a name or unit is a gendered word here: "Guy", "Gal" begin a sentence, "Ms" precedes a name."""
     if word == "ms":
         found = _NAME.match(text, end)
         return text[start:end] == "Ms" and found is not None and found[0][-1].isupper()

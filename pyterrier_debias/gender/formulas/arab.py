@@ -1,8 +1,8 @@
 r"""ARaB, FaiRR and related measures as functions on arrays.
 
-Symbols of Rekabsaz and Schedl (SIGIR 2020) and of Rekabsaz, Kopeinik and Schedl (SIGIR 2021): c_g(d) is how often words of group
-g occur in document d, mag_g(d) its magnitude, d_1, d_2, ... the ranked documents of a query q, t the cut-off, n the length of the
-list. Documents are rows, groups columns; lists are in the order of their ranks.
+Symbols are those of Rekabsaz and Schedl (SIGIR 2020) and of Rekabsaz, Kopeinik and Schedl (SIGIR 2021): c_g(d) is how often words
+of group g occur in document d, mag_g(d) the group's magnitude, d_1, d_2, ... the ranked documents of a query q, t the cut-off, n
+the length of the list. Documents are rows, groups columns; lists are in the order of their ranks.
 """
 
 from __future__ import annotations
@@ -18,39 +18,39 @@ from pyterrier_debias.gender.formulas.counting import WordCounts
 METHODS = ("tf", "bool", "tc")
 TF_FORMS = ("log1p_total", "sum_log", "sum_log1p")
 
-#: An ideal of no more than this is 0 up to rounding.
+#: An ideal of at most this value is 0 up to rounding.
 _NOTHING = 1e-12
 
 
 def check_magnitude(method: str, tf_form: str) -> None:
-    """Refuse an unknown method or form.
+    """Check the method and the form of TF.
 
     Raises:
-        InputError: For one that is not known.
+        InputError: If one of them is unknown.
     """
     check_choice("ARaB", "method", method, METHODS)
     check_choice("ARaB", "tf_form", tf_form, TF_FORMS)
 
 
 def magnitudes(counts: WordCounts, method: str = "tf", tf_form: str = "log1p_total") -> np.ndarray:
-    """How strongly each group is mentioned in each document, mag_g(d).
+    """How strongly each group is mentioned in each document: the magnitude mag_g(d).
 
     - ``'tc'``: c_g, the number of words;
-    - ``'bool'``: 1 where c_g > 0, else 0;
-    - ``'tf'``: ln(1 + c_g), what the released code computes (``tf_form='log1p_total'``); or the sum over the group's words w that
-      occur of ln(c_w), as the publication prints it, in which a word that occurs once adds nothing (``'sum_log'``); or of
-      ln(1 + c_w), which the released notebook computes and never uses (``'sum_log1p'``).
+    - ``'bool'``: 1 if c_g > 0, else 0;
+    - ``'tf'``: ln(1 + c_g), as in the released code (``tf_form='log1p_total'``); or the sum of ln(c_w) over the group's words w
+      that occur, as printed in the paper, in which a word that occurs once adds nothing (``'sum_log'``); or the sum of
+      ln(1 + c_w), which the released notebook computes but never uses (``'sum_log1p'``).
 
     Args:
         counts: The words of n documents.
         method: ``'tf'``, ``'bool'`` or ``'tc'``.
-        tf_form: One of three, for ``'tf'`` alone.
+        tf_form: One of the three formulas of ``'tf'``; not used otherwise.
 
     Returns:
         Shape [n, groups], at least 0.
 
     Raises:
-        InputError: For a method or form that is not known.
+        InputError: For an unknown method or form.
 
     Example:
         >>> from pyterrier_debias.gender.formulas.counting import word_counts
@@ -72,8 +72,8 @@ def leans(magnitude: np.ndarray, wordlist: WordList, contrast: str | tuple[str, 
 
     Args:
         magnitude: Shape [n, groups].
-        wordlist: Whose groups they are.
-        contrast: See :meth:`WordList.contrast`.
+        wordlist: The word list with these groups.
+        contrast: Which groups are compared; see :meth:`WordList.contrast`.
 
     Returns:
         Shape [n]; positive towards the first group of the contrast.
@@ -82,7 +82,7 @@ def leans(magnitude: np.ndarray, wordlist: WordList, contrast: str | tuple[str, 
 
 
 def rab(lean: np.ndarray, cutoff: int) -> float:
-    """RaB_q@t: the mean lean of the first t documents, of all where there are fewer.
+    """RaB_q@t: the mean lean of the first t documents, or of all if there are fewer.
 
     Args:
         lean: Shape [n], by rank.
@@ -100,7 +100,7 @@ def rab(lean: np.ndarray, cutoff: int) -> float:
 
 
 def rank_weights(cutoff: int) -> np.ndarray:
-    """w_i = (1/t) times the sum of 1/x for x = i..t: what rank i counts in ARaB@t. The weights fall with the rank and sum to 1.
+    """The weight of rank i in ARaB@t: w_i = (1/t) times the sum of 1/x for x = i..t. The weights fall with the rank and sum to 1.
 
     Args:
         cutoff: t, at least 1.
@@ -117,14 +117,14 @@ def rank_weights(cutoff: int) -> np.ndarray:
 
 
 def arab(lean: np.ndarray, cutoff: int) -> float:
-    """ARaB_q@t: the mean of RaB_q@1, ..., RaB_q@t, of those that there are where the list is shorter.
+    """ARaB_q@t: the mean of RaB_q@1, ..., RaB_q@t, or up to the end of the list if it is shorter.
 
     Args:
         lean: Shape [n], by rank.
         cutoff: t, at least 1.
 
     Returns:
-        The weighted mean of the leans, by :func:`rank_weights` of min(t, n); NaN for an empty list.
+        The mean of the leans, weighted by :func:`rank_weights` of min(t, n); NaN for an empty list.
 
     Example:
         RaB@1 = 1, RaB@2 = 1/2, RaB@3 = -1/3; their mean is 7/18.
@@ -138,11 +138,11 @@ def arab(lean: np.ndarray, cutoff: int) -> float:
 
 
 def random_order_arab(lean: np.ndarray, cutoff: int) -> tuple[float, float]:
-    """ARaB@t of the same documents in a random order: its expectation and its standard deviation.
+    """Expectation and standard deviation of ARaB@t for the same documents in a random order.
 
-    Each document is as likely at each rank, so the expectation is the documents' mean lean: what the candidates themselves lean,
-    which is not due to a ranker. With S the population variance of the leans and w the weights of the ranks (0 below the
-    cut-off), drawing without replacement gives the variance S n / (n - 1) (sum w^2 - 1/n).
+    Each document is equally likely at each rank, so the expectation is the documents' mean lean: the lean of the candidates
+    themselves, which is not due to a ranker. With S the population variance of the leans and w the weights of the ranks (0 below
+    the cut-off), drawing without replacement gives the variance S n / (n - 1) (sum w^2 - 1/n).
 
     Args:
         lean: Shape [n], in any order.
@@ -173,20 +173,20 @@ def neutrality(
 ) -> np.ndarray:
     """How evenly the groups are mentioned in a document.
 
-    With C the sum of the counts c_g and J_g the wished portion of group g: 1 - sum over g of abs(c_g / C - J_g) where C is above
-    the threshold, else 1. A document with one gendered word is neutral at the default threshold.
+    With C the sum of the counts c_g and J_g the desired portion of group g, it is 1 - sum over g of abs(c_g / C - J_g) if C is
+    above the threshold, else 1. A document with one gendered word is neutral at the default threshold.
 
     Args:
         totals: c_g, shape [n, groups].
         groups: The groups' names.
-        portions: Group to its portion J_g; None for equal portions.
-        threshold: How many words still count as none.
+        portions: Mapping from each group to its portion J_g; None for equal portions.
+        threshold: How many words a document may have and still count as neutral.
 
     Returns:
-        Shape [n], at most 1; with equal portions of two groups at least 0, with others or more groups it can fall below 0.
+        Shape [n], at most 1; at least 0 with equal portions of two groups, but possibly below 0 otherwise.
 
     Raises:
-        InputError: For fewer than two groups, portions of other groups, below 0, or that do not sum to 1; a threshold that is not
+        InputError: For fewer than two groups; portions of other groups, below 0, or that do not sum to 1; a threshold that is not
             a number of at least 0.
 
     Example:
@@ -205,11 +205,11 @@ def neutrality(
 
 
 def wished_portions(groups: tuple[str, ...], portions: Mapping[str, float] | None = None) -> np.ndarray:
-    """The wished portion of each group.
+    """The desired portion of each group.
 
     Args:
         groups: The groups' names.
-        portions: Group to its portion; None for equal portions.
+        portions: Mapping from each group to its portion; None for equal portions.
 
     Returns:
         Shape [groups], sums to 1.
@@ -240,7 +240,7 @@ def fairr(neutral: np.ndarray, cutoff: int) -> float:
         cutoff: t, at least 1.
 
     Returns:
-        The sum. It is not a mean: short lists have little of it. NaN for an empty list.
+        The sum. It is not a mean: short lists have low sums. NaN for an empty list.
 
     Example:
         1 / log2(2) + 0.5 / log2(3)
@@ -253,13 +253,13 @@ def fairr(neutral: np.ndarray, cutoff: int) -> float:
 
 
 def ifairr(background: np.ndarray, cutoff: int, shortest: int | None = None) -> float:
-    """IFaiRR_q@t: the FaiRR of the best list of the background's documents, which are put in the order of their neutrality.
+    """IFaiRR_q@t: the FaiRR of the best list of the background's documents, sorted by neutrality.
 
     Args:
         background: Neutrality of the background's documents, shape [m], in any order.
         cutoff: t, at least 1.
-        shortest: How many documents the list has at least; None for as many as there are, to the cut-off. It makes a difference
-            only where neutrality falls below 0 and a list is the better the earlier it ends.
+        shortest: The minimum length of the list; None for all documents up to the cut-off. It matters only if neutrality is below
+            0, where a shorter list is better.
 
     Returns:
         The sum; NaN for no documents.
@@ -282,8 +282,8 @@ def nfairr(neutral: np.ndarray, background: np.ndarray, cutoff: int) -> float:
     """NFaiRR_q@t = FaiRR_q@t / IFaiRR_q@t.
 
     The ideal has at least as many documents as the ranking has above the cut-off, and at most t. So the value is at most 1
-    wherever the ranked documents are among the background's, also where neutrality falls below 0; where it does not, this is the
-    published formula.
+    whenever the ranked documents are in the background, even if neutrality is below 0; if it is not, this is the published
+    formula.
 
     Args:
         neutral: Neutrality of the ranked documents, shape [n], by rank.
@@ -291,9 +291,9 @@ def nfairr(neutral: np.ndarray, background: np.ndarray, cutoff: int) -> float:
         cutoff: t, at least 1.
 
     Returns:
-        1 where the ranking is as neutral as the background allows; above 1 only where it has documents that the background lacks.
-        NaN where the ideal is not above 0 (there is nothing that a ranking could have a share of, and a negative divisor would
-        turn the order of systems round), or where either list is empty.
+        1 if the ranking is as neutral as the background allows; above 1 only if it has documents that the background lacks. NaN
+        if the ideal is not above 0 (a ratio to it has no meaning, and a negative divisor would reverse the order of systems), or
+        if either list is empty.
 
     Example:
         >>> round(nfairr(np.array([0.0, 1.0]), np.array([0.0, 1.0]), 2), 4)

@@ -22,10 +22,10 @@ _LINEAR = (("tc", ""), ("tf", "sum_log"), ("tf", "sum_log1p"))
 
 
 def order_weights(n: int, cutoff: int) -> np.ndarray:
-    """What the lean of each rank counts in ARaB@t of an order less that of a random order: w_i - 1/n, with w_i = 0 below t.
+    """The weight of each rank's lean in ARaB@t of an order minus that of a random order: w_i - 1/n, with w_i = 0 below t.
 
     Args:
-        n: Documents of the list, at least 1.
+        n: How many documents the list has, at least 1.
         cutoff: t.
 
     Returns:
@@ -40,16 +40,16 @@ def order_weights(n: int, cutoff: int) -> np.ndarray:
 
 
 def word_parts(counts: WordCounts, method: str = "tf", tf_form: str = "log1p_total") -> tuple[np.ndarray, bool]:
-    r"""The part that each word has in its group's magnitude of a document.
+    r"""The contribution of each word to its group's magnitude in a document.
 
-    Where the magnitude is a sum over words (``'tc'``, ``'sum_log'``, ``'sum_log1p'``) it is the word's own term. ``'bool'`` and
+    If the magnitude is a sum over words (``'tc'``, ``'sum_log'``, ``'sum_log1p'``), it is the word's own term. ``'bool'`` and
     ``'log1p_total'``, ln(1 + c), are not: they are divided in proportion to the words' counts, which for a smooth function of the
-    sum of counts is its Aumann-Shapley value, c_w times the integral over s in [0, 1] of f'(s c) = (c_w / c) f(c).
+    sum of counts is the Aumann-Shapley value, c_w times the integral over s in [0, 1] of f'(s c) = (c_w / c) f(c).
 
     Args:
         counts: The words of documents.
-        method: See :func:`pyterrier_debias.gender.formulas.arab.magnitudes`.
-        tf_form: The same.
+        method: How magnitudes are computed; see :func:`pyterrier_debias.gender.formulas.arab.magnitudes`.
+        tf_form: The formula of TF; see there.
 
     Returns:
         Shape [entries] of ``counts``, and whether these are the words' own terms.
@@ -74,21 +74,21 @@ def order_parts(
 ) -> tuple[pd.DataFrame, pd.DataFrame, bool]:  # fmt: skip
     """The contribution of documents and words to the mean difference of ARaB@t between an order and a random order.
 
-    With b(d) the lean of a document the figure is (1/m) sum over m queries and their ranks i of (w_i - 1/n) b(d_i), so that each
-    row has its part; see :func:`order_weights` and :func:`word_parts`.
+    With b(d) the lean of a document, the figure is (1/m) sum over m queries and their ranks i of (w_i - 1/n) b(d_i), so each row
+    contributes one part; see :func:`order_weights` and :func:`word_parts`.
 
     Args:
-        results: ``qid``, ``docno``, ``score`` or ``rank``: all queries that count.
-        texts: A :class:`~pyterrier_debias.gender.data.documents.Texts`.
+        results: ``qid``, ``docno``, ``score`` or ``rank``, for all queries that count.
+        texts: Where the texts come from, a :class:`~pyterrier_debias.gender.data.documents.Texts`.
         cutoff: t.
-        wordlist: See :class:`~pyterrier_debias.gender.measures.evaluator.ARaBEvaluator`, as for the rest.
-        contrast: The same.
-        method: The same.
-        tf_form: The same.
+        wordlist: The words of each group, as in :class:`~pyterrier_debias.gender.measures.evaluator.ARaBEvaluator`.
+        contrast: Which groups are compared, as for :class:`~pyterrier_debias.gender.measures.evaluator.ARaBEvaluator`.
+        method: How magnitudes are computed; see :func:`pyterrier_debias.gender.formulas.arab.magnitudes`.
+        tf_form: The formula of TF.
 
     Returns:
         Documents (``item``: docno, ``note``: words found) and words (``note``: the group), each with ``qid``, ``queries`` and
-        ``contribution``, in no order of size; and whether the words' parts are their own.
+        ``contribution``, not sorted by size; and whether the words' parts are their own terms.
 
     Example:
         >>> from pyterrier_debias.gender.data.documents import Texts
@@ -117,7 +117,7 @@ def order_parts(
 
 
 def _summed(items: Any, qids: Any, values: np.ndarray, notes: Any) -> pd.DataFrame:
-    """The sum of each item's parts, by name; the query where it counts most, and in how many it counts."""
+    """The sum of each item's parts, the query where it contributes most, and in how many queries it contributes."""
     frame = pd.DataFrame({"item": items, "qid": qids, "note": notes, "contribution": values}).astype({"item": "str"})
     frame = frame[frame["contribution"] != 0]
     frame = frame.groupby(["item", "note", "qid"], as_index=False, sort=True)["contribution"].sum()

@@ -1,9 +1,9 @@
 r"""Counting the words of a list in texts: exact, whole words, fast.
 
-Words are those of :mod:`pyterrier_debias.core.text`, lower-cased. For the named tokenisers, words never become Python objects:
-texts are joined into one buffer of bytes in which everything that is not part of a word is a space, and a word is found by its
-bytes, eight at a time. The result is exactly that of splitting and counting. Many texts are counted by several threads, one per
-core; the environment variable ``OMP_NUM_THREADS`` sets their number.
+Words are those of :mod:`pyterrier_debias.core.text`, lower-cased. With the named tokenisers, words never become Python objects:
+texts are joined into one buffer of bytes, in which everything that is not part of a word is a space, and words are found by
+comparing eight bytes at a time. The result is exactly that of splitting and counting. Large numbers of texts are counted by
+several threads, one per core; the environment variable ``OMP_NUM_THREADS`` sets their number.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _BREAK = "\n"
 
 
 def blank(text: str) -> list[str]:
-    """Split at spaces and nowhere else: a tab, a line break or a no-break space is a part of the word."""
+    """Split only at spaces: tabs, line breaks and no-break spaces are parts of words."""
     return [word for word in text.split(" ") if word]
 
 
@@ -48,18 +48,18 @@ GENDER_TOKENISERS: dict[str, Tokeniser] = {**TOKENISERS, "blank": blank}
 def get_gender_tokeniser(tokeniser: str | Tokeniser) -> Tokeniser:
     r"""A tokeniser by its name, with lower-cased words.
 
-    - ``'regex_word'`` (default everywhere): runs of ``\w``, so that ``he's`` counts as ``he`` and ``she.`` as ``she``; what the
-      released script expects after a cleaning that was not published. Marks belong to their letters, and in scripts without
-      blanks each ideograph, kana or grapheme cluster is a word: for longer words there, pass a segmenter as the function;
+    - ``'regex_word'`` (default everywhere): runs of ``\w``, so that ``he's`` counts as ``he`` and ``she.`` as ``she``; this is
+      what the released script expects after a cleaning that was not published. Marks belong to their letters; in scripts without
+      spaces, each ideograph, kana or grapheme cluster is a word: to get longer words, pass a segmenter as the function;
     - ``'whitespace'``: split at white space; punctuation stays with its word, and ``she.`` is not found;
-    - ``'blank'``: split at spaces alone, the released script on raw text, to the letter;
+    - ``'blank'``: split only at spaces, exactly as the released script does on raw text;
     - ``'blingfire'``, or a function from a text to its words.
 
     Args:
         tokeniser: A name or a function.
 
     Returns:
-        A function from a text to its lower-cased words, in Unicode's normal form C as those of a list.
+        A function from a text to its lower-cased words, in Unicode's normal form C like the words of a list.
 
     Raises:
         InputError: For an unknown name.
@@ -73,14 +73,14 @@ def get_gender_tokeniser(tokeniser: str | Tokeniser) -> Tokeniser:
 
 @dataclass(frozen=True, eq=False)
 class WordCounts:
-    """How often each word of a list occurs in each of n texts, without the zeros.
+    """How often each word of a list occurs in each of n texts, without zero counts (a sparse table).
 
     Attributes:
-        n: How many texts.
+        n: How many texts there are.
         wordlist: The list.
-        rows: Shape [entries]: which text, from 0, ascending.
-        words: Shape [entries]: which word, a number into ``wordlist.words``, ascending within a text.
-        counts: Shape [entries]: how often, at least 1.
+        rows: The text of each entry, a number from 0, ascending; shape [entries].
+        words: The word of each entry, an index into ``wordlist.words``, ascending within a text; shape [entries].
+        counts: How often the word occurs in the text, at least 1; shape [entries].
     """
 
     n: int
@@ -90,10 +90,10 @@ class WordCounts:
     counts: np.ndarray
 
     def total(self, weigh: Callable[[np.ndarray], np.ndarray] | None = None) -> np.ndarray:
-        """Sum over the words of each group.
+        """The sum over the words of each group.
 
         Args:
-            weigh: A function of each word's own count, such as ``np.log1p``; None for the count itself.
+            weigh: A function applied to each word's count, such as ``np.log1p``; None for the count itself.
 
         Returns:
             Shape [n, groups]: whole numbers (int64) without ``weigh``, otherwise float64.
@@ -105,7 +105,7 @@ class WordCounts:
         return table.astype(np.int64) if weigh is None else table
 
     def found(self) -> list[dict[str, int]]:
-        """For each text its words of the list and how often they occur, in the order of the list."""
+        """For each text, the listed words that occur in it and how often, in the order of the list."""
         found: list[dict[str, int]] = [{} for _ in range(self.n)]
         words = self.wordlist.words
         for row, word, count in zip(self.rows.tolist(), self.words.tolist(), self.counts.tolist()):
@@ -116,10 +116,10 @@ class WordCounts:
         """The counts of some of the texts, which may be repeated.
 
         Args:
-            rows: Shape [m], numbers of texts.
+            rows: The numbers of the texts, shape [m].
 
         Returns:
-            Counts of m texts.
+            The counts of m texts.
         """
         starts = np.searchsorted(self.rows, np.arange(self.n + 1))
         lengths = np.diff(starts)[rows]
@@ -129,10 +129,10 @@ class WordCounts:
 
     @classmethod
     def joined(cls, parts: Sequence[WordCounts]) -> WordCounts:
-        """Counts of several lots of texts, one behind the other.
+        """Concatenate the counts of several batches of texts.
 
         Args:
-            parts: At least one, all with the same list.
+            parts: At least one part, all with the same list.
         """
         shift = np.concatenate([[0], np.cumsum([part.n for part in parts])])
         rows = np.concatenate([part.rows + start for part, start in zip(parts, shift)])
@@ -147,14 +147,14 @@ def count_words(
 
     Args:
         texts: n texts.
-        wordlist: What :meth:`WordList.of` takes.
-        tokeniser: See :func:`get_gender_tokeniser`.
+        wordlist: The words of each group; see :meth:`WordList.of`.
+        tokeniser: How texts are split into words; see :func:`get_gender_tokeniser`.
 
     Returns:
-        Whole numbers, shape [n, groups], the groups in the list's order.
+        Whole numbers, shape [n, groups], with the groups in the list's order.
 
     Raises:
-        InputError: For a text that is not a string, an unknown tokeniser or list.
+        InputError: For a text that is not a string, or an unknown tokeniser or list.
 
     Example:
         >>> count_words(["She gave him her word; he's not sure.", "theory"]).tolist()
@@ -219,7 +219,7 @@ def _warn_of_unfindable(wordlist: WordList, tokeniser: str | Tokeniser, split: T
 
 @cache
 def _letters(tokeniser: str) -> np.ndarray:
-    """For each code point whether it is a part of a word."""
+    """For each code point, whether it is part of a word."""
     points = range(0x110000)
     if tokeniser == "regex_word":
         table = np.fromiter((chr(i).isalnum() for i in points), dtype=bool, count=len(points))
@@ -234,7 +234,7 @@ def _letters(tokeniser: str) -> np.ndarray:
 
 @cache
 def _more() -> np.ndarray:
-    """For each code point whether words of a text that holds it may be no maximal runs of letters."""
+    """For each code point, whether a text that contains it may have words that are not maximal runs of letters."""
     table = np.zeros(0x110000, dtype=bool)
     table[0x10000:] = True  # what is a letter there changes with the version of Unicode, which `re` and `regex` do not share
     table[np.frombuffer(more_characters().encode("utf-32-le"), dtype="<u4")] = True
@@ -243,7 +243,7 @@ def _more() -> np.ndarray:
 
 @cache
 def _ascii(tokeniser: str) -> bytes:
-    """Translation of ASCII: capitals to small letters, what is not part of a word to spaces."""
+    """Translation table for ASCII: capitals to lower case, and everything that is not part of a word to spaces."""
     letters = _letters(tokeniser)
     table = bytearray(ord(chr(i).lower()) if i < 128 and letters[i] else _BLANK for i in range(256))
     table[ord(_BREAK)] = _BLANK
@@ -257,7 +257,7 @@ _SCANNED = frozenset({"regex_word", "whitespace", "blank"})
 
 
 def threads() -> int:
-    """How many threads to work with: a processor core each, or as many as ``OMP_NUM_THREADS`` allows numerical libraries."""
+    """How many threads to use: one per processor core, or as many as ``OMP_NUM_THREADS`` allows numerical libraries."""
     allowed = os.environ.get("OMP_NUM_THREADS", "")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(cores, int(allowed) if allowed.isdigit() else cores))
@@ -326,12 +326,12 @@ class _Scanner:
         return WordCounts(len(texts), self.wordlist, cells // size, cells % size, counts)
 
     def _plain(self, texts: list[str]) -> tuple[bytes, np.ndarray, np.ndarray]:
-        """Texts of ASCII as one buffer, where each ends, and the numbers of those that are left out: none."""
+        """ASCII texts as one buffer, where each text ends, and the numbers of the texts left out (none)."""
         ends = np.cumsum(np.fromiter(map(len, texts), dtype=np.int64, count=len(texts)) + 1)
         return _BREAK.join(texts).encode("ascii").translate(_ascii(self.tokeniser)), ends, np.empty(0, dtype=int)
 
     def _other(self, texts: list[str]) -> tuple[bytes, np.ndarray, np.ndarray]:
-        """The same for any other text, by code points; left out are those whose words are not runs of one class."""
+        """As :meth:`_plain` for any other text, by code points; texts whose words are not runs of one class are left out."""
         lowered = [composed(text.lower()) for text in texts]
         points = np.frombuffer(_BREAK.join(lowered).encode("utf-32-le", "surrogatepass"), dtype="<u4").copy()
         lengths = np.fromiter(map(len, lowered), dtype=np.int64, count=len(lowered)) + 1
@@ -350,7 +350,7 @@ class _Scanner:
         return points.tobytes().decode("utf-32-le", "surrogatepass").encode("utf-8", "surrogatepass"), ends, left_out
 
     def _scan(self, buffer: bytes, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Every occurrence: the number of its text and of its word."""
+        """For every occurrence of a word, the numbers of its text and of the word."""
         # From the start of any word as many bytes can be read as the longest has.
         text = np.frombuffer(b"".join((b" ", buffer, b" " * (8 * self.eights + 1))), dtype=np.uint8)
         blank = text[: len(buffer) + 2] == _BLANK
@@ -381,7 +381,7 @@ class _Scanner:
 
 
 def _marks(first: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """A number that words of other first bytes or another length rarely share; what shares it is compared in full."""
+    """A hash of a word's first bytes and length; words with the same hash are compared in full."""
     return (first ^ lengths.astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -389,11 +389,11 @@ def _marks(first: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 def document_numbers(docnos: Iterable[str], texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Which rows of a result frame hold the same document, so that it is looked at once however many queries rank it.
+    """Which rows of a result frame are the same document, so that each is read once however many queries rank it.
 
     Args:
-        docnos: n names.
-        texts: n texts; two texts under one name are two documents.
+        docnos: n docnos.
+        texts: n texts; two texts with the same docno are two documents.
 
     Returns:
         The first row of each document, shape [documents], and the number of each row's document, shape [n].

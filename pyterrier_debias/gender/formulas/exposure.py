@@ -1,7 +1,7 @@
 r"""Exposure of groups in a ranking: AWRF and expected exposure as functions on arrays.
 
-A document d_i at rank i belongs to group g to the degree a_g(d_i), the share of g's words among its words of the list; a document
-without such words belongs to no group. Readers spend the attention w_i on rank i.
+A document d_i at rank i belongs to group g to the degree a_g(d_i), the share of g's words among the document's words that are in
+the list; a document without such words belongs to no group. Readers spend the attention w_i on rank i.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ PARTS = ("loss", "disparity", "relevance")
 
 
 def memberships(totals: np.ndarray) -> np.ndarray:
-    """How far documents belong to groups: c_g / C, C being the sum of the counts c_g.
+    """The degree to which each document belongs to each group: c_g / C, where C is the sum of the counts c_g.
 
     Args:
         totals: c_g, shape [n, groups].
 
     Returns:
-        Shape [n, groups]; rows sum to 1, those of documents without words of any group are 0.
+        Shape [n, groups]; rows sum to 1, or are 0 for documents without words of any group.
 
     Example:
         >>> memberships(np.array([[3, 1], [0, 0]])).tolist()
@@ -33,11 +33,11 @@ def memberships(totals: np.ndarray) -> np.ndarray:
 
 
 def attention(n: int, discount: str = "trec") -> np.ndarray:
-    """What ranks 1 to n are worth.
+    """The attention that readers spend on ranks 1 to n.
 
     Args:
-        n: How many.
-        discount: ``'trec'``: 1 / log2(max(i, 2)), as the TREC Fair Ranking tracks have it; ``'dcg'``: 1 / log2(i + 1), as FaiRR.
+        n: How many ranks.
+        discount: ``'trec'``: 1 / log2(max(i, 2)), as in the TREC Fair Ranking tracks; ``'dcg'``: 1 / log2(i + 1), as in FaiRR.
 
     Returns:
         Shape [n].
@@ -52,11 +52,11 @@ def attention(n: int, discount: str = "trec") -> np.ndarray:
 
 
 def divergence(one: np.ndarray, other: np.ndarray) -> float:
-    """Jensen-Shannon divergence of two distributions in bits: 0 where they are equal, 1 where they share nothing.
+    """Jensen-Shannon divergence of two distributions in bits: 0 if they are equal, 1 if they do not overlap.
 
     Args:
         one: Shape [groups], sums to 1.
-        other: The same.
+        other: The other distribution, of the same shape.
 
     Example:
         >>> divergence(np.array([1.0, 0.0]), np.array([0.0, 1.0])), divergence(np.array([0.5, 0.5]), np.array([0.5, 0.5]))
@@ -68,18 +68,18 @@ def divergence(one: np.ndarray, other: np.ndarray) -> float:
 
 
 def awrf(shares: np.ndarray, target: np.ndarray, cutoff: int, discount: str = "trec") -> float:
-    """AWRF: 1 less the divergence between the groups' attention and a target.
+    """AWRF: 1 minus the divergence between the groups' shares of attention and a target.
 
     The groups' attention is sum_i w_i a_g(d_i) over the first t ranks, divided by its sum over groups.
 
     Args:
         shares: a_g(d_i), by rank, shape [n, groups]; see :func:`memberships`.
-        target: The wished portions, shape [groups].
+        target: The desired portions, shape [groups].
         cutoff: t, at least 1.
-        discount: See :func:`attention`.
+        discount: The discount by rank; see :func:`attention`.
 
     Returns:
-        From 0 to 1, the larger the closer to the target; NaN where no document belongs to a group.
+        From 0 to 1, larger if closer to the target; NaN if no document belongs to a group.
 
     Example:
         Ranks 1 and 2 have the same attention: 3/4 + 1/4 of it for either group.
@@ -94,10 +94,10 @@ def awrf(shares: np.ndarray, target: np.ndarray, cutoff: int, discount: str = "t
 
 
 def rank_exposure(n: int, patience: float) -> np.ndarray:
-    """Exposure of ranks 1 to n to readers of rank-biased precision, who go on to the next one with probability ``patience``.
+    """Exposure of ranks 1 to n under rank-biased precision, in which readers go on to the next rank with probability p.
 
     Args:
-        n: How many.
+        n: How many ranks.
         patience: p, above 0 and below 1.
 
     Returns:
@@ -112,10 +112,10 @@ def rank_exposure(n: int, patience: float) -> np.ndarray:
 
 
 def target_exposure(labels: np.ndarray, patience: float) -> np.ndarray:
-    """Expected exposure of documents in an ideal ranking: by falling labels, those of one label in every order alike.
+    """Expected exposure of documents in an ideal ranking: labels in descending order, and equal labels in random order.
 
-    With b documents of higher labels and m of its own, a document gets (p^b - p^(b + m)) / (m (1 - p)). Documents with labels of
-    0 or below share what is left among all that there are, which goes to 0.
+    With b documents of higher labels and m of its own label, a document gets (p^b - p^(b + m)) / (m (1 - p)). Documents with
+    labels of 0 or below share the rest among all such documents of a collection; this share goes to 0.
 
     Args:
         labels: Shape [n].
@@ -142,12 +142,12 @@ def target_exposure(labels: np.ndarray, patience: float) -> np.ndarray:
 
 
 def expected_exposure(exposure: np.ndarray, target: np.ndarray, part: str = "loss") -> float:
-    """EE-L, EE-D or EE-R.
+    """EE-L, EE-D or EE-R: the loss, disparity or relevance of an exposure.
 
     Args:
-        exposure: What documents, or groups, get; shape [n].
-        target: What they should get; shape [n].
-        part: ``'loss'``: sum (e - e*)^2; ``'disparity'``: sum e^2; ``'relevance'``: sum e e*. The loss is the disparity less
+        exposure: The exposure that documents, or groups, get; shape [n].
+        target: The exposure that they should get; shape [n].
+        part: ``'loss'``: sum (e - e*)^2; ``'disparity'``: sum e^2; ``'relevance'``: sum e e*. The loss is the disparity minus
             twice the relevance plus sum e*^2.
 
     Returns:

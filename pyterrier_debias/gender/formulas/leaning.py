@@ -1,4 +1,4 @@
-"""Properties of a document for the treatments: how far it leans, and whether it is neutral."""
+"""Properties of documents that the treatments need: how far a document leans, and whether it is neutral."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from pyterrier_debias.gender.formulas.counting import count_words, get_gender_to
 
 
 class Reader(Protocol):
-    """What reads documents for how far they lean: the options of :func:`lean_of_texts` as attributes."""
+    """A stage that measures how far documents lean, with the options of :func:`lean_of_texts` as attributes."""
 
     # Properties, so that frozen ones are readers too.
     @property
     def method(self) -> str:
-        """What a document's lean is made of."""
+        """How a document's lean is computed."""
 
     @property
     def wordlist(self) -> Any:
-        """The groups' words."""
+        """The words of each group."""
 
     @property
     def tokeniser(self) -> str | Tokeniser:
-        """What cuts texts into words."""
+        """How texts are split into words."""
 
     @property
     def contrast(self) -> str | tuple[str, str] | None:
-        """What is compared."""
+        """Which groups are compared."""
 
 
 def check_reader(reader: Reader) -> None:
-    """Refuse options that are invalid for documents.
+    """Check the options that are used for documents.
 
     Raises:
-        InputError: Naming the option.
+        InputError: If one is invalid; the message names it.
     """
     check_magnitude(reader.method, "log1p_total")
     get_gender_tokeniser(reader.tokeniser)
@@ -47,7 +47,7 @@ def check_reader(reader: Reader) -> None:
 
 
 def lean_by(reader: Reader, texts: Sequence[str]) -> np.ndarray:
-    """How far each text leans under a stage's own options; see :func:`lean_of_texts`."""
+    """How far each text leans under the options of a stage; see :func:`lean_of_texts`."""
     return lean_of_texts(texts, **{name: getattr(reader, name) for name in ("method", "wordlist", "tokeniser", "contrast")})
 
 
@@ -59,14 +59,14 @@ def lean_of_texts(
     tokeniser: str | Tokeniser = "regex_word",
     contrast: str | tuple[str, str] | None = None,
 ) -> np.ndarray:
-    """How far each text leans to one side: its bias on its own, without a ranking.
+    """How far each text leans to one side: the bias of the text itself, without a ranking.
 
     Args:
         texts: n texts; equal ones are read once.
         method: ``'tf'``, ``'bool'`` or ``'tc'``; see :func:`~pyterrier_debias.gender.formulas.arab.magnitudes`.
-        wordlist: What :meth:`WordList.of` takes.
-        tokeniser: See :func:`~pyterrier_debias.gender.formulas.counting.get_gender_tokeniser`.
-        contrast: See :meth:`WordList.contrast`.
+        wordlist: The words of each group; see :meth:`WordList.of`.
+        tokeniser: How texts are split; see :func:`~pyterrier_debias.gender.formulas.counting.get_gender_tokeniser`.
+        contrast: Which groups are compared; see :meth:`WordList.contrast`.
 
     Returns:
         Shape [n]; positive towards the first group (male in the library's own list).
@@ -93,9 +93,9 @@ def gendered(
 
     Args:
         texts: n texts.
-        wordlist: What :meth:`WordList.of` takes.
-        tokeniser: See :func:`~pyterrier_debias.gender.formulas.counting.get_gender_tokeniser`.
-        threshold: How many words still count as none.
+        wordlist: The words of each group; see :meth:`WordList.of`.
+        tokeniser: How texts are split; see :func:`~pyterrier_debias.gender.formulas.counting.get_gender_tokeniser`.
+        threshold: How many words a text may have and still count as neutral.
 
     Returns:
         n booleans.

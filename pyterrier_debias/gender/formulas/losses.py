@@ -23,16 +23,16 @@ def bias_aware_hinge(
     weights: torch.Tensor | None = None,
     margin: float = 1.0,
 ) -> torch.Tensor:
-    r"""The mean over pairs of :math:`\max(0,\; m - s^+ + s^- + \Psi(d^-))`: a biased negative has to lie further below.
+    r"""Hinge loss with a larger margin for biased negatives: the mean over pairs of :math:`\max(0,\; m - s^+ + s^- + \Psi(d^-))`.
 
     Source: Seyedsalehi, Bigdeli, Arabzadeh, Mitra, Zihayat and Bagheri, "Bias-aware Fair Neural Ranking for Addressing
     Stereotypical Gender Biases", EDBT 2022, in which psi is the Boolean bias of the negative.
 
     Args:
         scores: Shape [B, n], positive first.
-        psi: The documents' biases, shape [B, n]; the positive's is not read. A negative bias makes the margin smaller.
-        labels: Not read.
-        mask: Shape [B, n], False where there is no document.
+        psi: The documents' biases, shape [B, n]; that of the positive is not used. A bias below 0 makes the margin smaller.
+        labels: Not used.
+        mask: Shape [B, n], False if there is no document.
         weights: Shape [B] or [B, n].
         margin: m.
 
@@ -45,14 +45,14 @@ def bias_aware_hinge(
         >>> float(bias_aware_hinge(scores, psi))  # (1 - 0.5 + 1) and (1 - 2 + 1), divided by 2
         0.75
 
-    When not to use it: where the scale of scores is bounded (cosine), with the default margin.
+    When not to use it: with the default margin if scores are bounded (cosine).
     """
     differences, valid, weights = differences_of(scores, mask, weights)
     return mean_over((margin - differences + psi[:, 1:].to(differences.dtype)).clamp(min=0), valid, weights)
 
 
 def reversed_gradient(values: torch.Tensor, factor: float = 1.0) -> torch.Tensor:
-    r"""The unchanged values, with their gradient multiplied by :math:`-\lambda` in the backward pass.
+    r"""Return the values unchanged, but multiply their gradient by :math:`-\lambda` in the backward pass.
 
     Source: Ganin and Lempitsky, "Unsupervised Domain Adaptation by Backpropagation", ICML 2015.
 

@@ -1,9 +1,9 @@
-r"""Matching two groups of documents by their profiles.
+r"""Matching the documents of two groups by their profiles.
 
 A profile is a row of numbers that are not all 0, such as shares of words in categories of a lexicon. Documents of one group are
-paired with documents of the other whose profile points in the same direction (cosine). All results are exact: blockwise products
+paired with documents of the other whose profiles point in a similar direction (cosine). All results are exact: blockwise products
 in single precision only select candidates, and the decisive cosines are computed in double precision. Nothing depends on the
-order of rows: both sides are sorted by their profiles and identifiers first, and profiles with the same direction (to nine
+order of rows: both sides are first sorted by their profiles and identifiers, and profiles with the same direction (to nine
 decimals) are treated as one profile with a multiplicity.
 """
 
@@ -39,15 +39,15 @@ _KEPT = 32
 
 @dataclass(frozen=True)
 class Matching:
-    """Pairs of rows, the most similar ones first.
+    """The matched pairs of rows, the most similar ones first.
 
     Attributes:
         left: Rows of the first group, shape [pairs].
         right: Rows of the second group, shape [pairs].
         similarity: Cosines, shape [pairs].
-        dropped: How many profiles were left out because they are all zero: of the first group and of the second.
-        below: How many matches were left out because they are less similar than asked for; for one-to-one pairs the rows of the
-            smaller side that stayed without a partner.
+        dropped: How many profiles of the first and of the second group were left out because they are all zero.
+        below: How many matches were left out because their similarity is too low; for one-to-one pairs, how many rows of the
+            smaller side have no partner.
     """
 
     left: np.ndarray
@@ -73,30 +73,31 @@ def match(
 ) -> Matching:
     r"""Pair rows of two matrices of profiles by their cosine.
 
-    - ``'greedy'`` one-to-one (the default): the most similar pair of all is taken, then the most similar one of the rows that are
-      left, and so on, until one side is used up.
+    - ``'greedy'`` one-to-one (the default): the most similar pair of all is taken, then the most similar pair of the remaining
+      rows, and so on, until one side is used up.
     - ``'optimal'`` one-to-one: the pairs with the largest sum of cosines (``scipy.optimize.linear_sum_assignment``), up to 10,000
-      rows a side.
-    - ``replacement=True``: each row of the first side with its nearest one of the second (``direction='f2m'``), the other way
-      round (``'m2f'``), or the union of both (``'both'``). A row may then be in many pairs, and the two sides are no longer
-      equally long lists of different documents.
+      rows per side.
+    - ``replacement=True``: each row of the first side with the nearest row of the second (``direction='f2m'``), the reverse
+      (``'m2f'``), or the union of both (``'both'``). A row may then be in many pairs, and the two sides are no longer equally
+      long lists of different documents.
 
     Args:
-        first: Shape [n, c], at least 0 in the usual case; "f" of ``direction``.
-        second: Shape [m, c]; "m".
+        first: Profiles of the first side, shape [n, c], usually at least 0; "f" in ``direction``.
+        second: Profiles of the second side, shape [m, c]; "m" in ``direction``.
         replacement: Whether a row may be matched more than once.
-        method: ``'greedy'`` or ``'optimal'``; read without replacement.
-        direction: ``'f2m'``, ``'m2f'`` or ``'both'``; read with replacement, since one-to-one pairs have no direction.
-        min_similarity: Pairs with a lower cosine are left out; None keeps all. An optimal matching maximises the sum over pairs
-            that reach it.
-        first_ids: What tells equal profiles apart, so that the result does not depend on the order of rows; None: row numbers.
-        second_ids: The same for the second side.
+        method: ``'greedy'`` or ``'optimal'``; used only without replacement.
+        direction: ``'f2m'``, ``'m2f'`` or ``'both'``; used only with replacement, since one-to-one pairs have no direction.
+        min_similarity: Pairs with a lower cosine are left out; None keeps all. An optimal matching maximises the sum over the
+            pairs that reach it.
+        first_ids: Identifiers of the first side's rows, which distinguish equal profiles, so that the result does not depend on
+            the order of rows; None for row numbers.
+        second_ids: Identifiers of the second side's rows.
 
     Returns:
-        The pairs; none where a side has no profile that is not all zero.
+        The pairs; none if all profiles of a side are zero.
 
     Raises:
-        InputError: For unknown options, matrices that do not fit together or hold NaN, or too many rows for ``'optimal'``.
+        InputError: For unknown options, matrices that do not fit together or contain NaN, or too many rows for ``'optimal'``.
 
     Example:
         >>> female = np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]])
@@ -105,7 +106,7 @@ def match(
         >>> found.left.tolist(), found.right.tolist(), found.similarity.round(3).tolist(), found.dropped
         ([1, 0], [0, 1], [1.0, 0.949], (1, 0))
 
-    When not to use it: on profiles of so few or so rough categories that most cosines are 1; look at the standardised mean
+    When not to use it: on profiles with so few or so coarse categories that most cosines are 1; check the standardised mean
     differences before and after (:func:`standardised_differences`).
     """
     first, second = _checked(first, second)
@@ -153,8 +154,8 @@ class _Side:
     """The rows of one group that have a direction, sorted by it and by identifier.
 
     Attributes:
-        rows: Their numbers, in that order.
-        directions: Their unit vectors to nine decimals, in that order.
+        rows: The row numbers, in this order.
+        directions: The rows' unit vectors to nine decimals, in this order.
     """
 
     def __init__(self, profiles: np.ndarray, ids: Sequence[str] | None, name: str):
@@ -177,13 +178,13 @@ def _ranks(ids: list[str]) -> np.ndarray:
 
 
 class _Codes:
-    """Both sides as directions with numbers of members.
+    """Both sides as distinct directions with their numbers of rows.
 
     Attributes:
         vectors: The distinct directions of both sides, as unit vectors, shape [codes, c].
-        left, right: The code of each row of a side; rows of one code stand together.
-        left_start, right_start: Where the rows of a code begin, shape [codes].
-        left_count, right_count: How many there are, shape [codes].
+        left, right: The code of each row of a side; rows with the same code are adjacent.
+        left_start, right_start: Where the rows of each code begin, shape [codes].
+        left_count, right_count: How many rows each code has, shape [codes].
     """
 
     def __init__(self, left: _Side, right: _Side):
@@ -221,7 +222,7 @@ def _nearest_pairs(codes: _Codes, direction: str) -> Pairs:
 
 
 def _nearest(vectors: np.ndarray, asking: np.ndarray, asked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For each asking direction the nearest asked one and its cosine; ties by the order of directions."""
+    """For each direction of one side, the nearest one of the other and its cosine; ties by the order of directions."""
     nearest, similarity = np.full(len(vectors), -1), np.full(len(vectors), np.nan)
     same = np.flatnonzero(asking & asked)
     nearest[same], similarity[same] = same, 1.0
@@ -233,7 +234,7 @@ def _nearest(vectors: np.ndarray, asking: np.ndarray, asked: np.ndarray) -> tupl
 
 
 def _greedy_pairs(codes: _Codes, least: float) -> Pairs:
-    """The most similar pair first, as often as both directions have members."""
+    """Greedy matching: the most similar pair of directions first, as often as both have rows left."""
     left_free, right_free = codes.left_count.copy(), codes.right_count.copy()
     taken: list[tuple[int, int, int, float]] = []
 
@@ -274,8 +275,8 @@ def _greedy(
 ) -> None:
     """Take pairs in the order of (cosine, row, column), with short lists of each row's best candidates.
 
-    A row stands in the heap with its best candidate that is left, or, when its list is used up, with a bound on what it may still
-    have: only when such a bound comes first are lists rebuilt, for all rows that have few candidates left at once.
+    The heap contains each row with its best remaining candidate or, if its list is used up, with a bound on any others. Lists are
+    rebuilt only when such a bound comes first, and then for all rows with few candidates left at once.
     """
     lists = best_candidates(rows, columns, kept=_KEPT)
     at = np.zeros(len(rows), dtype=np.int64)
@@ -326,14 +327,14 @@ def _greedy(
 
 
 def _few_left(lists: Candidates, at: np.ndarray, free: np.ndarray) -> np.ndarray:
-    """Rows with hardly a candidate left that is free, which may have more than their list holds."""
+    """Rows with few free candidates left, which may have more than are in their lists."""
     places = np.arange(lists.columns.shape[1])
     ahead = (places >= at[:, None]) & (places < lists.lengths[:, None])
     return ((ahead & free[lists.columns]).sum(axis=1) <= _KEPT // 8) & (lists.bounds > -np.inf)
 
 
 def _optimal_pairs(codes: _Codes, least: float) -> Pairs:
-    """The largest sum of cosines."""
+    """The pairs with the largest sum of cosines."""
     from scipy.optimize import linear_sum_assignment
 
     n, m = len(codes.left), len(codes.right)
@@ -356,13 +357,13 @@ def _optimal_pairs(codes: _Codes, least: float) -> Pairs:
 
 @dataclass
 class Candidates:
-    """The best columns of each row, exact as far as they go.
+    """The best columns of each row, as exact but possibly incomplete lists.
 
     Attributes:
-        columns: Shape [rows, kept]; only the first ``lengths`` count.
-        values: Their cosines, falling; ties by column.
-        lengths: How many there are of each row.
-        bounds: Columns that are not in the list have at most this cosine; -inf where the list is complete.
+        columns: Shape [rows, kept]; only the first ``lengths`` of each row count.
+        values: Their cosines, descending; ties by column.
+        lengths: How many columns the list of each row has.
+        bounds: The largest cosine that columns outside the list can have; -inf if the list is complete.
     """
 
     columns: np.ndarray
@@ -371,24 +372,24 @@ class Candidates:
     bounds: np.ndarray
 
     def replace(self, rows: np.ndarray, other: Candidates, names: np.ndarray) -> None:
-        """Put other lists in the place of some rows', their columns renamed."""
+        """Replace the lists of some rows, with their columns renamed."""
         self.columns[rows] = names[other.columns]
         self.values[rows], self.lengths[rows], self.bounds[rows] = other.values, other.lengths, other.bounds
 
 
 def best_candidates(rows: np.ndarray, columns: np.ndarray, *, kept: int) -> Candidates:
-    """The columns with the largest cosines for each row, without ever holding all cosines.
+    """The columns with the largest cosines for each row, without storing all cosines at once.
 
-    Products of single precision give the maximum of every 64 columns; behind the largest maxima the cosines are computed in
-    double precision, each from its own two vectors alone, so that a cosine does not depend on what else is computed.
+    Products in single precision give the maximum of every 64 columns; for the largest maxima, the cosines are computed in double
+    precision, each from its two vectors alone, so that a cosine does not depend on what else is computed.
 
     Args:
         rows: Unit vectors, shape [n, c].
-        columns: Unit vectors, shape [m, c], m at least 1; best in an order in which like ones stand together.
-        kept: How many columns are kept at most, at least 1.
+        columns: Unit vectors, shape [m, c], m at least 1; fastest if similar ones are adjacent.
+        kept: The maximum number of columns per row, at least 1.
 
     Returns:
-        The lists, none of them empty.
+        The lists, none of which is empty.
 
     Example:
         >>> found = best_candidates(np.eye(2), np.array([[1.0, 0.0], [0.6, 0.8]]), kept=1)
@@ -439,7 +440,7 @@ def _best_block(rows: np.ndarray, columns: np.ndarray, padded: np.ndarray, kept:
 def _look_behind(
     found: Candidates, at: np.ndarray, rows: np.ndarray, columns: np.ndarray, maxima: np.ndarray, tiles: int, kept: int
 ) -> None:
-    """Fill the lists of some rows from their best tiles; lists in which nothing is certain stay empty."""
+    """Fill the lists of some rows from their best tiles; lists without any certain column stay empty."""
     own = maxima[:, at].T
     if tiles < len(maxima):
         order = np.argpartition(-own, tiles, axis=1)[:, : tiles + 1]
@@ -468,24 +469,24 @@ def _look_behind(
 def standardised_differences(
     first: np.ndarray, second: np.ndarray, matched_first: np.ndarray | None = None, matched_second: np.ndarray | None = None
 ) -> np.ndarray:
-    r"""Standardised mean differences of the columns of two groups.
+    r"""Standardised mean differences between the columns of two groups.
 
     .. math:: d_j = \frac{\bar f_j - \bar m_j}{\sqrt{(s^2_{f_j} + s^2_{m_j}) / 2}}
 
-    with variances (divided by n - 1) of the groups as they were before matching, so that before and after share one unit.
+    with the groups' variances (divided by n - 1) before matching, so that differences before and after have the same unit.
 
     Source: Austin, "An Introduction to Propensity Score Methods for Reducing the Effects of Confounding in Observational
-    Studies", Multivariate Behavioral Research 2011, who takes an absolute value below .1 for balance.
+    Studies", Multivariate Behavioral Research 2011, who regards an absolute value below .1 as balance.
 
     Args:
         first: Profiles of the first group before matching, shape [n, c].
-        second: Those of the second, shape [m, c].
-        matched_first: Those of the first group's matched rows, shape [pairs, c]; None for the difference before.
-        matched_second: Those of the second's.
+        second: Profiles of the second group before matching, shape [m, c].
+        matched_first: Profiles of the first group's matched rows, shape [pairs, c]; None for the difference before matching.
+        matched_second: Profiles of the second group's matched rows.
 
     Returns:
-        Shape [c]. 0 where means agree in a column that does not vary, NaN where they differ there, or a group has fewer than two
-        rows before matching or none after.
+        Shape [c]. In a column that does not vary, 0 if the means agree and NaN if they differ; NaN also if a group has fewer than
+        two rows before matching or none after.
 
     Example:
         >>> standardised_differences(np.array([[1.0], [3.0]]), np.array([[0.0], [2.0]])).round(4).tolist()

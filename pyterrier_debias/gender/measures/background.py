@@ -1,4 +1,4 @@
-"""The documents that could have been ranked: NFaiRR's ideal, and how a ranking compares with it."""
+"""The background of NFaiRR: the documents that could have been ranked, and how a ranking compares with their best order."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from pyterrier_debias.gender.formulas import arab
 
 logger = logging.getLogger(__name__)
 
-#: What is done with ranked documents that the background lacks.
+#: What to do with ranked documents that are not in the background.
 OUTSIDE = ("add", "count")
 
 
 @dataclass(frozen=True)
 class Fairness:
-    """NFaiRR of one ranking and what it is made of.
+    """NFaiRR of one ranking, and its components.
 
     Attributes:
-        nfairr: FaiRR of the ranks that count, by the ideal.
+        nfairr: FaiRR of the ranks that count, divided by the ideal.
         ideal: IFaiRR, the divisor.
-        agnostic: What NFaiRR is on average over all orders of the background's documents: their mean neutrality times the sum
-            of 1 / log2(i + 1) over the ranks, by their own ideal. Rekabsaz, Kopeinik and Schedl (SIGIR 2021) call it
-            ranker-agnostic; their released code sums to the cut-off also where there are fewer documents.
-        outside: How many ranked documents the background lacks.
+        agnostic: The mean of NFaiRR over all orders of the background's documents: their mean neutrality times the sum of
+            1 / log2(i + 1) over the ranks, divided by their own ideal. Rekabsaz, Kopeinik and Schedl (SIGIR 2021) call it
+            ranker-agnostic; their released code sums up to the cut-off even if there are fewer documents.
+        outside: How many ranked documents are not in the background.
     """
 
     nfairr: float
@@ -40,12 +40,12 @@ class Fairness:
 
 
 class Background:
-    """The documents that could have been ranked for one query, or for any.
+    """The documents that could have been ranked for one query, or for every query.
 
     Args:
-        docnos: Their names.
+        docnos: The documents' docnos.
         neutral: Their neutrality, shape [m].
-        ranks: How many ranks of a list count; None for all. A list is compared with an ideal of as many ranks.
+        ranks: How many ranks of a list count; None for all. A list is compared with an ideal over the same number of ranks.
     """
 
     def __init__(self, docnos: Iterable[str] = (), neutral: np.ndarray | Sequence[float] = (), ranks: int | None = None):
@@ -59,17 +59,17 @@ class Background:
         return len(self._best)
 
     def compare(self, docnos: Sequence[str], neutral: np.ndarray, cutoff: int, outside: str = "add") -> Fairness:
-        """A ranking against these documents.
+        """Compare a ranking with the best order of these documents.
 
         Args:
             docnos: The ranked documents, best first, shape [n].
             neutral: Their neutrality, shape [n].
             cutoff: t, at least 1.
-            outside: ``'add'``: ranked documents that are not among these could have been ranked too, and the ideal may have them;
-                ``'count'``: they count for the ranking alone, as in the released code, so that a value may exceed 1.
+            outside: What to do with ranked documents that are not among these: ``'add'`` lets the ideal contain them too;
+                ``'count'`` counts them for the ranking alone, as in the released code, so that values can exceed 1.
 
         Returns:
-            All NaN where there are no documents here.
+            The values; all NaN if this background or the ranking is empty.
         """
         arab.rank_weights(cutoff)
         top = cutoff if self.ranks is None else min(cutoff, self.ranks)
@@ -90,13 +90,13 @@ class Background:
 
 
 def check_background(background: pd.DataFrame | None, depth: Any, outside: Any, stage: str) -> None:
-    """Refuse what is no background.
+    """Check the options of a background.
 
     Args:
         background: Result frame with ``qid``, ``docno``, ``score``; or documents, ``docno``, without ``qid`` and ``score``.
         depth: How many documents of a result frame count.
         outside: One of :data:`OUTSIDE`.
-        stage: What is named in the message.
+        stage: The name used in messages.
 
     Raises:
         InputError: For a frame that lacks a column, a depth that is not a whole number of 1 or more, or an unknown choice.
@@ -106,7 +106,7 @@ def check_background(background: pd.DataFrame | None, depth: Any, outside: Any, 
     if background is None:
         return
     columns = set(background.columns)
-    # Without scores and ranks there is no list of results from which a qid could be missing.
+    # A frame without scores and ranks is not a list of results, so a missing qid is no error.
     needed = ["docno"] if is_collection(background) else ["qid", "docno"]
     lacking = [column for column in needed if column not in columns]
     if not lacking and "qid" in columns and not {"score", "rank"} & columns:
@@ -124,15 +124,15 @@ def is_collection(background: pd.DataFrame | None) -> bool:
 
 
 def collection(background: pd.DataFrame, neutral: Callable[[pd.DataFrame], np.ndarray], stage: str) -> Background:
-    """The background of every query from a frame of documents.
+    """Make one background for all queries from a frame of documents.
 
     Args:
-        background: ``docno`` and what ``neutral`` reads.
-        neutral: The neutrality of each row.
-        stage: What is named in the message.
+        background: ``docno`` and the columns that ``neutral`` reads.
+        neutral: A function that returns the neutrality of each row.
+        stage: The name used in messages.
 
     Raises:
-        InputError: If a document occurs twice, or has no name.
+        InputError: If a document occurs twice, or has no docno.
     """
     frame = with_string_ids(background, f"{stage}, background").reset_index(drop=True)
     twice = frame["docno"].duplicated()
@@ -142,7 +142,7 @@ def collection(background: pd.DataFrame, neutral: Callable[[pd.DataFrame], np.nd
 
 
 def tell_outside(counts: Iterable[int], outside: str, stage: str) -> None:
-    """Log how many rankings have documents that the background lacks."""
+    """Log how many rankings have documents that are not in the background."""
     found = list(counts)
     some = sum(count > 0 for count in found)
     if some:

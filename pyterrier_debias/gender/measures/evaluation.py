@@ -1,4 +1,4 @@
-"""Results of ARaBEvaluator over queries: means, intervals, tests, comparisons, a plot."""
+"""Results of ARaBEvaluator: means over queries with intervals, tests, comparisons, and a plot."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ logger = logging.getLogger(__name__)
 
 
 def against_zero(values: np.ndarray, *, clusters: np.ndarray | None = None, seed: int = 0) -> TestResult:
-    """Is the mean of signed values zero? Signs are flipped at random, query by query.
+    """Test whether the mean of signed values is zero, by flipping each query's sign at random.
 
-    The null hypothesis is that each query's value is as likely with the other sign. It holds for a system that leans in single
-    queries, to either side by chance.
+    The null hypothesis is that each query's value is equally likely with the opposite sign. It holds for a system that leans in
+    single queries, but to either side by chance.
 
     Args:
         values: Shape [n], no NaN.
@@ -51,18 +51,18 @@ def against_zero(values: np.ndarray, *, clusters: np.ndarray | None = None, seed
 
 
 def cluster_of(topics: pd.DataFrame | None, column: str, stage: Any) -> dict[str, str]:
-    """Which topics flip together.
+    """The cluster of each topic; topics of a cluster flip together.
 
     Args:
         topics: ``qid`` and the column.
-        column: Its name.
-        stage: Who asks; named in the message.
+        column: The name of the column.
+        stage: The calling stage, named in the message.
 
     Returns:
-        Query to cluster, as text.
+        Mapping from each query to its cluster, as text.
 
     Raises:
-        InputError: Where there are no topics, they lack the column, or a topic has no cluster.
+        InputError: If there are no topics, they lack the column, or a topic has no cluster.
 
     Example:
         >>> cluster_of(pd.DataFrame({"qid": ["1", "2"], "article": ["sea", "sea"]}), "article", "mine")
@@ -77,13 +77,13 @@ def cluster_of(topics: pd.DataFrame | None, column: str, stage: Any) -> dict[str
 
 
 def mean_floor(sd: np.ndarray) -> float:
-    """The expected absolute mean over queries if the order of documents is random: the null value.
+    """The null value: the expected absolute mean over queries if the order of documents is random.
 
-    Each query's ARaB then has the standard deviation of :func:`~pyterrier_debias.gender.formulas.arab.random_order_arab`, and the
-    mean of n queries is about normal: its absolute value has the mean sqrt(2 / pi) times its standard deviation.
+    Each query's ARaB then has the standard deviation of :func:`~pyterrier_debias.gender.formulas.arab.random_order_arab`. The
+    mean of n queries is approximately normal, so its absolute value has the mean sqrt(2 / pi) times its standard deviation.
 
     Args:
-        sd: Shape [n].
+        sd: The queries' standard deviations, shape [n].
 
     Returns:
         The null value; NaN for no queries.
@@ -98,23 +98,23 @@ def mean_floor(sd: np.ndarray) -> float:
 
 @dataclass(frozen=True, eq=False)
 class BiasResult:
-    """How far systems lean, made by :meth:`ARaBEvaluator.evaluate`.
+    """The result of :meth:`ARaBEvaluator.evaluate`: how far each system leans.
 
     Attributes:
-        per_query: What the evaluator returns, sorted by qid, with ``system`` before it, ``added`` (``ARaB`` less ``expected``),
-            and ``cluster`` where queries flip by cluster.
-        table: One row per system and cut-off: ``system``, ``cutoff``, ``n`` (queries), ``missing`` (asked, without results); the
+        per_query: The evaluator's output, sorted by qid, preceded by ``system``, with ``added`` (``ARaB`` less ``expected``), and
+            ``cluster`` if queries flip by cluster.
+        table: One row per system and cut-off: ``system``, ``cutoff``, ``n`` (queries), ``missing`` (queries without results); the
             mean ``ARaB`` with ``low``, ``high`` and ``p`` (:func:`against_zero`; the 95 % interval is this test inverted, NaN
-            where fewer than six queries are not 0); ``magnitude``: the mean of absolute values; ``first``, ``second``,
-            ``neither``: how many queries lean to which side; ``expected``: the mean over all orders of the same documents;
-            ``added``, ``added_low``, ``added_high``, ``added_p``: what the order adds to that; ``floor``: what ``added`` is by
-            chance alone (:func:`mean_floor`); ``NFaiRR``, ``NFaiRR_low``, ``NFaiRR_high`` (95 % bootstrap), ``NFaiRR_n`` over the
-            queries where it is defined.
-        convention: The choices under which this was computed, those of FaiRR and NFaiRR at the end. ``background each system's
-            own results``: the NFaiRR of one system cannot be compared with that of another one whose results are other documents.
+            if fewer than six queries are not 0); ``magnitude``: the mean of absolute values; ``first``, ``second``, ``neither``:
+            how many queries lean to which side; ``expected``: the mean over all orders of the same documents; ``added``,
+            ``added_low``, ``added_high``, ``added_p``: what the order adds to it; ``floor``: the value of ``added`` to expect by
+            chance alone (:func:`mean_floor`); ``NFaiRR``, ``NFaiRR_low``, ``NFaiRR_high`` (95 % bootstrap), ``NFaiRR_n`` over
+            the queries where it is defined.
+        convention: The options under which this was computed, those of FaiRR and NFaiRR at the end. If it contains ``background
+            each system's own results``, do not compare the NFaiRR of systems whose results are different documents.
         seed: Seed of intervals and tests.
 
-    When not to use it: to compare systems by their intervals, which share queries. :meth:`compare` pairs them.
+    When not to use it: to compare systems by their intervals, because the systems share queries; :meth:`compare` pairs them.
     """
 
     per_query: pd.DataFrame
@@ -124,12 +124,12 @@ class BiasResult:
 
     @classmethod
     def of(cls, found: Mapping[str, pd.DataFrame], asked: set[str], convention: str, *, seed: int) -> BiasResult:
-        """The result of evaluated systems.
+        """Make the result from the values of the systems.
 
         Args:
-            found: System to what the evaluator returns, sorted by qid; resampling draws by place.
+            found: Mapping from each system to the evaluator's output, sorted by qid; resampling draws by position.
             asked: The queries that count.
-            convention: How it was computed.
+            convention: The options under which it was computed.
             seed: Seed of everything random.
 
         Returns:
@@ -157,15 +157,15 @@ class BiasResult:
         return cls(per_query, pd.DataFrame(rows), convention, seed)
 
     def compare(self, measure: str = "ARaB", correction: str = "holm") -> pd.DataFrame:
-        """Each two systems against each other, query by query.
+        """Compare each pair of systems, paired by query.
 
-        NFaiRR compares a system with the best order of its background. Where none was given, each system has its own results, and
-        a difference may be one of documents alone: give ``ARaBEvaluator`` one background for all, such as
+        NFaiRR compares a system with the best order of its background. Without a background, this is each system's own results,
+        and a difference may be due to the documents alone: give ``ARaBEvaluator`` one background for all systems, such as
         :func:`~pyterrier_debias.gender.measures.evaluator.union_background`.
 
         Args:
             measure: ``'ARaB'``, ``'RaB'``, ``'FaiRR'``, ``'NFaiRR'``, ``'added'``, or ``'abs(ARaB)'`` for the absolute values.
-            correction: How p values of one cut-off are corrected: ``'holm'``, ``'bonferroni'`` or ``'fdr_bh'``.
+            correction: How to correct the p values of each cut-off: ``'holm'``, ``'bonferroni'`` or ``'fdr_bh'``.
 
         Returns:
             One row per pair and cut-off: ``cutoff``, ``before``, ``after`` (systems), ``n`` (queries that both have),
@@ -197,7 +197,7 @@ class BiasResult:
         return pd.DataFrame(rows, columns=columns)
 
     def directions(self, cutoff: int | None = None) -> pd.DataFrame:
-        """To which side each query leans, and whether that is due to its order.
+        """To which side each query leans, and whether this is due to the order of its documents.
 
         Args:
             cutoff: t; None for the largest.
@@ -205,7 +205,7 @@ class BiasResult:
         Returns:
             One row per system and query: ``system``, ``qid``, ``ARaB``, ``side`` (1 for the first group of the contrast, -1 for
             the second, 0 for neither), ``expected``, ``added``, and ``z``: ``added`` in standard deviations of a random order, 0
-            where every order is alike. Sorted by system and ARaB, the most leaning to the first group first.
+            if all orders are alike. Sorted by system and ARaB, the strongest lean to the first group first.
         """
         cutoff = int(self.per_query["cutoff"].max()) if cutoff is None else cutoff
         own = self.per_query[self.per_query["cutoff"] == cutoff]
@@ -216,7 +216,7 @@ class BiasResult:
         return own[["system", "qid", "ARaB", "side", "expected", "added", "z"]].reset_index(drop=True)
 
     def plot(self, ax: Axes | None = None, *, measure: str = "ARaB") -> Axes:
-        """The mean over queries at each cut-off, with 95 % intervals.
+        """Plot the mean over queries at each cut-off, with 95 % intervals.
 
         Args:
             ax: Matplotlib axes; None makes new ones.

@@ -1,4 +1,4 @@
-"""AWRF and ExpectedExposure: how much attention the groups of a word list get, as measures beside NFaiRR."""
+"""AWRF and ExpectedExposure: measures of how much attention the groups of a word list get."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ def _info(**own: str) -> dict[str, ParamInfo]:
 
 
 class AWRF(OfWords):
-    """Attention-weighted rank fairness: how close the groups' shares of a reader's attention are to wished ones.
+    """Attention-weighted rank fairness: how close the groups' shares of a reader's attention are to the desired shares.
 
-    A document belongs to a group by the group's share of its words of the list. The attention that each group gets over the first
-    t ranks is compared with the wished portions by the Jensen-Shannon divergence in bits, which is taken off 1; see
-    :func:`~pyterrier_debias.gender.formulas.exposure.awrf`. Unlike :class:`~pyterrier_debias.NFaiRR`, a document about men and
-    one about women make up for each other.
+    A document belongs to a group to the degree of the group's share of its listed words. The attention that each group gets over
+    the first t ranks is compared with the desired portions; the value is 1 minus the Jensen-Shannon divergence in bits, see
+    :func:`~pyterrier_debias.gender.formulas.exposure.awrf`. Unlike in :class:`~pyterrier_debias.NFaiRR`, a document about men and
+    one about women offset each other.
 
     Source: Sapiezynski, Zeng, Robertson, Mislove and Wilson, "Quantifying the Impact of User Attention on Fair Group
-    Representation in Ranked Lists", WWW 2019 Companion, which leaves the comparison open; by divergence as in the TREC Fair
+    Representation in Ranked Lists", WWW 2019 Companion, which leaves the comparison open; the divergence is that of the TREC Fair
     Ranking tracks of 2021 and 2022, where documents without a group are left out too.
 
     Raises:
-        InputError: For an unknown option; while evaluating, where a document has no text.
+        InputError: For an unknown option; during evaluation, if a document has no text.
 
-    When not to use it: to see how much of a list is about anybody; one gendered document among a hundred decides alone. A query
-    without any has no value, and is NaN like those that do not count (``undefined``, see :class:`~pyterrier_debias.ARaB`).
+    When not to use it: to see how much of a list is gendered; a single gendered document among a hundred determines the value. A
+    query without any has no value, and is NaN like those that do not count (``undefined``, see :class:`~pyterrier_debias.ARaB`).
 
     Example:
         >>> import pandas as pd
@@ -62,10 +62,10 @@ class AWRF(OfWords):
     def __init__(self, *, portions: Mapping[str, float] | None = None, discount: str | None = None, **params: Any):
         """
         Args:
-            portions: Group to its wished portion; default equal ones.
-            discount: ``'trec'`` (default): 1 / log2(max(i, 2)); ``'dcg'``: 1 / log2(i + 1).
+            portions: Mapping from each group to its desired portion; by default they are equal.
+            discount: Attention at rank i: ``'trec'`` (default): 1 / log2(max(i, 2)); ``'dcg'``: 1 / log2(i + 1).
             params: ``wordlist``, ``tokeniser``, ``texts``, ``text_field``, ``unknown``, ``undefined``, ``query_filter``,
-                ``name``, ``cutoff``; see :class:`~pyterrier_debias.ARaB`.
+                ``name``, ``cutoff``, as in :class:`~pyterrier_debias.ARaB`.
 
         Raises:
             InputError: For an unknown option, portions of other groups, or a list of one group.
@@ -91,23 +91,23 @@ class AWRF(OfWords):
 
 
 class ExpectedExposure(OfWords):
-    """Expected exposure to readers of rank-biased precision: how far a ranking's exposure is from what relevance asks for.
+    """Expected exposure under rank-biased precision: how far a ranking's exposure is from what documents' relevance deserves.
 
-    Rank i gets the exposure p^(i - 1), ranks below the cut-off none. A document should get what it has on average over all ideal
-    rankings, in which documents stand by their labels and those of one label in any order
-    (:func:`~pyterrier_debias.gender.formulas.exposure.target_exposure`). With ``by_group=True`` the exposures of documents are
-    summed by group first, a document belonging to each by the group's share of its words: then the loss tells whether relevant
-    documents *of each group* get their due.
+    Rank i gets the exposure p^(i - 1); ranks below the cut-off get none. A document deserves its average exposure over all ideal
+    rankings, which sort documents by label, and those with equal labels in any order
+    (:func:`~pyterrier_debias.gender.formulas.exposure.target_exposure`). With ``by_group=True``, the exposures of documents are
+    first summed by group; a document belongs to each group to the degree of the group's share of its listed words. The loss then
+    shows whether the relevant documents *of each group* get the exposure that they deserve.
 
     Source: Diaz, Mitra, Ekstrand, Biega and Carterette, "Evaluating Stochastic Rankings with Expected Exposure", CIKM 2020: EE-L,
-    EE-D and EE-R with the user model RBP. A run is one ranking, a policy without chance.
+    EE-D and EE-R with the user model RBP. A run is one ranking, that is, a deterministic policy.
 
     Raises:
-        InputError: For an unknown option; while evaluating groups, where a ranked or relevant document has no text. Relevant ones
-            that are not ranked are read from ``texts``.
+        InputError: For an unknown option; during evaluation of groups, if a ranked or relevant document has no text. Texts of
+            relevant documents that are not ranked come from ``texts``.
 
-    When not to use it: with few judged documents, since unjudged ones should get nothing; ``part='disparity'`` of documents,
-    which is the same for all rankings of one length. A query without a relevant document has no value.
+    When not to use it: with few judged documents, because unjudged ones count as deserving no exposure; with ``part='disparity'``
+    of documents, which is the same for all rankings of one length. A query without a relevant document has no value.
 
     Example:
         >>> import pandas as pd
@@ -132,11 +132,11 @@ class ExpectedExposure(OfWords):
     def __init__(self, *, by_group: bool | None = None, part: str | None = None, patience: float | None = None, **params: Any):
         """
         Args:
-            by_group: Whether exposure is summed by group (default), or compared document by document, for which no text is read.
-            part: ``'loss'`` (default), ``'disparity'`` or ``'relevance'``; see
+            by_group: Whether to sum exposure by group (default) or compare it document by document, which needs no texts.
+            part: The part to report: ``'loss'`` (default), ``'disparity'`` or ``'relevance'``; see
                 :func:`~pyterrier_debias.gender.formulas.exposure.expected_exposure`.
-            patience: p, above 0 and below 1; default .5.
-            params: As for :class:`AWRF`.
+            patience: p, the probability that a reader goes on to the next rank, above 0 and below 1; default .5.
+            params: The shared options, as in :class:`AWRF`.
 
         Raises:
             InputError: For an unknown option.
@@ -153,7 +153,7 @@ class ExpectedExposure(OfWords):
         return super().RUN_INPUTS if self.option("by_group") else ["query_id", "doc_id", "score"]
 
     def judged_values(self, run: pd.DataFrame, qrels: pd.DataFrame) -> dict[str, float]:
-        """The value of each query of a run that has a relevant document."""
+        """The value of each query of a run that has at least one relevant document."""
         run = self._head(run)
         graded = qrels.rename(columns={"query_id": "qid", "doc_id": "docno", "relevance": "label"})[["qid", "docno", "label"]]
         graded = highest_grades(graded, repr(self))
@@ -184,5 +184,5 @@ class ExpectedExposure(OfWords):
         return exposure.memberships(counts.total())[own]
 
     def values(self, run: pd.DataFrame) -> dict[str, float]:
-        """Not without judgements; see :meth:`judged_values`."""
+        """Not defined without judgements; see :meth:`judged_values`."""
         raise InputError("ExpectedExposure needs judgements; give it to pt.Evaluate or pt.Experiment")
