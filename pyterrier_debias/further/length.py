@@ -1,7 +1,7 @@
-"""The length bias in an audit: does a ranker prefer longer documents, given their relevance and the candidates that it has?
+"""The length bias in an audit: does a ranker prefer longer documents, given their relevance and its candidates?
 
-Primary test: the mean over queries of how far its first ten documents are above the median length of the candidates of their own
-relevance is zero, as it is where candidates of one relevance come in a random order.
+Null hypothesis of the primary test: the first ten documents are, on average over queries, as long as the median candidate of the
+same relevance. This holds if candidates of the same relevance come in random order.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from pyterrier_debias.further.shared import SystemBias, document_parts, effectiv
 
 
 class LengthBias(SystemBias):
-    """Does a ranker prefer longer documents of the same relevance?
+    """Does a ranker prefer longer documents among those of the same relevance?
 
-    Candidates of one query are put in the order of their length, the relevant ones (label of 1 or more) and the others apart,
-    and get a percentile: 1 for the longest, 0 for the shortest, .5 for the middle. A query's value is the mean percentile of
-    the first ten documents of the result, less .5; queries with no more candidates are left out, since every order of these has
-    the value 0. An order that is random among documents of one relevance has a mean of exactly 0: that relevant documents are
-    longer does not count, and that the candidates are longer than the collection does not, either.
+    The candidates of a query are sorted by length, separately for the relevant ones (label of 1 or more) and the others, and
+    each gets a percentile: 1 for the longest, 0 for the shortest, .5 for the middle. A query's value is the mean percentile of
+    the first ten documents of the result, less .5. Queries with no more than ten candidates are left out, because every order
+    of these has the value 0. An order that is random among documents of the same relevance has a mean of exactly 0: it does not
+    matter whether relevant documents are longer than others, or candidates longer than the rest of the collection.
 
-    Beside it there is the same figure against the candidates' own order ("ranker - candidates"). It is no primary test: a
-    ranker that is blind to length, over candidates in an order that prefers long ones, differs from that order.
+    The same figure is also reported against the order of the candidates ("ranker - candidates"). It is not a primary test: if
+    the order of the candidates prefers long documents, a ranker that is blind to length differs from it.
 
-    Source: Singhal, Buckley and Mitra 1996 compare the lengths of what is retrieved and of what is relevant; percentiles within
-    one relevance are used here in their place, since they need no collection and no unit of length.
+    Source: Singhal, Buckley and Mitra 1996 compare the lengths of retrieved and relevant documents. Percentiles within
+    documents of the same relevance are used here instead, because they need neither the collection nor a unit of length.
 
     Example:
         ``audit(systems, dataset, biases=["length"])``, or ``biases=[LengthBias(cutoff=5)]``
 
-    When not to use it: where few documents are judged, since unjudged relevant ones count as non-relevant, and are then preferred
-    by whatever finds them.
+    When not to use it: if few documents are judged. Unjudged relevant documents count as non-relevant, and a ranker that finds
+    them seems to prefer their length.
     """
 
     name = "length"
@@ -49,10 +49,10 @@ class LengthBias(SystemBias):
     def __init__(self, *, cutoff: int = 10) -> None:
         """
         Args:
-            cutoff: How many documents of a result count, at least 1.
+            cutoff: The number of documents of each result that count, at least 1.
 
         Raises:
-            InputError: For another number.
+            InputError: If it is not such a number.
         """
         check_number("LengthBias", "cutoff", cutoff, least=1, whole=True)
         self.cutoff = cutoff
@@ -137,10 +137,11 @@ def length_percentiles(qids: pd.Series, relevant: pd.Series, words: pd.Series) -
     Args:
         qids: n queries.
         relevant: Whether each document is relevant.
-        words: Lengths.
+        words: The lengths in words.
 
     Returns:
-        Shape [n]: the share of these documents that are shorter, equal ones and itself by half. Its mean over them is .5.
+        Shape [n]: the share of these documents that are shorter; documents of equal length, and the document itself, count by
+        half. The mean over the documents of a query and relevance is .5.
 
     Example:
         >>> relevant = pd.Series([True, False, False, False])

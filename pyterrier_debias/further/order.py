@@ -1,6 +1,6 @@
 """The order bias in an audit: does a reranker's result depend on the order of the list that it is given?
 
-Primary test: a document's place in the result has, on average, no slope on its place in the given list.
+Null hypothesis of the primary test: the slope of a document's place in the result on its place in the given list is 0 on average.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from pyterrier_debias.further.shared import MEASURE, UNCHANGED, SystemBias, effe
 class OrderBias(SystemBias):
     """Does a reranker's result depend on the order of the list that it is given?
 
-    The reranker gets the same candidates in their own order, once more in their own order, reversed, and shuffled several
-    times; the first document of a list gets the highest score of the list and the rank 0, whatever a reranker goes by. A
+    The reranker gets the same candidates in their own order, in their own order again, reversed, and shuffled several times.
+    The first document of each list gets the list's highest score and the rank 0, whether the reranker goes by score or rank. A
     query's value is the slope, over these lists, of a document's place in the result on its place in the given list, each less
-    its own mean: 1 for a reranker that returns what it is given, 0 for one that scores documents one by one, -1 for one that
-    turns lists round.
+    its own mean: 1 for a reranker that returns lists as given, 0 for one that scores documents one by one, -1 for one that
+    reverses lists.
 
-    Beside it: Kendall's tau between the results of the own and of other orders (that of the repeated list says how much is not
-    due to the order), and what shuffling and reversal cost in ``nDCG@10``. Where no result changes, nothing is tested: a
-    pointwise ranker could not have come out otherwise.
+    Also reported: Kendall's tau between the result for the candidates' own order and those for other orders (for the repeated
+    list, it shows how much is not due to the order), and the loss of ``nDCG@10`` from shuffling and reversal. If no result
+    changes, nothing is tested, because a pointwise ranker could not have come out otherwise.
 
-    Sources: for listwise prompts, Sun et al. 2023 (RankGPT) and Tang et al. 2024 (permutation self-consistency) give shuffled and
-    reversed lists and compare ``nDCG@10``; the slope is this package's.
+    Sources: for listwise prompts, Sun et al. 2023 (RankGPT) and Tang et al. 2024 (permutation self-consistency) use shuffled and
+    reversed lists and compare ``nDCG@10``; the slope is this package's own measure.
 
     Example:
         ``audit(systems, dataset, biases=["order"])``
 
-    When not to use it: where every call costs money, since a reranker gets shuffles + 3 lists a query; for a reranker that is
-    meant to keep the given order, such as one that adds the candidates' scores to its own, whose slope is its intention.
+    When not to use it: if every call costs money, because a reranker gets shuffles + 3 lists per query; for a reranker that is
+    meant to follow the given order, such as one that adds the candidates' scores to its own.
     """
 
     name = "order"
@@ -51,10 +51,10 @@ class OrderBias(SystemBias):
     def __init__(self, *, shuffles: int = 3) -> None:
         """
         Args:
-            shuffles: How many shuffles of each list, at least 1; an audit's ``draws`` come before it.
+            shuffles: The number of shuffles of each list, at least 1; ``draws`` of an audit takes precedence.
 
         Raises:
-            InputError: For another number.
+            InputError: If it is not such a number.
         """
         check_number("OrderBias", "shuffles", shuffles, least=1, whole=True)
         self.shuffles = shuffles
@@ -141,19 +141,19 @@ def _results(system: System, context: Context, shuffles: int) -> pd.DataFrame:
 
 
 def given_order(arm: str, n: int, seed: int, qid: str) -> np.ndarray:
-    """Which document of a list is given at each place.
+    """The order in which the documents of a list are given to the reranker.
 
     Args:
         arm: ``'own'``, ``'again'``, ``'reversed'``, or ``'shuffled'`` with a number.
-        n: Documents of the list.
-        seed: Of shuffles.
-        qid: The query, of which a shuffle depends.
+        n: The number of documents in the list.
+        seed: Seed of the shuffles.
+        qid: The query, on which a shuffle also depends.
 
     Returns:
-        Shape [n]: positions in the list.
+        Shape [n]: positions in the original list.
 
     Raises:
-        InputError: For another name of a list.
+        InputError: If the arm has another name.
 
     Example:
         >>> given_order("reversed", 3, 0, "q1").tolist(), sorted(given_order("shuffled 1", 3, 0, "q1").tolist())
@@ -178,12 +178,12 @@ def slope(given: np.ndarray, result: np.ndarray) -> float:
     """The slope of places in the result on places in the given list, each less its document's mean.
 
     Args:
-        given: Shape [lists, documents]: the place of each document in each list that was given.
-        result: The same in the results.
+        given: Shape [lists, documents]: the place of each document in each given list.
+        result: Shape [lists, documents]: the place of each document in each result.
 
     Returns:
-        1 where results are the lists as given, exactly 0 where they never change, -1 where they are turned round. NaN where no
-        list differs from another.
+        1 if results are the lists as given, exactly 0 if they never change, -1 if they are reversed; NaN if all given lists are
+        the same.
 
     Example:
         >>> given = np.array([[0, 1, 2], [2, 1, 0]])
@@ -196,14 +196,14 @@ def slope(given: np.ndarray, result: np.ndarray) -> float:
 
 
 def kendall(first: np.ndarray, second: np.ndarray) -> float:
-    """Kendall's tau of two rankings without ties: counted, so that equal ones have exactly 1.
+    """Kendall's tau of two rankings without ties, computed by counting, so that equal rankings have exactly 1.
 
     Args:
         first: Shape [n], n at least 2: the rank of each document.
-        second: The same.
+        second: Shape [n]: the rank of each document in the other ranking.
 
     Returns:
-        The share of pairs in the same order less that of pairs in the other.
+        The share of pairs in the same order less the share of pairs in the opposite order.
 
     Example:
         >>> kendall(np.array([0, 1, 2]), np.array([0, 1, 2])), round(kendall(np.array([0, 1, 2]), np.array([1, 0, 2])), 3)

@@ -1,7 +1,7 @@
-"""What the three biases of this folder share: one system at a time, one primary figure, one picture.
+"""What the three biases of this folder share: they examine one system at a time, with one primary figure and one picture.
 
-They lie in one folder, a file each, beside the folders of the other biases and on their layer: each is a probe of rankings
-without data or training of its own.
+Each has one file in this folder, on the same layer as the folders of the other biases: it is a probe of rankings without data or
+training of its own.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ UNCHANGED = "no query changed, so that nothing was tested"
 
 
 class SystemBias(Bias):
-    """A bias that is examined one system at a time. A subclass writes :meth:`look`.
+    """A bias that is examined one system at a time. A subclass implements :meth:`look`.
 
     Attributes:
-        axis: What the primary figure is, for its picture.
+        axis: The label of the primary figure in its picture.
 
     When not to use it: for a figure that compares systems; see :class:`~pyterrier_debias.core.bias.JointBias`.
     """
@@ -42,7 +42,7 @@ class SystemBias(Bias):
         """Examine one system.
 
         Args:
-            system: One that :meth:`needs` has nothing against.
+            system: A system for which :meth:`needs` returns None.
             context: See :meth:`Bias.examine`.
 
         Yields:
@@ -67,19 +67,19 @@ class SystemBias(Bias):
 
 
 def mean_test(values: pd.Series, seed: int, *, least: float = -np.inf, most: float = np.inf) -> tuple[Interval, float, str]:
-    """A mean over queries whose values could have had the other sign.
+    """Test and interval of a mean over queries, if under the null hypothesis each value could have had the other sign.
 
     Args:
-        values: By qid.
-        seed: Of the draws.
+        values: The values, by qid.
+        seed: Seed of the draws.
         least: The lowest value that a query can have.
-        most: The highest.
+        most: The highest value that a query can have.
 
     Returns:
         The interval, the p of the same test, and both in words.
 
     Raises:
-        InputError: Where there is no query.
+        InputError: If there is no query.
 
     Example:
         >>> interval, p, told = mean_test(pd.Series([0.1, 0.2, 0.1, 0.3, 0.2, 0.1]), 0)
@@ -101,7 +101,7 @@ def mean_test(values: pd.Series, seed: int, *, least: float = -np.inf, most: flo
 
 
 def effectiveness(system: System, context: Context) -> dict[tuple[str, str], pd.Series]:
-    """nDCG@10 of a system's own results, by which audits are compared: measure and contrast to values by qid."""
+    """nDCG@10 of a system's own results, for comparisons of audits: (measure, contrast) to values by qid."""
     qids = judged_qids(context.topics, context.qrels)
     return {(MEASURE, "original"): per_query(context.results(system), context.qrels, [MEASURE], qids)[MEASURE]}
 
@@ -110,13 +110,13 @@ def document_parts(rows: pd.DataFrame, queries: int, note: str) -> pd.DataFrame:
     """What each document contributes to a mean over queries of sums over documents.
 
     Args:
-        rows: ``qid``, ``docno`` and ``share``: what the document adds to its query's value.
-        queries: Over how many queries the mean is.
-        note: What is known of every document.
+        rows: ``qid``, ``docno`` and ``share``, the document's part of its query's value.
+        queries: The number of queries in the mean.
+        note: A note for every document.
 
     Returns:
-        The items of :class:`~pyterrier_debias.core.bias.Parts`; contributions sum to the mean. The ``qid`` is the one in which a
-        document adds most, in either direction.
+        The items of :class:`~pyterrier_debias.core.bias.Parts`; contributions sum to the mean. The ``qid`` is that of the query
+        to which a document contributes most, in either direction.
     """
     rows = rows.assign(contribution=rows["share"] / queries, size=rows["share"].abs().round(12))
     rows = rows.sort_values(["size", "qid"], ascending=[False, True])
@@ -125,7 +125,7 @@ def document_parts(rows: pd.DataFrame, queries: int, note: str) -> pd.DataFrame:
 
 
 def relevant_pairs(context: Context) -> pd.DataFrame:
-    """Query and document of each judgement with a label of 1 or more: ``qid``, ``docno``, ``label``, of the audit's topics."""
+    """Judgements of the audit's topics with a label of 1 or more: ``qid``, ``docno``, ``label``."""
     qrels = context.qrels[(context.qrels["label"] >= 1) & context.qrels["qid"].isin(set(context.topics["qid"]))]
     return qrels[["qid", "docno", "label"]]
 

@@ -1,6 +1,7 @@
-"""The source bias in an audit: do rankers prefer text that a language model wrote to text of the same meaning by people?
+"""The source bias in an audit: do rankers prefer text written by a language model to text of the same meaning written by people?
 
-Primary test: of a relevant document and its rewritten counterpart, both in one list, none is ahead of the other on average.
+Null hypothesis of the primary test: if a relevant document and its rewritten counterpart are in one list, neither is ahead on
+average.
 """
 
 from __future__ import annotations
@@ -32,25 +33,25 @@ _LONGEST = 14
 
 
 class SourceBias(SystemBias):
-    """Do rankers prefer text that a language model wrote?
+    """Do rankers prefer text that was written by a language model?
 
-    Each document of a list stands in it twice, as it was written and as it was rewritten: candidates, and all relevant
-    documents of the query (those that the first stage missed as well, since it has read one of the two texts only). A reranker
-    ranks this list; for a retriever both texts of each document of the collection are indexed together. A query's value is the
-    mean, over its relevant documents, of the *displacement*: how many other documents stand between the original and the
-    rewritten text, each other document counted by half for each of its texts; above 0 if the original is ahead, below 0 if the
-    rewritten one is. Under the null hypothesis the texts of a query could be exchanged, which changes the sign.
+    Each list contains both the original and the rewritten text of its documents: of the candidates, and of all relevant
+    documents of the query (even those that the first stage missed, because it has read only one of the two texts). A reranker
+    ranks this list; for a retriever, both texts of each document of the collection are indexed together. A query's value is the
+    mean, over its relevant documents, of the *displacement*: how many other documents are between the original and the
+    rewritten text, where each text of another document counts by half; above 0 if the original is ahead, below 0 if the
+    rewritten text is. Under the null hypothesis, the texts of a query could be exchanged, which changes the sign.
 
-    Beside it: Dai et al.'s :func:`relative_delta` of measures with only the originals, or only the rewritten texts, as relevant;
-    and the share of relevant documents whose rewritten text is ahead.
+    Also reported: the :func:`relative_delta` of Dai et al., for measures with only the originals, or only the rewritten texts,
+    as relevant; and the share of relevant documents whose rewritten text is ahead.
 
     Source: Dai et al., "Neural Retrievers are Biased Towards LLM-Generated Content", KDD 2024.
 
     Example:
         ``audit(systems, dataset, biases=[SourceBias(rewritten)])`` with the columns ``docno`` and ``text``
 
-    When not to use it: where rewritten texts leave out, add or correct something: that is a preference for content. Models
-    shorten or stretch what they rewrite: see :class:`~pyterrier_debias.further.length.LengthBias`.
+    When not to use it: if rewritten texts leave out, add or correct something; the preference is then for content. Models also
+    change the length of what they rewrite: see :class:`~pyterrier_debias.further.length.LengthBias`.
     """
 
     name = "source"
@@ -59,17 +60,17 @@ class SourceBias(SystemBias):
     def __init__(self, pairs: pd.DataFrame | None = None) -> None:
         """
         Args:
-            pairs: ``docno`` with ``text``, the rewritten text of this document; or with ``counterpart``, the docno of the
-                document of the collection that is its rewritten text. None for what the collection gives by
-                ``get_counterparts()``.
+            pairs: A frame with ``docno`` and ``text``, the rewritten text of this document; or with ``docno`` and
+                ``counterpart``, the docno of the document in the collection that is its rewritten text. None uses what the
+                collection's ``get_counterparts()`` returns.
 
         Raises:
-            InputError: Where a column is missing, or a document has two rewritten texts.
+            InputError: If a column is missing, or a document has two rewritten texts.
         """
         self.pairs = None if pairs is None else _checked(pairs)
 
     def needs(self, system: System | None, dataset: Any) -> str | None:
-        """See :meth:`Bias.needs`: pairs of texts; of a retriever an indexer."""
+        """See :meth:`Bias.needs`: pairs of texts, and for a retriever an indexer."""
         if self.pairs is None and provided(dataset, "get_counterparts") is None:
             return "it compares pairs of texts; give SourceBias(pairs), with docno and text, in the place of its name"
         if system is None:
@@ -221,15 +222,15 @@ def with_displacements(mixed: pd.DataFrame) -> pd.DataFrame:
 
 
 def displacements(human: Sequence[float] | pd.Series, rewritten: Sequence[float] | pd.Series) -> np.ndarray:
-    """How many other documents stand between the original and the rewritten text of each document of a list.
+    """How many other documents are between the original and the rewritten text of each document of a list.
 
     Args:
         human: Scores of n originals.
         rewritten: Scores of their rewritten texts.
 
     Returns:
-        Shape [n], above 0 where the original is ahead. Each text of another document counts by half, equal scores by half of
-        that. If all originals and rewritten texts change places, the signs change.
+        Shape [n], above 0 if the original is ahead. Each text of another document counts by half, and with an equal score by
+        half of that. If all originals and rewritten texts change places, the signs change.
 
     Example:
         >>> displacements([3.0, 2.0, 1.0], [2.5, 4.0, 1.0]).tolist()  # only what stands between 2 and 4 counts: 3 and 2.5
@@ -271,15 +272,15 @@ def _undefined(delta: Interval) -> str:
 
 
 def relative_delta(human: Any, machine: Any, axis: int = -1) -> Any:
-    """The relative delta of Dai et al. 2024, of two means.
+    """The relative delta of Dai et al. 2024 between two means.
 
     Args:
-        human: Values of a measure of the queries, originals being relevant.
-        machine: The same, rewritten texts being relevant.
-        axis: Along which to average.
+        human: A measure's value for each query, with the originals as relevant.
+        machine: A measure's value for each query, with the rewritten texts as relevant.
+        axis: The axis to average over.
 
     Returns:
-        200 (human - machine) / (human + machine), in percent, from -200 to 200; NaN where both are 0.
+        200 (human - machine) / (human + machine), in percent, from -200 to 200; NaN if both are 0.
 
     Example:
         >>> round(float(relative_delta([0.3, 0.1], [0.2, 0.4])), 6)

@@ -35,7 +35,7 @@ class SensitivityIndex:
         p: Share of permutations with an index at least as large.
         n: Number of queries.
         blind_floor: Mean of the index that a ranker would show on the same buckets if it were blind to position; see
-            :func:`bucketed`. NaN if there are no values on rotated passages.
+            :func:`bucketed`. NaN without values on rotated passages, or if the index is undefined.
         p_blind: Share of such indices that are at least as large.
     """
 
