@@ -16,41 +16,40 @@ from pyterrier_debias.data.lines import fault, read_head, read_json, read_json_l
 from pyterrier_debias.data.readers import json_field
 
 _QUERY_NAMES = ("query", "query_en", "query_hi")
-#: How published files of MS MARCO QnA begin: with a column, an object from row number to value.
+#: The beginning of the published MS MARCO QnA files: a column, which is an object from row number to value.
 _QNA_COLUMNS = re.compile(r'\s*\{\s*"(answers|passages|query|query_id|query_type|wellFormedAnswers)"\s*:\s*\{\s*"\d+"\s*:')
 
 
 def read_squad(
     path: str | Path, *, only_certain: bool = False, unanswerable: bool = False, split: str | None = None
 ) -> Collection:
-    """Read SQuAD JSON (v1.1 or v2.0) as a test collection: each paragraph a passage, each answerable question a topic.
+    """Read SQuAD JSON (v1.1 or v2.0) as a test collection, with paragraphs as passages and answerable questions as topics.
 
-    The relevant passage of a question is its own paragraph, with label 1; questions marked ``is_impossible`` and questions
-    without an answer are left out, as Hofstätter et al. (ECIR 2021) do it, unless they are asked for. A passage's docno is
-    derived from its text, so that it is the same in every file and version that holds the paragraph; the qid is the question's
-    id.
+    The relevant passage of a question is its own paragraph, with label 1. Questions marked ``is_impossible`` and questions
+    without an answer are left out, as in Hofstätter et al. (ECIR 2021), unless ``unanswerable`` is True. A passage's docno is
+    derived from its text, so it is the same in every file and version that contains the paragraph; the qid is the question's id.
 
-    Files with offsets that were reconstructed by searching mark each answer with ``offset``: ``unique`` (certain), ``overlap`` or
+    Files whose offsets were reconstructed by searching mark each answer with ``offset``: ``unique`` (certain), ``overlap`` or
     ``first`` (the string occurs several times, and its first occurrence was taken). By default all answers are kept: wrong
     guesses are always too early, but dropping every repeated string loses more early answers than it corrects. Over the 1,190
-    questions of XQuAD, which have true offsets, the mean relative start is .427; it is .419 where all are kept, and .437
-    where only the certain ones are.
+    questions of XQuAD, which have true offsets, the mean relative start is .427; with reconstructed offsets it is .419 if all
+    answers are kept, and .437 if only the certain ones are.
 
     Args:
         path: The file, plain or gzipped.
-        only_certain: Whether to drop the answers whose ``offset`` is not ``unique``; files without this field keep all.
+        only_certain: Whether to drop the answers whose ``offset`` is not ``unique``; in files without this field, all are kept.
         unanswerable: Whether questions without an answer are topics too. Topics then have ``answered``, True or False, and
-            ``title``, that of the article; questions without an answer have no judgement.
-        split: What to call the split; default the file's name without its ending.
+            ``title``, the title of the article; questions without an answer have no judgement.
+        split: Name of the split; None for the file's name without its ending.
 
     Returns:
         A collection: corpus ``docno``, ``text``, ``title`` (of the article); topics ``qid``, ``query``; qrels; answers ``qid``,
-        ``docno``, ``answer``, ``start``, ``end`` (characters, ``end`` exclusive), ``offset`` (``given`` where the file does
-        not say). One row for each answer that a labeller gave: an answer on which several agree stands there several times.
+        ``docno``, ``answer``, ``start``, ``end`` (characters, ``end`` exclusive), ``offset`` (``given`` if the file does not
+        say). Answers have one row for each labeller's answer: an answer on which several labellers agree occurs several times.
 
     Raises:
-        InputError: With the file, for JSON that is not SQuAD's, an answer that is not found at its offset, or a question id
-            that occurs twice.
+        InputError: With the file's name, for JSON that is not in SQuAD format, an answer that is not found at its offset, or a
+            question id that occurs twice.
 
     Example:
         >>> import json, pathlib, tempfile
@@ -106,7 +105,7 @@ def read_squad(
 
 
 def _squad_questions(content: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any] | None]]:
-    """Title, paragraph and question, for each question; paragraphs without one come with None."""
+    """Title, paragraph and question, for each question; None as the question of a paragraph without questions."""
     for article in content["data"]:
         for paragraph in article["paragraphs"]:
             for question in paragraph["qas"] or [None]:
@@ -116,21 +115,21 @@ def _squad_questions(content: dict[str, Any]) -> Iterator[tuple[str, str, dict[s
 def read_spans(path: str | Path, *, split: str = "test") -> Collection:
     """Read passages in which labellers marked the answers to a query, one annotation per line.
 
-    A line is a JSON object with ``qid``, ``query``, ``psgid``, ``passage`` and ``selected_spans`` (a list of strings). A span is
-    searched for in its passage; white space around it and characters that do not print are ignored.
+    A line is a JSON object with ``qid``, ``query``, ``psgid``, ``passage`` and ``selected_spans`` (a list of strings). Each span
+    is searched for in its passage; white space around it and non-printing characters are ignored.
 
     Args:
         path: The file, plain or gzipped.
-        split: What to call the split.
+        split: Name of the split.
 
     Returns:
-        A collection in which a passage has label 1 for a query where a labeller marked anything in it, otherwise 0; answers
-        as in :func:`read_squad`, where ``offset`` is ``unique``, ``first`` (the span occurs several times; its first occurrence
-        was taken) or ``absent`` (``start`` and ``end`` are -1). Annotations of an empty passage and empty spans are left out; a
-        span that several labellers marked stands there several times.
+        A collection in which a passage has label 1 for a query if a labeller marked anything in it, otherwise 0. Answers are as
+        in :func:`read_squad`, but ``offset`` is ``unique``, ``first`` (the span occurs several times; its first occurrence was
+        taken) or ``absent`` (``start`` and ``end`` are -1). Annotations of an empty passage and empty spans are left out; a span
+        that several labellers marked occurs several times.
 
     Raises:
-        InputError: With file and line, where a field is missing.
+        InputError: With file and line, if a field is missing.
 
     Example:
         >>> import json, pathlib, tempfile
@@ -165,15 +164,15 @@ def read_spans(path: str | Path, *, split: str = "test") -> Collection:
 
 
 def locate(span: str, text: str) -> tuple[int, int, str]:
-    """Find a span in a text, ignoring characters that do not print.
+    """Find a span in a text, ignoring non-printing characters.
 
     Args:
-        span: What to find, not empty.
-        text: Where to find it.
+        span: The string to find, not empty.
+        text: The text to search.
 
     Returns:
         Start and end (characters of the text, end exclusive), and ``unique`` or ``first`` (it occurs again); -1, -1 and
-        ``absent`` where it is not found.
+        ``absent`` if it is not found.
 
     Example:
         >>> locate("isn't", "It isn\\x92't so.")
@@ -190,24 +189,24 @@ def locate(span: str, text: str) -> tuple[int, int, str]:
 
 
 def read_qna(path: str | Path, *, split: str = "dev") -> Collection:
-    """Read MS MARCO QnA: queries, the passages shown to the labellers in that order, the ones they used, and their answers.
+    """Read MS MARCO QnA: queries, the passages shown to labellers (in that order), the passages they used, and their answers.
 
     Formats: the published JSON of columns (``passages``, ``query``, ``query_type``, ``answers``, each by row, in any order) or
-    one JSON object a line with the same fields; ``answers`` may be missing.
+    one JSON object per line with the same fields; ``answers`` may be missing.
 
     Args:
         path: The file, plain or gzipped.
-        split: What to call the split.
+        split: Name of the split.
 
     Returns:
-        A collection with docno ``<query id>-<place>``, where place is that of the passage in the list shown; topics ``qid``,
+        A collection with docno ``<query id>-<place>``, where place is the passage's place in the list shown; topics ``qid``,
         ``query``, ``type`` and the row's other strings; qrels with label 1 (used for the answer) and 0 (shown, not used);
-        candidates in the order shown, with score minus the place, as ``ir_datasets`` has it; answers with offsets -1, for each
-        passage that was used (labellers wrote them in their own words), or None if the file holds none. The placeholder
+        candidates in the order shown, with the negative place as the score, as in ``ir_datasets``; answers with offsets -1, for
+        each passage that was used (labellers wrote them in their own words), or None if the file has none. The placeholder
         "No Answer Present." is not an answer.
 
     Raises:
-        InputError: With file and line, where a field is missing.
+        InputError: With file and line, if a field is missing.
 
     Example:
         >>> import json, pathlib, tempfile
@@ -274,7 +273,7 @@ def _frame(path: str | Path, records: Iterable[dict[str, Any]], what: str) -> pd
     return frame.fillna("")
 
 
-#: What a file with answers holds, by a mark in its beginning.
+#: The format of a file with answers, by a string at its beginning.
 READERS: dict[str, Callable[..., Collection]] = {
     '"paragraphs"': read_squad,
     '"selected_spans"': read_spans,
@@ -283,7 +282,7 @@ READERS: dict[str, Callable[..., Collection]] = {
 
 
 def reader_of(path: str | Path) -> Callable[..., Collection] | None:
-    """The reader for a file with answers.
+    """Choose the reader for a file with answers.
 
     Args:
         path: A JSON file.

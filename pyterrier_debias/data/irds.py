@@ -1,4 +1,4 @@
-"""Datasets of ir_datasets, through PyTerrier, with the interface of all datasets here."""
+"""Datasets of ir_datasets, through PyTerrier, with the interface of this library's datasets."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from pyterrier_debias.core.stage import RowWise
 class IRDSCollection:
     """A dataset of ``ir_datasets``; nothing is downloaded before it is needed.
 
-    Documents have ``docno``, ``text`` (the field ``text``, or ``default_text()`` of documents that have no such field) and their
-    other string fields; topics have ``qid``, ``query`` and theirs. A split is the id's last part: ``get_qrels('train')`` of
-    ``beir/nfcorpus/test`` gives those of ``beir/nfcorpus/train``.
+    Documents have ``docno``, ``text`` (the field ``text``, or ``default_text()`` of documents without this field) and their other
+    string fields; topics have ``qid``, ``query`` and their other string fields. A split is the id's last part:
+    ``get_qrels('train')`` of ``beir/nfcorpus/test`` returns the judgements of ``beir/nfcorpus/train``.
 
-    For ``msmarco-qna/...`` the candidates are the passages that labellers were shown in that order, qrels say 1 (used for the
-    answer) or 0 (shown, not used), and the answers are those of the topics, for each passage that was used.
+    For ``msmarco-qna/...``, the candidates are the passages shown to labellers, in that order; labels are 1 (used for the answer)
+    or 0 (shown, not used); and the answers are those of the topics, for each passage that was used.
 
     Example:
         >>> IRDSCollection("beir/nfcorpus/test")
@@ -35,14 +35,14 @@ class IRDSCollection:
             irds_id: The id as in ``ir_datasets.load``, without ``irds:``.
 
         Raises:
-            InputError: Where ``ir_datasets`` does not know the id.
+            InputError: If ``ir_datasets`` does not know the id.
         """
         self.irds_id = irds_id
         _reference(irds_id)
 
     @property
     def name(self) -> str:
-        """What reports call it: ``irds:`` and the id."""
+        """The name in reports: ``irds:`` and the id."""
         return f"irds:{self.irds_id}"
 
     def __repr__(self) -> str:
@@ -50,23 +50,23 @@ class IRDSCollection:
         return f"IRDSCollection({self.irds_id!r})"
 
     def get_corpus_iter(self, verbose: bool = False) -> Iterator[dict[str, Any]]:
-        """Documents as dictionaries with ``docno``, ``text`` and the other string fields.
+        """Iterate over the documents as dictionaries with ``docno``, ``text`` and the other string fields.
 
         Args:
             verbose: Whether to show progress.
 
         Yields:
-            One dictionary a document, in the collection's order.
+            One dictionary per document, in the collection's order.
 
         Raises:
-            InputError: If the documents are not there and cannot be downloaded.
+            InputError: If the documents are not available locally and cannot be downloaded.
         """
         documents = _records(self.irds_id, "docs")
         for document in pt.tqdm(documents, desc=self.name, unit="d", disable=not verbose):
             yield {"docno": document.doc_id, **_fields(document)}
 
     def get_topics(self, variant: str | None = None) -> pd.DataFrame:
-        """Topics: ``qid``, ``query`` and the other string fields.
+        """Return the topics: ``qid``, ``query`` and the other string fields.
 
         Args:
             variant: A field of the topics to use as the query, such as ``'description'``, or another split.
@@ -89,7 +89,7 @@ class IRDSCollection:
         return frame[["qid", "query", *frame.columns.drop(["qid", "query"])]]
 
     def get_qrels(self, variant: str | None = None) -> pd.DataFrame:
-        """Judgements: ``qid``, ``docno``, ``label``.
+        """Return the judgements: ``qid``, ``docno``, ``label``.
 
         Args:
             variant: Another split.
@@ -104,7 +104,7 @@ class IRDSCollection:
         return with_string_ids(pd.DataFrame(rows, columns=["qid", "docno", "label"]), f"{self.name}, judgements")
 
     def text_loader(self, fields: str | Iterable[str] = "text", *, verbose: bool = False) -> DocstoreLoader:
-        """A stage that adds fields of documents to frames with ``docno``.
+        """Make a stage that adds fields of documents to frames with ``docno``.
 
         Args:
             fields: One name, several, or ``'*'`` for all string fields.
@@ -144,8 +144,8 @@ class IRDSCollection:
 class DocstoreLoader(RowWise):
     """Adds the text of documents from the document store of ``ir_datasets``.
 
-    Input: any frame with ``docno``. Output: the same rows with the fields as columns; columns of these names that were there
-    before are replaced. Load texts before anything rewrites docnos.
+    Input: any frame with ``docno``. Output: the same rows with the fields as columns; existing columns with these names are
+    replaced. Load texts before any stage that rewrites docnos.
 
     When not to use it: for collections that are in memory; their ``text_loader()`` is faster.
 
@@ -160,7 +160,7 @@ class DocstoreLoader(RowWise):
         """
         Args:
             irds_id: The dataset's id, without ``irds:``.
-            fields: Which fields to add; ``text`` is there for every dataset.
+            fields: Which fields to add; every dataset has ``text``.
             verbose: Whether to show progress.
         """
         self.irds_id = irds_id
@@ -195,7 +195,7 @@ class DocstoreLoader(RowWise):
 
 
 def id_of_split(irds_id: str, split: str | None) -> str:
-    """The id of a split: a part of the dataset, or a part of what the dataset is itself a part of.
+    """Find the id of a split: a part of the dataset, or of the dataset to which it belongs.
 
     Args:
         irds_id: An id, with or without a split at its end.
@@ -205,7 +205,7 @@ def id_of_split(irds_id: str, split: str | None) -> str:
         ``beir/nfcorpus/dev`` for ``beir/nfcorpus`` as well as ``beir/nfcorpus/test`` and the split ``dev``.
 
     Raises:
-        InputError: Where ``ir_datasets`` knows neither.
+        InputError: If ``ir_datasets`` knows neither.
     """
     above, _, last = irds_id.rpartition("/")
     if split is None or split == last:
@@ -248,7 +248,7 @@ def _records(irds_id: str, kind: str) -> Iterator[Any]:
 
 @contextmanager
 def _reached(irds_id: str, what: str) -> Iterator[None]:
-    """Name the part that could not be downloaded in the error."""
+    """Make the error name the part that could not be downloaded."""
     try:
         yield
     except (OSError, RuntimeError) as error:
@@ -260,7 +260,7 @@ def _reached(irds_id: str, what: str) -> Iterator[None]:
 
 
 def _fields(document: Any) -> dict[str, str]:
-    """The string fields of a document, empty where it lacks one of its kind's, with a ``text`` in any case."""
+    """The string fields of a document, empty where it lacks a field of its type, and always a ``text``."""
     kinds = getattr(type(document), "__annotations__", {})
     texts = {k: "" if v is None and kinds.get(k, str) in (str, str | None) else v for k, v in document._asdict().items()}
     return {"text": document.default_text(), **{k: v for k, v in texts.items() if isinstance(v, str) and k != "doc_id"}}

@@ -14,7 +14,7 @@ from typing import Any
 
 from pyterrier_debias.core.errors import InputError
 
-#: Bytes of a line at most, unpacked: more than the largest collection of questions that is one line of JSON, and little enough
+#: Largest number of bytes of an unpacked line: more than the largest question collection in one line of JSON, but few enough
 #: that a damaged or malicious file does not fill the memory.
 _LONGEST_LINE = 256 << 20
 _GZIP = b"\x1f\x8b"
@@ -24,7 +24,7 @@ _ESCAPE = re.compile(r"\\(?:u[dD][89abAB]\w{2}\\u[dD][c-fC-F]\w{2}|(u[dD][89a-fA
 
 
 def fault(path: str | Path, line: int, what: str, remedy: str) -> InputError:
-    """The error for one line of a file.
+    """Make the error for one line of a file.
 
     Args:
         path: The file, as the user named it.
@@ -55,13 +55,13 @@ def _opened(path: str | Path) -> Iterator[BufferedIOBase]:
 
 
 def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
-    """The lines of a UTF-8 file, plain or gzipped.
+    """Read the lines of a UTF-8 file, plain or gzipped.
 
     Args:
         path: The file.
 
     Yields:
-        Number (from 1) and text of each line that is not space, without its line end.
+        Number (from 1) and text of each line that is not blank, without its line end.
 
     Raises:
         InputError: If the file is missing, empty, damaged, or not UTF-8, or has a line of more than 256 MiB.
@@ -97,7 +97,7 @@ def _damaged(path: str | Path, line: int) -> InputError:
 
 
 def read_json_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of a file with one JSON object a line.
+    """Read the objects of a file with one JSON object per line.
 
     Args:
         path: The file, plain or gzipped.
@@ -106,7 +106,7 @@ def read_json_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
         Number of the line and the object.
 
     Raises:
-        InputError: As :func:`read_lines`, and where a line is not a JSON object or holds half of a surrogate pair.
+        InputError: As :func:`read_lines`, and if a line is not a JSON object or contains half of a surrogate pair.
     """
     for number, line in read_lines(path):
         try:
@@ -122,7 +122,7 @@ def read_json_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def read_json(path: str | Path) -> dict[str, Any]:
-    """A file that holds one JSON object.
+    """Read a file that contains one JSON object.
 
     Args:
         path: The file, plain or gzipped.
@@ -131,7 +131,7 @@ def read_json(path: str | Path) -> dict[str, Any]:
         The object.
 
     Raises:
-        InputError: As :func:`read_lines`, and where the file is not one JSON object or holds half of a surrogate pair.
+        InputError: As :func:`read_lines`, and if the file is not one JSON object or contains half of a surrogate pair.
     """
     numbered = list(read_lines(path))
     try:
@@ -149,7 +149,7 @@ def read_json(path: str | Path) -> dict[str, Any]:
 
 
 def _check_halves(path: str | Path, number: int, line: str) -> None:
-    """Refuse half of a surrogate pair, which JSON can hold and neither frames nor UTF-8 can."""
+    """Refuse half of a surrogate pair, which JSON can contain but neither frames nor UTF-8 can."""
     if "\\ud" not in line and "\\uD" not in line:
         return
     half = next((found for found in _ESCAPE.finditer(line) if found[1]), None)
@@ -159,7 +159,7 @@ def _check_halves(path: str | Path, number: int, line: str) -> None:
 
 
 def read_head(path: str | Path) -> str:
-    """The first 64 kB of a file, to recognise its contents; bytes that are not UTF-8 are left out.
+    """Read the first 64 kB of a file, to recognise its format; bytes that are not UTF-8 are left out.
 
     Args:
         path: The file, plain or gzipped.
@@ -178,7 +178,7 @@ def read_head(path: str | Path) -> str:
 
 
 def stem(path: str | Path) -> str:
-    """The name of a file without its folder, ``.gz`` and the ending that tells its format.
+    """Return the name of a file without its folder, ``.gz`` and the ending for its format.
 
     Args:
         path: The file.

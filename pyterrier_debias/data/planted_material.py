@@ -1,8 +1,8 @@
 """The words of the planted collection, from ``planted_material.json``.
 
-Everything is grouped by what passages are about. A group has kinds (the literal noun, and the noun that a paraphrase uses),
-properties (what a question picks an entity by) and attributes (what a question asks for). A property or an attribute can be
-stated literally, with the content words of the question, or as a paraphrase, with none of them. Within a group, no paraphrase,
+The words are grouped by the topics of passages. A group has kinds (the literal noun, and the noun that a paraphrase uses),
+properties (by which a question identifies an entity) and attributes (for which a question asks). A property or an attribute can
+be stated literally, with the content words of the question, or as a paraphrase, with none of them. Within a group, no paraphrase,
 aside or remark contains a content word of any of the group's questions; a test checks this on the tables.
 
 Slots: ``{S}`` the entity, ``{its}`` its possessive, ``{v}`` the answer, ``{y}`` a year, ``{n}`` a small number, ``{k}`` a larger
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 
 class Property(NamedTuple):
-    """What a question picks entities by."""
+    """A property, by which a question identifies entities."""
 
     name: str
     clause: str  #: relative clause of the question
@@ -28,7 +28,7 @@ class Property(NamedTuple):
 
 
 class Attribute(NamedTuple):
-    """What a question asks for."""
+    """An attribute, for which a question asks."""
 
     name: str
     type: str  #: kind of question: NUMERIC, PERSON, LOCATION, ENTITY or DESCRIPTION
@@ -60,7 +60,7 @@ class Group(NamedTuple):
 
 
 GROUPS: tuple[Group, ...]
-#: Lists that answers are drawn from; the other kinds of values are made up by the generator.
+#: Lists from which answers are drawn; the generator makes up the other kinds of values.
 VALUES: dict[str, tuple[str, ...]]
 #: Roots of invented names: a start and an end.
 STARTS: tuple[str, ...]
@@ -75,18 +75,18 @@ OPENINGS: tuple[str, ...]
 PERSON_OPENINGS: tuple[str, ...]
 ENDINGS: tuple[str, ...]
 PRONOUNS: dict[str, dict[str, str]]
-#: What makes the wording of a question complex: parts put before it, into it and behind it. Their words are function words
-#: or stand in no passage, so that a retriever that matches words ranks the same whatever the wording.
+#: Parts that make the wording of a question complex, added before, within and after it. Their words are function words or occur
+#: in no passage, so the ranking of a retriever that matches words does not depend on the wording.
 FRONT: tuple[str, ...]
 MIDDLE: tuple[str, ...]
 END: tuple[str, ...]
 TAIL: tuple[str, ...]
-#: Words that the frozen BM25 run leaves out of queries.
+#: Words that the frozen BM25 run removes from queries.
 FUNCTION_WORDS: frozenset[str]
 
 
 def __getattr__(name: str) -> Any:
-    """Read the tables when the first of them is asked for.
+    """Read all tables when one of them is first used.
 
     Args:
         name: Name of a table.
@@ -95,7 +95,7 @@ def __getattr__(name: str) -> Any:
         The table.
 
     Raises:
-        AttributeError: Where there is no such table.
+        AttributeError: If there is no such table.
     """
     # Python asks modules for names of its own, such as __path__: these must not read the file.
     if name.isupper() and name in _tables():

@@ -6,10 +6,10 @@ import pyterrier as pt
 
 
 class DebiasDatasets(pt.datasets.DatasetProvider):
-    """What ``pt.get_dataset`` finds behind ``debias:``.
+    """The provider of ``pt.get_dataset`` names that begin with ``debias:``.
 
-    One name so far: ``planted``, the planted collection, also with options: ``debias:planted/seed=3,topics=20``.
-    :func:`~pyterrier_debias.open_dataset` opens folders and files.
+    The only name is ``planted``, the planted collection, also with options: ``debias:planted/seed=3,topics=20``. For folders and
+    files, use :func:`~pyterrier_debias.open_dataset`.
 
     Example:
         >>> DebiasDatasets().get_dataset("planted/seed=1,topics=10,passages=100").get_results().columns.tolist()

@@ -1,7 +1,7 @@
-"""Corpora, topics, judgements and runs from files, as frames.
+"""Readers of corpora, topics, judgements and runs: from files to frames.
 
-One reader for each of the four; the format is recognised by the first line. All files may be gzipped and are UTF-8; all
-identifiers are strings without space around them; errors in a file are reported with its name and line.
+There is one reader for each of the four; it recognises the format by the first line. All files are UTF-8 and may be gzipped. All
+identifiers are strings without surrounding space. Errors in a file are reported with its name and line.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _DOCNO_NAMES = ("docno", "_id", "doc_id", "docid", "pid", "id")
 _QID_NAMES = ("qid", "_id", "query_id", "query-id", "id")
 _TEXT_NAMES = ("text", "contents", "body", "passage")
 _QUERY_NAMES = ("query", "text", "title", "question")
-#: How tied scores of a run's file can be ordered, the default first.
+#: The possible orders of tied scores in a run's file, the default first.
 TIES = ("docno", "rank")
 
 
 def read_corpus(path: str | Path, *, columns: Sequence[str] = ("docno", "text")) -> pd.DataFrame:
-    """Read documents.
+    """Read the documents of a corpus from a file.
 
     Formats, distinguished by the first character: JSON lines (``_id`` or ``docno``, ``text`` or ``contents``, and other fields,
     as BEIR and Anserini write them), TREC documents (``<DOC><DOCNO>``; tags are dropped and white space is collapsed),
@@ -42,15 +42,14 @@ def read_corpus(path: str | Path, *, columns: Sequence[str] = ("docno", "text"))
 
     Args:
         path: The file, plain or gzipped.
-        columns: What the fields of tab-separated values are, in order.
+        columns: Names of the fields of tab-separated values, in order.
 
     Returns:
-        Frame ``docno``, ``text`` and the other fields that are strings, such as ``title``; one row per document, in the file's
-        order.
+        Frame ``docno``, ``text`` and the other string fields, such as ``title``; one row per document, in the file's order.
 
     Raises:
-        InputError: With file and line, for a wrong number of fields, a docno that is empty or occurs twice, JSON that is not
-            valid, bytes that are not UTF-8, a damaged, empty or missing file.
+        InputError: With file and line, for a wrong number of fields, a docno that is empty or occurs twice, invalid JSON, bytes
+            that are not UTF-8, or a damaged, empty or missing file.
 
     Example:
         >>> import pathlib, tempfile
@@ -59,7 +58,7 @@ def read_corpus(path: str | Path, *, columns: Sequence[str] = ("docno", "text"))
         >>> read_corpus(path)["docno"].tolist()
         ['d1', 'd2']
 
-    When not to use it: for collections that do not fit into memory; name their ``ir_datasets`` id to ``open_dataset``.
+    When not to use it: for collections that do not fit into memory; give their ``ir_datasets`` id to ``open_dataset``.
     """
     first = _first_character(path)
     if first == "{":
@@ -72,21 +71,21 @@ def read_corpus(path: str | Path, *, columns: Sequence[str] = ("docno", "text"))
 
 
 def read_topics(path: str | Path) -> pd.DataFrame:
-    """Read topics.
+    """Read topics from a file.
 
     Formats, distinguished by the first characters: JSON lines (``_id`` or ``qid``, ``text`` or ``query``, as in BEIR), classic
     TREC topics (``<top><num><title>``; the title is the query) and XML topics (``<topic number=...>``; ``<query>``,
-    ``<question>`` and ``<narrative>`` are the query, or ``<title>`` where there is no ``<query>``), both through PyTerrier, and
+    ``<question>`` and ``<narrative>`` are the query, or ``<title>`` if there is no ``<query>``), both through PyTerrier, and
     tab-separated ``qid`` and query (MS MARCO), with or without a header.
 
     Args:
         path: The file, plain or gzipped.
 
     Returns:
-        Frame ``qid``, ``query`` and, from JSON lines, the other fields that are strings; one row per topic, in the file's order.
+        Frame ``qid``, ``query`` and, from JSON lines, the other string fields; one row per topic, in the file's order.
 
     Raises:
-        InputError: With file and line, as :func:`read_corpus`.
+        InputError: With file and line, for the same errors as :func:`read_corpus`.
 
     Example:
         >>> import pathlib, tempfile
@@ -107,11 +106,11 @@ def read_topics(path: str | Path) -> pd.DataFrame:
 
 
 def read_qrels(path: str | Path) -> pd.DataFrame:
-    """Read relevance judgements.
+    """Read relevance judgements from a file.
 
     Formats, distinguished by the number of fields in the first line: TREC (``qid iteration docno label``) and BEIR
-    (``query-id corpus-id score``, with or without the header). Where that line is 3 or 4 fields with tabs between them, tabs
-    separate the fields of the whole file, so that identifiers may hold spaces; in other files any white space does.
+    (``query-id corpus-id score``, with or without the header). If the first line consists of 3 or 4 fields separated by tabs,
+    tabs separate the fields of the whole file, so identifiers may contain spaces; in other files, any white space separates them.
 
     Args:
         path: The file, plain or gzipped.
@@ -120,8 +119,8 @@ def read_qrels(path: str | Path) -> pd.DataFrame:
         Frame ``qid``, ``docno``, ``label`` (integer), in the file's order.
 
     Raises:
-        InputError: With file and line, for a wrong number of fields, an identifier that is empty, a label that is not a whole
-            number, a (qid, docno) pair that is judged twice, bytes that are not UTF-8, a damaged, empty or missing file.
+        InputError: With file and line, for a wrong number of fields, an empty identifier, a label that is not a whole number, a
+            (qid, docno) pair that is judged twice, bytes that are not UTF-8, or a damaged, empty or missing file.
 
     Example:
         >>> import pathlib, tempfile
@@ -158,24 +157,23 @@ def read_qrels(path: str | Path) -> pd.DataFrame:
 
 
 def read_run(path: str | Path, *, ties: str = "docno") -> pd.DataFrame:
-    """Read a TREC run.
+    """Read a TREC run from a file.
 
-    The ranks are made from the scores, as trec_eval does it: descending score, ties by descending docno, whatever the file's own
-    ranks are. In a file with rounded scores, only those ranks give the order of tied documents: ``ties='rank'``
-    uses them among equal scores, and lowers the later scores by the least step of trec_eval's 32-bit floats, so that every
-    evaluator sees this order. Documents that are not in the corpus are kept; the text loader names them when their text is
-    needed.
+    Ranks are computed from the scores, as in trec_eval: by descending score, with ties by descending docno; the file's own ranks
+    are ignored. In a file with rounded scores, only the file's ranks show the order of tied documents: ``ties='rank'`` uses them
+    among equal scores, and lowers the later scores by the smallest step of trec_eval's 32-bit floats, so that every evaluator
+    sees this order. Documents that are not in the corpus are kept; the text loader names them when their text is needed.
 
     Args:
         path: The file, plain or gzipped: ``qid Q0 docno rank score tag``.
-        ties: ``'docno'`` or ``'rank'``.
+        ties: How tied scores are ordered: by ``'docno'`` or by the file's ``'rank'``.
 
     Returns:
         Frame ``qid``, ``docno``, ``score``, ``rank`` (from 0), sorted by rank within each query; queries in the file's order.
 
     Raises:
         InputError: With file and line, for a wrong number of fields, a score that is NaN or not a number, a (qid, docno) pair
-            that is ranked twice, bytes that are not UTF-8, a damaged, empty or missing file; for ``ties`` of another name.
+            that is ranked twice, bytes that are not UTF-8, or a damaged, empty or missing file; for an invalid ``ties``.
 
     Example:
         >>> import pathlib, tempfile
@@ -213,9 +211,9 @@ def read_run(path: str | Path, *, ties: str = "docno") -> pd.DataFrame:
 
 
 def read_table(path: str | Path) -> pd.DataFrame:
-    """Read tab-separated values with a header, or comma-separated ones where the header holds commas and no tab.
+    """Read tab-separated values with a header, or comma-separated ones if the header contains commas and no tab.
 
-    Comma-separated fields may be quoted; a quoted field may not hold the end of a line.
+    Comma-separated fields may be quoted; a quoted field may not contain a line break.
 
     Args:
         path: The file, plain or gzipped.
@@ -224,7 +222,7 @@ def read_table(path: str | Path) -> pd.DataFrame:
         A frame of strings with the header's columns.
 
     Raises:
-        InputError: With file and line, for a wrong number of fields, and as :func:`~.lines.read_lines`.
+        InputError: With file and line, for a wrong number of fields, and for the errors of :func:`~.lines.read_lines`.
     """
     lines = read_lines(path)
     first = next(lines)[1]
@@ -235,16 +233,16 @@ def read_table(path: str | Path) -> pd.DataFrame:
 
 
 def _numeral(text: str) -> str:
-    """A number's text; Python's own notation for long ones is that of no other program, and a damaged file here."""
+    """A number's text, without Python's underscores: no other program writes them, so here they mean a damaged file."""
     if "_" in text:
         raise ValueError(text)
     return text
 
 
 def _untied(qids: list[str], scores: list[float], places: list[float]) -> list[float]:
-    """Scores that fall strictly within each query, in the order of score and then of place.
+    """Make scores strictly decreasing within each query, in the order of score and then of place.
 
-    The steps are those of 32-bit floats, in which trec_eval holds scores.
+    The steps are those of 32-bit floats, in which trec_eval stores scores.
     """
     result = list(scores)
     last: dict[str, float] = {}
@@ -257,7 +255,7 @@ def _untied(qids: list[str], scores: list[float], places: list[float]) -> list[f
 
 
 def _checked_pairs(path: str | Path, frame: pd.DataFrame, numbers: list[int]) -> pd.DataFrame:
-    """The frame, whose (qid, docno) pairs must differ; the numbers are those of their lines."""
+    """Return the frame if its (qid, docno) pairs are distinct; ``numbers`` are the numbers of their lines."""
     repeated = frame.duplicated(["qid", "docno"]).to_numpy()
     if repeated.any():
         second = int(repeated.argmax())
@@ -292,7 +290,7 @@ def _fields(path: str | Path, number: int, line: str, columns: Sequence[str], se
 def _without_header(
     lines: Iterator[tuple[int, str]], names: Sequence[str], separator: str | None
 ) -> Iterator[tuple[int, str]]:
-    """The lines after a header, which is a first line that begins with the name of an identifier."""
+    """The lines without a header, that is, without a first line that begins with the name of an identifier."""
     number, first = next(lines)
     head = first.split(separator)[0].lower()
     return lines if head in names else chain([(number, first)], lines)
@@ -306,7 +304,7 @@ def _tsv_records(path: str | Path, columns: Sequence[str], names: Sequence[str])
 def _json_records(
     path: str | Path, id_column: str, id_names: Sequence[str], text_column: str, text_names: Sequence[str]
 ) -> Iterator[tuple[int, dict[str, str]]]:
-    """Objects with identifier and text under our names, and their other strings."""
+    """Objects with identifier and text under this library's names, and their other strings."""
     for number, row in read_json_lines(path):
         id_name = json_field(path, number, row, id_names)
         text_name = json_field(path, number, row, text_names)
@@ -317,7 +315,7 @@ def _json_records(
 
 
 def json_field(path: str | Path, number: int, row: dict[str, Any], names: Sequence[str]) -> str:
-    """Which of several names an object uses for a field.
+    """Find which of several names an object uses for a field.
 
     Args:
         path: The file, for the message.
@@ -326,10 +324,10 @@ def json_field(path: str | Path, number: int, row: dict[str, Any], names: Sequen
         names: The names, the preferred one first.
 
     Returns:
-        The first name whose value is there and not null.
+        The first name with a value that is not null.
 
     Raises:
-        InputError: With file and line, where there is none.
+        InputError: With file and line, if there is none.
     """
     for name in names:
         if row.get(name) is not None:
@@ -337,7 +335,7 @@ def json_field(path: str | Path, number: int, row: dict[str, Any], names: Sequen
     raise fault(path, number, f"no field {names[0]!r} (it has {', '.join(row) or 'none'})", f"name it {names[0]!r}")
 
 
-#: "a < b" is no tag.
+#: "a < b" is not a tag.
 _TAG = re.compile(r"<[/!?A-Za-z][^<>]*>")
 _DOCNO = re.compile(r"<DOCNO>\s*(.*?)\s*</DOCNO>", re.IGNORECASE | re.DOTALL)
 
@@ -393,14 +391,14 @@ def _trec_topics(path: str | Path) -> Iterator[tuple[int, dict[str, str]]]:
 
 
 def _classic_topics(text: str) -> pd.DataFrame:
-    """What PyTerrier reads of a file, which it takes for packed by its name alone and opens in the system's own encoding."""
+    """PyTerrier's parse of a file; it decides by the name alone whether the file is gzipped, and uses the system's encoding."""
     with scratch_folder() as folder:
         (folder / "topics").write_text(text)
         return pt.io.read_topics(str(folder / "topics"), format="trec")
 
 
 def _xml_topics(text: str) -> pd.DataFrame:
-    """What PyTerrier reads, which knows no titles; of a topic without a query, its title."""
+    """PyTerrier's parse, which ignores titles; for a topic without a query, its title."""
     topics = pt.io.read_topics(StringIO(text), format="trecxml")  # type: ignore[arg-type]  # files are taken too, undeclared
     parts = [
         [topic.findtext(tag, "").strip() for tag in ("query", "title")] for topic in ElementTree.fromstring(text).iter("topic")
@@ -409,7 +407,7 @@ def _xml_topics(text: str) -> pd.DataFrame:
 
 
 def _unique(path: str | Path, rows: Iterator[tuple[int, dict[str, str]]], id_column: str) -> pd.DataFrame:
-    """A frame of the rows, whose identifiers must be there and differ; strings that some rows lack are empty."""
+    """A frame of the rows, whose identifiers must exist and be distinct; strings that some rows lack are empty."""
     lines: dict[str, int] = {}
     records = []
     for number, row in rows:
