@@ -1,4 +1,4 @@
-"""Registers our architectures with transformers' ``AutoModel`` without importing transformers."""
+"""Registers this library's architectures with transformers' ``AutoModel`` without importing transformers."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-#: The module of transformers that asks for models by their type, and the one of ours that registers them there.
+#: The module of transformers that looks up models by their type, and this library's module that registers them there.
 _ASKS, _REGISTERS = "transformers.models.auto.modeling_auto", "pyterrier_debias.rankers.tk_model"
 
 
 class _Registrar(MetaPathFinder):
-    """Waits on ``sys.meta_path`` until transformers loads ``AutoModel``, then steps aside and registers."""
+    """Waits on ``sys.meta_path`` until transformers loads ``AutoModel``, then removes itself and registers."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """The module's own specification; its loader registers our models behind it."""
+        """The module's own specification; its loader registers our models afterwards."""
         if name != _ASKS:
             return None
         sys.meta_path.remove(self)
@@ -36,9 +36,9 @@ class _Registrar(MetaPathFinder):
 
 
 def register() -> None:
-    """Register our architectures with ``AutoModel``: now where transformers has loaded it, else as soon as it does.
+    """Register our architectures with ``AutoModel``: now if transformers has loaded it, otherwise as soon as it does.
 
-    transformers has no entry points for plug-ins, and importing it takes seconds, which ``import pyterrier_debias`` must not.
+    transformers has no entry points for plug-ins, and ``import pyterrier_debias`` must not spend seconds on importing it.
 
     Example:
         >>> register()      # the package has done so when it was imported; once more changes nothing

@@ -1,8 +1,8 @@
-"""The base of all rankers: columns, texts, long documents, weights and their identity.
+"""The base class of all rankers: columns, texts, long documents, weights and their identity.
 
-A ranker is written by subclassing :class:`Ranker` with five methods: ``read`` and ``write`` (weights from a name or folder, and
-back), ``score_pairs`` (scores of texts, through :mod:`pyterrier_debias.rankers.engine`), and the scorer protocol of
-:mod:`pyterrier_debias.training.scorer`, ``tokenise`` and ``forward``, by which it is trained.
+To write a ranker, subclass :class:`Ranker` with five methods: ``read`` and ``write`` (weights from a name or folder, and back),
+``score_pairs`` (scores of texts, through :mod:`pyterrier_debias.rankers.engine`), and, for training, the scorer protocol of
+:mod:`pyterrier_debias.training.scorer`, ``tokenise`` and ``forward``.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: The number formats that a ranker may compute in.
+#: The number formats in which a ranker can compute.
 DTYPES = ("float32", "tf32", "bfloat16", "float16")
 
 #: While transformers loads a model, its log level, its way of tying weights, torch's default number format and torch's random
-#: numbers are changed for the whole process, and put back as they were found: two loads must not cross. Rankers' own locks are
-#: taken before this one, never inside it.
+#: numbers are changed for the whole process, and restored afterwards: two loads must not overlap. Rankers' own locks are taken
+#: before this one, never inside it.
 LOADING_LOCK = threading.RLock()
 
-#: Attributes that a copy does not get: a lock, and what a ranker remembers while a context lasts.
+#: Attributes that a copy does not get: a lock, and the memory of :meth:`Ranker.remembering`.
 _NOT_COPIED = frozenset({"_lock", "_memory"})
 
-#: Options that are no part of :meth:`Ranker.as_code`; the model's name is told by itself.
+#: Options that are not part of :meth:`Ranker.as_code`; the model's name is added separately.
 _NOT_IN_CODE = frozenset({"model", "device", "batch_tokens", "training"})
 
 #: Architectures whose position 0 comes after the padding token's id.
@@ -64,15 +64,15 @@ _OFFSET_POSITIONS = {"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "m
 
 @dataclass(eq=False)
 class InMemory:
-    """A model that was built or trained elsewhere in this process, in place of a name or folder.
+    """A model that was built or trained elsewhere in this process, for use instead of a name or folder.
 
     Args:
         module: The torch module that the ranker's architecture expects.
         tokenizer: Its tokenizer.
 
     Example:
-        ``CrossEncoder(InMemory(module, tokenizer))``. When not to use it: for a model that lies in a folder, whose name makes the
-        ranker cheap to compare and to send to another process.
+        ``CrossEncoder(InMemory(module, tokenizer))``. When not to use it: for a model in a folder; with the folder's name, the
+        ranker is cheap to compare and to send to another process.
     """
 
     module: Any
@@ -91,7 +91,7 @@ class InMemory:
 
     @property
     def reader(self) -> Any:
-        """The tokenizer that the module reads with: its own, where it has one as those of sentence-transformers do."""
+        """The tokenizer that the module uses: its own if it has one, like the modules of sentence-transformers."""
         return getattr(self.module, "tokenizer", self.tokenizer)
 
     def fingerprint(self) -> str:
@@ -101,30 +101,30 @@ class InMemory:
 
 @dataclass(eq=False)
 class _Loaded(InMemory):
-    """Weights and tokenizer in memory, and what they were loaded for."""
+    """Weights and tokenizer in memory, and the options for which they were loaded."""
 
     source: dict[str, Any]
-    #: What they are as they were loaded.
+    #: Their fingerprint when they were loaded.
     origin: str
-    #: Their marks as they were loaded; None for those that cannot be loaded again.
+    #: Their marks when they were loaded; None if they cannot be loaded again.
     marks: tuple[Any, ...] | None
-    #: The hash of what was changed since, and what it is the hash of.
+    #: The state to which they were changed since, and its hash.
     hashed: tuple[Any, str] | None = None
 
     def marked(self) -> tuple[Any, ...]:
-        """What changes when weights or settings of the tokenizer do, see :func:`~pyterrier_debias.core.cache_key.marks`."""
+        """Values that change with the weights or the tokenizer's settings, see :func:`~pyterrier_debias.core.cache_key.marks`."""
         return marks(self.module), tokenizer_marks(self.reader)
 
     def changed(self) -> bool:
-        """Whether they differ from what was loaded."""
+        """Whether they differ from the loaded ones."""
         return self.marks is None or self.marked() != self.marks
 
 
 def pick_device(device: str | torch.device | None) -> torch.device:
-    """The device to compute on.
+    """Pick the device to compute on.
 
     Args:
-        device: A device or its name; None picks CUDA, then Apple's MPS, then the processor.
+        device: A device or its name; None picks CUDA, then Apple's MPS, then the CPU.
 
     Returns:
         The device.
@@ -144,7 +144,7 @@ def _other_dtype(module: torch.nn.Module, dtype: torch.dtype) -> bool:
 
 
 def source_fingerprint(model: str | os.PathLike[str]) -> str:
-    """A cheap identity of a model that is not loaded: its name, and for a folder the size and time of its files.
+    """Compute a cheap identity of a model without loading it: its name, and for a folder the size and time of its files.
 
     Args:
         model: A hub name or a folder.
@@ -167,7 +167,7 @@ def source_fingerprint(model: str | os.PathLike[str]) -> str:
 def quiet() -> Iterator[None]:
     """Keep transformers from printing notes and progress bars while it loads or saves, one thread of the process at a time.
 
-    What is done inside must not ask a ranker for its weights: another thread may hold the ranker's lock and wait for this one.
+    Code inside must not ask a ranker for its weights: another thread may hold the ranker's lock and wait for this one.
     """
     from transformers.utils import logging as hf_logging
 
@@ -185,17 +185,17 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def loading(model: str | Path, stage: Any) -> Iterator[str]:
-    """Load from a hub name or folder: one at a time, quiet where it works, one clear line where it does not.
+    """Context for loading from a hub name or folder: one load at a time, silent on success, a one-line error on failure.
 
     Args:
         model: A hub name or a folder.
         stage: The calling stage, named in the message.
 
     Yields:
-        What to give to ``from_pretrained``.
+        The argument for ``from_pretrained``.
 
     Raises:
-        InputError: If there is no such folder, it holds no model, or the hub does not give it.
+        InputError: If there is no such folder, it contains no model, or the hub does not provide it.
     """
     from pyterrier_debias.rankers import tying
 
@@ -225,7 +225,7 @@ def loading(model: str | Path, stage: Any) -> Iterator[str]:
 
 
 def load_tokenizer(model: str | os.PathLike[str], stage: Any) -> Any:
-    """The tokenizer of a model; called inside :func:`loading`, before the weights are read.
+    """Load the tokenizer of a model; call it inside :func:`loading`, before the weights are read.
 
     Args:
         model: A hub name or folder, ready for ``from_pretrained``.
@@ -235,7 +235,7 @@ def load_tokenizer(model: str | os.PathLike[str], stage: Any) -> Any:
         The tokenizer.
 
     Raises:
-        InputError: As :func:`check_tokenizer`.
+        InputError: If :func:`check_tokenizer` refuses the tokenizer.
     """
     from transformers import AutoTokenizer
 
@@ -245,17 +245,17 @@ def load_tokenizer(model: str | os.PathLike[str], stage: Any) -> Any:
 
 
 def check_tokenizer(tokenizer: Any, model: str | os.PathLike[str], stage: Any) -> None:
-    """Refuse a tokenizer without a vocabulary, to which all texts are the same.
+    """Refuse a tokenizer without a vocabulary, for which all texts are the same.
 
-    transformers makes one, and says nothing, where weights were saved alone (``model.save_pretrained(folder)``).
+    transformers silently makes such a tokenizer if weights were saved alone (``model.save_pretrained(folder)``).
 
     Args:
-        tokenizer: What was loaded; one that is not of transformers is not looked at.
-        model: From where; named in the message.
+        tokenizer: The loaded tokenizer; one that is not from transformers is not checked.
+        model: Its source, named in the message.
         stage: The calling stage, named in the message.
 
     Raises:
-        InputError: If special tokens are all that it knows, or have no more beside them than a mark such as that for a space.
+        InputError: If it knows only special tokens, or besides them only marks such as that for a space.
     """
     special = getattr(tokenizer, "all_special_ids", None)
     if special is None:
@@ -271,19 +271,19 @@ def check_tokenizer(tokenizer: Any, model: str | os.PathLike[str], stage: Any) -
 
 
 def window_of(tokenizer: Any, config: Any, max_length: int | None, stage: Any) -> int:
-    """How many tokens a model reads at most.
+    """Compute the largest number of tokens that a model reads.
 
     Args:
-        tokenizer: Tells its ``model_max_length``, where it has one.
-        config: Tells its ``max_position_embeddings``, where positions are learned; None where there is none.
-        max_length: What the user asks for; None for all that the model can read (512 where it names no limit).
+        tokenizer: The source of ``model_max_length``, if it has one.
+        config: The source of ``max_position_embeddings``, if positions are learned; None without a configuration.
+        max_length: The user's limit; None for as many as the model can read (512 if it names no limit).
         stage: The calling stage, named in the message.
 
     Returns:
-        Tokens, special tokens included.
+        Number of tokens, special tokens included.
 
     Raises:
-        InputError: If more is asked for than the model has positions.
+        InputError: If ``max_length`` exceeds the model's number of positions.
     """
     positions = getattr(config, "max_position_embeddings", None) or -1
     if positions > 0 and getattr(config, "model_type", "") in _OFFSET_POSITIONS:
@@ -300,32 +300,32 @@ def window_of(tokenizer: Any, config: Any, max_length: int | None, stage: Any) -
 
 
 class Ranker(Fittable, Stage):
-    """A neural ranker: scores the pairs of a result frame, whatever else is in the frame.
+    """Base class of neural rankers: scores each pair of a result frame independently of the rest of the frame.
 
     ===============  ==========================================================================
     columns in       ``qid``, ``docno``, ``query`` and the text: ``text_field``, or all ``fields``
     columns out      the same, with ``score`` and ``rank``, sorted by query and rank
     ===============  ==========================================================================
 
-    Weights are loaded when a score is first asked for. Two rankers are equal when their options, weights and tokenizers are:
-    weights and tokenizer count as the name (and for a folder the files) that they come from, and by their content where they
-    came in memory or have been changed. Any number of threads may score with one ranker, and load others: of all rankers in a
-    process, one is loaded at a time.
+    Weights are loaded when a score is first needed. Two rankers are equal if their options, weights and tokenizers are equal.
+    Weights and tokenizer are compared by the name (and for a folder the files) from which they come, or by their content if they
+    were given in memory or have been changed. Any number of threads may score with one ranker and load others; a process loads
+    one ranker at a time.
 
     Args:
-        model: A hub name, a folder (one that :meth:`save` wrote gives the options that are not named here), another ranker of the
-            same class (whose weights are copied as they are now), or an :class:`InMemory` model, which is used as it is, but for
-            weights of another ``dtype``, of which the ranker makes a copy.
-        max_length: Longest input in tokens; None for all that the model can read. Truncation is logged.
+        model: A hub name, a folder (one that :meth:`save` wrote also supplies the options that you do not set), another ranker of
+            the same class (whose present weights are copied), or an :class:`InMemory` model, which is used directly, unless its
+            weights have another ``dtype``: then the ranker makes a copy.
+        max_length: Longest input in tokens; None for as many as the model can read. Truncation is logged.
         device: Device to run on; None picks CUDA, then Apple's MPS, then the CPU.
         dtype: ``'float32'``, or ``'bfloat16'`` or ``'float16'``, which are faster; bfloat16 moves scores by about 1 % of
-            their spread within a query: stay with float32 where small differences of scores are the result. ``'tf32'`` is
-            float32 but for products of matrices on CUDA devices, which have the 10 bits of float16 behind the point.
+            their spread within a query: use float32 if you measure small differences of scores. ``'tf32'`` is float32, except
+            that CUDA may multiply matrices with the 10-bit mantissa of float16.
         batch_tokens: Token budget of a batch; None picks one for the device. Scores do not depend on it.
         text_field: The column with the document's text.
         fields: Columns to join with a space and read instead of ``text_field``, e.g. ``['url', 'title', 'body']``.
-        long: What to do with long documents: ``'truncate'`` reads what fits into the window, ``'firstp'`` scores the first
-            passage (and trains on it), ``'maxp'`` takes the best passage (but trains as ``'truncate'``, which is logged).
+        long: How to handle long documents: ``'truncate'`` reads what fits into the window, ``'firstp'`` scores the first
+            passage (and trains on it), ``'maxp'`` takes the best passage (but trains like ``'truncate'``, which is logged).
         passage_length: Length of a passage in words, for ``'firstp'`` and ``'maxp'``.
         passage_stride: Words from the start of one passage to the start of the next, for ``'maxp'``.
         training: How :meth:`fit` trains; None for the defaults of :class:`~pyterrier_debias.Training`.
@@ -335,16 +335,16 @@ class Ranker(Fittable, Stage):
     _NOT_IDENTITY = frozenset({"verbose", "batch_tokens", "training"})
     pieces = "scores"
 
-    #: What ``long`` may be.
+    #: The allowed values of ``long``.
     _LONG: tuple[str, ...] = LONG
 
-    #: What is kept: scores of pairs, but where a subclass keeps something else.
+    #: The kind of memory: scores of pairs, unless a subclass keeps something else.
     _MEMORY: type[Memory] = ScoreMemory
 
-    #: What was kept, and how many contexts use it, while :meth:`remembering` lasts.
+    #: The memory, and how many contexts use it, while :meth:`remembering` lasts.
     _memory: tuple[Memory, int] | None = None
 
-    #: Options that decide what is loaded; a change of one of them reloads.
+    #: Options that determine what is loaded; a change of one of them reloads.
     _SOURCE: tuple[str, ...] = ("model", "device", "dtype")
 
     def __init__(
@@ -383,7 +383,7 @@ class Ranker(Fittable, Stage):
 
     @abstractmethod
     def read(self, model: str) -> tuple[Any, Any]:
-        """Load a model onto the processor; called inside :func:`loading`, under the ranker's lock.
+        """Load a model onto the CPU; called inside :func:`loading`, under the ranker's lock.
 
         Args:
             model: A hub name or folder, ready for ``from_pretrained``.
@@ -401,17 +401,17 @@ class Ranker(Fittable, Stage):
             docs: n texts.
 
         Returns:
-            float scores, shape [n], higher is more relevant; a score depends on its own pair only.
+            float scores, shape [n]; higher means more relevant. A score depends only on its own pair.
         """
 
     @abstractmethod
     def write(self, folder: Path) -> None:
-        """Write the model into a folder that is empty, in the ordinary form of its kind, without logging or progress bar.
+        """Write the model into an empty folder, in the ordinary format of its kind, without logging or progress bar.
 
-        What is here writes a module and a tokenizer of transformers.
+        This implementation writes a module and a tokenizer of transformers.
 
         Raises:
-            InputError: If the folder holds anything; :meth:`save` knows what it may replace.
+            InputError: If the folder is not empty; :meth:`save` knows which files it may replace.
         """
         check_empty(folder, f"{type(self).__name__}.write")
         module: Any = self.module
@@ -426,11 +426,11 @@ class Ranker(Fittable, Stage):
 
     @abstractmethod
     def forward(self, **tensors: torch.Tensor) -> torch.Tensor:
-        """Score what :meth:`tokenise` returned, under autograd where the caller asks for it: shape [n] (scorer protocol)."""
+        """Scores of shape [n] for the tensors of :meth:`tokenise`, with gradients if the caller enables them."""
 
     @property
     def model(self) -> Any:
-        """Where the weights come from; a ranker is copied when it is assigned, so that its later training changes nothing."""
+        """The source of the weights; a ranker is copied when it is assigned, so that its later training has no effect here."""
         return self._model
 
     @model.setter
@@ -449,7 +449,7 @@ class Ranker(Fittable, Stage):
             inp: A result frame with the columns named above.
 
         Returns:
-            A new frame with ``score`` and ``rank``; other columns as they were.
+            A new frame with ``score`` and ``rank``; other columns are unchanged.
 
         Raises:
             InputError: For missing texts, duplicate pairs, unknown options, or a model that cannot be loaded.
@@ -470,7 +470,7 @@ class Ranker(Fittable, Stage):
         return [self.fields] if isinstance(self.fields, str) else list(self.fields)
 
     def documents(self, inp: pd.DataFrame) -> list[str]:
-        """The text of the document of every row, fields joined with a space.
+        """Return the document text of every row, with fields joined by a space.
 
         Args:
             inp: A frame with :meth:`text_columns`.
@@ -489,7 +489,7 @@ class Ranker(Fittable, Stage):
         return [" ".join(parts) for parts in zip(*(inp[column].tolist() for column in columns))]
 
     def score(self, queries: Sequence[str], docs: Sequence[str]) -> np.ndarray:
-        """Score n pairs of texts, long documents treated as ``long`` says; equal pairs are computed once.
+        """Score n pairs of texts, with long documents handled by the option ``long``; equal pairs are computed once.
 
         Args:
             queries: n queries.
@@ -518,7 +518,7 @@ class Ranker(Fittable, Stage):
         return best_of(self._score_distinct(pairs), owner, len(docs))
 
     def _score_distinct(self, pairs: list[tuple[str, str]]) -> np.ndarray:
-        """Scores of pairs, each distinct pair computed once, or looked up where :meth:`remembering` lasts."""
+        """Scores of pairs; each distinct pair is computed once, or looked up while :meth:`remembering` lasts."""
         place = {pair: i for i, pair in enumerate(dict.fromkeys(pairs))}
         if not place:
             return np.empty(0)
@@ -535,16 +535,15 @@ class Ranker(Fittable, Stage):
 
     @contextmanager
     def remembering(self, limit: int | None = None) -> Iterator[Self]:
-        """Score no pair twice while this context lasts, which saves who scores the same texts again most of the work.
+        """Context in which no pair is scored twice, which saves most of the work if the same texts are scored again.
 
-        Scores are kept by the *texts* of query and document (of a passage, where passages are scored), never by their names, so
-        that a changed text is scored anew. They are forgotten when the last context ends, and where an option or a weight
-        changes, as by ``fit``; they are no part of copies, pickles and comparisons. Encoders of documents
-        (:class:`~pyterrier_debias.BiEncoder`) keep what they make of documents in place of scores. What is logged of
-        truncated texts counts those that are computed.
+        Scores are kept by the *texts* of query and document (or passage, if passages are scored), never by their ids, so a
+        changed text is scored anew. They are forgotten when the last context ends, and when an option or a weight changes, e.g.
+        by ``fit``; copies, pickles and comparisons ignore them. Document encoders (:class:`~pyterrier_debias.BiEncoder`) keep
+        the representations of documents instead of scores. The log of truncated texts counts only texts that are computed.
 
         Args:
-            limit: How many are kept at most; those beyond that are computed each time. None: four million scores (100 MB).
+            limit: Largest number of scores to keep; others are computed each time. None: four million scores (100 MB).
                 Inside another context, its memory and its limit are used.
 
         Yields:
@@ -556,7 +555,7 @@ class Ranker(Fittable, Stage):
                 with ranker.remembering():
                     before, after = ranker(candidates), ranker(candidates_with_rotated_passages)
 
-        When not to use it: where no pair comes twice.
+        When not to use it: if no pair occurs twice.
         """
         if limit is not None:
             check_number(f"{type(self).__name__}.remembering", "limit", limit, least=0, whole=True)
@@ -576,14 +575,14 @@ class Ranker(Fittable, Stage):
         return self.long == "maxp"
 
     def training_text(self, text: str) -> str:
-        """What training reads of a document: its first passage for ``long='firstp'``, else what fits into the window."""
+        """The part of a document that training reads: its first passage for ``long='firstp'``, else what fits into the window."""
         return passages(text, self.passage_length, self.passage_stride)[0][0] if self.long == "firstp" else text
 
     def check_options(self) -> None:
         """Refuse unknown options, before anything is loaded.
 
         Raises:
-            InputError: Naming the option and what it may be.
+            InputError: Naming the option and its allowed values.
         """
         name = type(self).__name__
         check_choice(name, "dtype", self.dtype, DTYPES)
@@ -606,21 +605,21 @@ class Ranker(Fittable, Stage):
 
     @property
     def torch_dtype(self) -> torch.dtype:
-        """The type of the weights, as torch has it; TF32 is a way to multiply float32."""
+        """The torch dtype of the weights; for TF32 it is float32, because TF32 is only a way to multiply."""
         import torch
 
         return getattr(torch, "float32" if self.dtype == "tf32" else self.dtype)
 
     @property
     def torch_device(self) -> torch.device:
-        """The device that the option ``device`` stands for on this machine."""
+        """The device that the option ``device`` selects on this machine."""
         return pick_device(self.device)
 
     def budget(self, cpu: int = 2048, accelerator: int = 65536) -> int:
-        """Tokens of a batch: the option ``batch_tokens``, or a default for the device.
+        """Return the token budget of a batch: the option ``batch_tokens``, or a default for the device.
 
         Args:
-            cpu: Default on the processor, where small batches stay in its caches.
+            cpu: Default on the CPU, where small batches stay in the caches.
             accelerator: Default on CUDA and MPS.
 
         Returns:
@@ -634,8 +633,8 @@ class Ranker(Fittable, Stage):
     def module(self) -> torch.nn.Module:
         """The torch module, loaded on first use, on its device.
 
-        Train it in place: the ranker notices, whichever way weights are written (see
-        :func:`~pyterrier_debias.core.cache_key.marks` for the one exception, and call :meth:`mark_trained` there).
+        Train it in place: the ranker notices changed weights, however they are written (see
+        :func:`~pyterrier_debias.core.cache_key.marks` for the one exception; in that case call :meth:`mark_trained`).
         """
         return self._load().module
 
@@ -645,7 +644,7 @@ class Ranker(Fittable, Stage):
         return self._load().tokenizer
 
     def scoring_module(self) -> torch.nn.Module:
-        """The module in eval mode (dropout off), which is how scores are computed."""
+        """The module in eval mode (dropout off), in which scores are computed."""
         module = self.module
         if module.training:
             module.eval()
@@ -666,7 +665,7 @@ class Ranker(Fittable, Stage):
         return self
 
     def _load(self) -> _Loaded:
-        """The weights in memory; loads them where that has not happened for the present options."""
+        """The weights in memory; loads them if that has not happened for the present options."""
         import torch
 
 
@@ -713,7 +712,7 @@ class Ranker(Fittable, Stage):
         return module, tokenizer
 
     def _give(self) -> tuple[Any, Any]:
-        """Weights for the ranker that holds this copy: the copy's own where it can load them again, else a further copy."""
+        """Weights for the ranker that holds this copy: the copy's own if it can load them again, otherwise a further copy."""
         with self._lock:
             module, tokenizer = self.module, self.tokenizer
             if self._trained() or isinstance(self.model, InMemory):
@@ -726,7 +725,7 @@ class Ranker(Fittable, Stage):
         return self._loaded is not None and self._loaded.changed()
 
     def mark_trained(self) -> None:
-        """Tell that the weights in memory are no longer those that were loaded, in case the ranker cannot notice it."""
+        """Declare that the weights in memory are no longer those that were loaded, in case the ranker cannot notice it."""
         with self._lock:
             if self._loaded is not None:
                 self._loaded = _Loaded(self._loaded.module, self._loaded.tokenizer, self._loaded.source, "", None)
@@ -741,14 +740,14 @@ class Ranker(Fittable, Stage):
         return source_fingerprint(self.model)
 
     def _copied_fingerprint(self, other: Ranker) -> str:
-        """The fingerprint of another ranker's weights, with the options that made them what they are, where this one's differ."""
+        """The fingerprint of another ranker's weights, with those of its loading options that differ from this ranker's."""
         apart = [name for name in self._SOURCE if name not in ("model", "device")]
         theirs = {name: getattr(other, name, None) for name in apart}
         made = {name: value for name, value in theirs.items() if value != getattr(self, name)}
         return f"{other.fingerprint()} {made}" if made else other.fingerprint()
 
     def fingerprint(self) -> str:
-        """What weights and tokenizer are, as a short text: where they come from, or a hash once the one or the other is changed.
+        """Identify weights and tokenizer by a short text: their source, or a hash once either has changed.
 
         Returns:
             The text; nothing is loaded for it.
@@ -765,17 +764,17 @@ class Ranker(Fittable, Stage):
         return loaded.hashed[1]
 
     def identity(self) -> dict[str, Any]:  # type: ignore[override]  # see Stage.identity
-        """The options that change scores, with the fingerprint of the weights in place of the model's name."""
+        """The options that change scores, with the fingerprint of the weights instead of the model's name."""
         identity = super().identity()
         return {**identity, "model": self.fingerprint(), "fields": None if self.fields is None else self.text_columns()}
 
     def as_code(self) -> str:
-        """The constructor call that makes this ranker anywhere, for code that others run.
+        """Return a constructor call that makes this ranker on any machine, for code that others run.
 
         Returns:
-            The call without what belongs to a machine or a training (``device``, ``batch_tokens``, ``training``); with the name
-            ``ranker``, the ranker itself, in the place of weights that no name tells: trained ones, those in memory, those of an
-            absolute path.
+            The call without options of the machine or the training (``device``, ``batch_tokens``, ``training``). The name
+            ``ranker``, for the ranker itself, replaces weights without a portable name: trained ones, those in memory, those of
+            an absolute path.
 
         Example:
             >>> from pyterrier_debias import CrossEncoder
@@ -795,14 +794,14 @@ class Ranker(Fittable, Stage):
     # Copies
 
     def __getstate__(self) -> dict[str, Any]:
-        """Options, and the weights with their tokenizer only where they cannot be loaded again: after a change of either."""
+        """Options; weights and tokenizer only if they cannot be loaded again, that is, after a change of either."""
         state = {name: value for name, value in self.__dict__.items() if name not in _NOT_COPIED}
         if not self._trained():
             state["_loaded"] = None
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take the state and make a lock of its own."""
+        """Restore the state and make a new lock."""
         self.__dict__.update(state)
         self._lock = threading.RLock()
         if self._loaded is not None:
@@ -811,7 +810,7 @@ class Ranker(Fittable, Stage):
 
 
 def shared_options(given: dict[str, Any]) -> dict[str, Any]:
-    """The options that all rankers share, out of what a constructor was given.
+    """Select the options that all rankers share from a constructor's arguments.
 
     Args:
         given: The constructor's ``locals()``.

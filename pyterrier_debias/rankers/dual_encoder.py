@@ -1,4 +1,4 @@
-"""The base of rankers that encode queries and documents separately, through sentence-transformers."""
+"""Base classes of rankers that encode queries and documents separately, through sentence-transformers."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ if TYPE_CHECKING:
     import torch
     from sentence_transformers.base.model import BaseModel
 
-#: Names under which sentence-transformers models keep the prompts of queries and of documents.
+#: Names under which sentence-transformers models store the prompts of queries and of documents.
 _PROMPTS = {"query": ("query",), "document": ("document", "passage", "corpus")}
 
 _PLURAL = {"query": "queries", "document": "documents"}
 
-#: Documents that are encoded at a time when a corpus is kept.
+#: How many documents of a corpus are encoded at a time, to be stored.
 CORPUS_ROWS = 16384
-#: Bytes of documents' representations that are remembered where no limit is given.
+#: How many bytes of documents' representations are remembered if no limit is given.
 _REMEMBERED = 500_000_000
-#: Pairs that are compared at a time.
+#: How many pairs are compared at a time.
 COMPARED = 4096
-#: The fixed text by which two models are told apart.
+#: The fixed text whose representation distinguishes two models.
 PROBE = "The harbour bridge of 1932 carries eight lanes, two railway tracks and a footpath."
 
 K = TypeVar("K", bound=Kept)
 
 
 def prompt_of(module: Any, task: str) -> str:
-    """The text that a sentence-transformers model wants before its input, as its ``encode_query`` and ``encode_document`` do.
+    """Return the prompt that ``encode_query`` or ``encode_document`` of a sentence-transformers model puts before its input.
 
     Args:
         module: The model.
@@ -57,9 +57,9 @@ def prompt_of(module: Any, task: str) -> str:
 
 
 def counts_tokens(module: Any) -> bool:
-    """Whether the tokens of a text are those that the model's tokenizer gives for prompt and text.
+    """Whether the model's input tokens are those of its tokenizer for prompt and text.
 
-    So it is for all text encoders, not for static embeddings, routers and chat templates.
+    This is true for all text encoders, but not for static embeddings, routers and chat templates.
     """
     from sentence_transformers.base.modules import Transformer
 
@@ -75,10 +75,10 @@ def counts_tokens(module: Any) -> bool:
 
 
 def reads_plain_text(module: Any, task: str) -> bool:
-    """Whether a model's input is its tokens and nothing else, so that texts are tokenised once.
+    """Whether a model's input consists only of tokens, so that each text can be tokenised once.
 
-    Others prepare each batch themselves: query expansion, prompts that pooling leaves out, and all that :func:`counts_tokens`
-    excludes.
+    Other models prepare each batch themselves: those with query expansion, with prompts that pooling leaves out, and all that
+    :func:`counts_tokens` excludes.
 
     Args:
         module: A sentence-transformers model.
@@ -94,10 +94,10 @@ def reads_plain_text(module: Any, task: str) -> bool:
 
 
 class TwoTowers(Ranker):
-    """A ranker that encodes queries and documents separately, each distinct text once.
+    """Base class of rankers that encode queries and documents separately, each distinct text once.
 
-    Documents are encoded batch by batch and compared with their queries at once, so that only the queries' vectors and one
-    batch of documents are held.
+    Documents are encoded batch by batch and immediately compared with their queries, so that memory holds only the queries'
+    vectors and one batch of documents.
     """
 
     if TYPE_CHECKING:
@@ -107,14 +107,14 @@ class TwoTowers(Ranker):
             """The sentence-transformers model."""
 
         def scoring_module(self) -> BaseModel:
-            """The same in eval mode."""
+            """The model in eval mode."""
 
     @abstractmethod
     def represent(self, features: dict[str, torch.Tensor]) -> Any:
-        """Take the representation of a batch out of what the module returned; runs in inference mode."""
+        """Extract the representation of a batch from the module's output; runs in inference mode."""
 
     def packed_features(self, module: Any) -> Callable[..., dict[str, torch.Tensor]] | None:
-        """The fast path of a module: from packed sequences to its features; None if there is none."""
+        """The fast path of a module, a function from packed sequences to its features; None if there is none."""
         return None
 
     @abstractmethod
@@ -128,13 +128,13 @@ class TwoTowers(Ranker):
         """Score pairs.
 
         Args:
-            queries: What :meth:`gather` returned.
-            query_rows: Which query each pair has, shape [m].
-            docs: What :meth:`represent` returned for a batch of documents.
-            doc_rows: Which document of the batch each pair has, shape [m].
+            queries: Output of :meth:`gather`.
+            query_rows: Index of each pair's query, shape [m].
+            docs: Output of :meth:`represent` for a batch of documents.
+            doc_rows: Index of each pair's document in the batch, shape [m].
 
         Returns:
-            Scores, shape [m]; a tensor where they are on the device.
+            Scores, shape [m]; a tensor if they are on the device.
         """
 
     @abstractmethod
@@ -168,14 +168,14 @@ class TwoTowers(Ranker):
     def encoded(
         self, texts: Sequence[str], task: str, cuts: list[np.ndarray] | None = None, *, verbose: bool = False
     ) -> Iterator[tuple[np.ndarray, Any]]:
-        """Encode texts in batches of like length.
+        """Encode texts in batches of similar length.
 
         Args:
             texts: n texts, preferably distinct.
             task: ``'query'`` or ``'document'``.
-            cuts: Where to note what was cut, for a caller that reports by itself: an int32 array of shape [2, n], tokens lost and
-                left, is added. None logs it here.
-            verbose: Whether to show progress, also where the ranker's own ``verbose`` does not ask for it.
+            cuts: A list for a caller that reports truncation itself: an int32 array of shape [2, n], with the tokens lost and
+                left, is appended. None logs truncation here.
+            verbose: Whether to show progress, even if the ranker's own ``verbose`` is False.
 
         Yields:
             ``(indices, representation)`` for each batch, see :meth:`represent`; every index occurs once.
@@ -227,7 +227,7 @@ class TwoTowers(Ranker):
             cuts.append(np.stack(noted.all()))
 
     def fetched(self, found: Iterator[tuple[np.ndarray, Any]]) -> Iterator[tuple[np.ndarray, Any]]:
-        """Representations on their way to who compares them; a subclass that compares on the processor brings them there."""
+        """Pass on representations to their comparison; a subclass that compares on the CPU moves them there."""
         return found
 
     def encoded_documents(self, texts: Sequence[str]) -> Iterator[tuple[np.ndarray, Any]]:
@@ -237,7 +237,7 @@ class TwoTowers(Ranker):
             texts: n distinct texts.
 
         Yields:
-            As :meth:`encoded`.
+            The same items as :meth:`encoded`.
         """
         return self.encoded(texts, "document")
 
@@ -266,7 +266,7 @@ class TwoTowers(Ranker):
             Tensors on the CPU whose first dimension is n.
 
         Raises:
-            InputError: If the model does not read texts as rows of tokens, so that it cannot be trained here.
+            InputError: If the model does not read texts as rows of tokens and therefore cannot be trained here.
         """
         import torch
 
@@ -300,7 +300,7 @@ class TwoTowers(Ranker):
         return sequences.cut, sequences.lengths, tower.task_window("document")
 
     def forward(self, **tensors: torch.Tensor) -> torch.Tensor:
-        """Score what :meth:`tokenise` returned (scorer protocol).
+        """Score the tensors of :meth:`tokenise` (scorer protocol).
 
         Args:
             tensors: The tensors, on the model's device.
@@ -311,10 +311,10 @@ class TwoTowers(Ranker):
         return self.similarity_of(*self._both(tensors))
 
     def forward_matrix(self, **tensors: torch.Tensor) -> torch.Tensor:
-        """Score each query with each document, each encoded once.
+        """Score each query with each document; each text is encoded once.
 
         Args:
-            tensors: What :meth:`tokenise` returned, on the model's device.
+            tensors: Output of :meth:`tokenise`, on the model's device.
 
         Returns:
             Scores, shape [queries, documents].
@@ -372,30 +372,30 @@ def _size(row: Any) -> int:
 
 
 class CorpusEncoder(TwoTowers):
-    """A ranker that makes one representation of each text, which can be kept for all documents of a corpus."""
+    """Base class of rankers with one representation per text, which can be stored for all documents of a corpus."""
 
-    #: Representations of documents by their texts, in place of scores.
+    #: Representations of documents by their texts, instead of scores.
     _MEMORY = Memory
 
     @abstractmethod
     def rows_of(self, found: Any) -> Sequence[Any]:
-        """What :meth:`represent` returned for a batch, text by text."""
+        """Split the output of :meth:`represent` for a batch into rows, one per text."""
 
     @abstractmethod
     def of_rows(self, rows: Sequence[Any]) -> Any:
-        """Some of these as a batch for :meth:`compare`."""
+        """Join such rows into a batch for :meth:`compare`."""
 
     @contextmanager
     def remembering(self, limit: int | None = None) -> Iterator[Self]:
-        """Encode no document twice while this context lasts, which saves who scores the same documents again most of the work.
+        """Context in which no document is encoded twice, which saves most of the work if the same documents are scored again.
 
-        What documents became is kept by their *texts*, never by their names, so that a changed text is encoded anew. It is
-        forgotten when the context ends, and where an option or a weight changes, as by ``fit``; it is no part of copies, pickles
-        and comparisons.
+        Representations are kept by the *texts* of documents, never by their ids, so a changed text is encoded anew. They are
+        forgotten when the context ends, and when an option or a weight changes, e.g. by ``fit``; copies, pickles and comparisons
+        ignore them.
 
         Args:
-            limit: How many documents are kept at most; those beyond that are encoded each time. None: as many as take 500 MB
-                (325,000 vectors of 384 dimensions). Inside another context, its memory and its limit are used.
+            limit: Largest number of documents to keep; others are encoded each time. None: as many as take 500 MB (325,000
+                vectors of 384 dimensions). Inside another context, its memory and its limit are used.
 
         Yields:
             The ranker.
@@ -410,7 +410,7 @@ class CorpusEncoder(TwoTowers):
             yield self
 
     def encoded_documents(self, texts: Sequence[str]) -> Iterator[tuple[np.ndarray, Any]]:
-        """Encode documents, or remember what they became; see :meth:`remembering`."""
+        """Encode documents, or look up their representations; see :meth:`remembering`."""
         if self._memory is None:
             yield from super().encoded_documents(texts)
             return
@@ -434,16 +434,16 @@ class CorpusEncoder(TwoTowers):
     def represented(
         self, texts: Sequence[str], task: str, cuts: list[np.ndarray] | None = None, *, verbose: bool = False
     ) -> Any:
-        """The representations of texts, each distinct one computed once; see :meth:`encoded` and :meth:`gather`."""
+        """The representations of texts; each distinct text is encoded once. See :meth:`encoded` and :meth:`gather`."""
         distinct, at = engine.places(texts)
         return self.gather(len(distinct), self.encoded(distinct, task, cuts, verbose=verbose))[at]
 
     @abstractmethod
     def probe(self) -> np.ndarray:
-        """What the model makes of :data:`PROBE`, with ``max_length`` at the end."""
+        """The model's representation of :data:`PROBE`, with ``max_length`` at the end."""
 
     def check_whole(self) -> None:
-        """Refuse to make one representation of a document of which passages are scored."""
+        """Refuse to represent whole documents if ``long`` scores passages."""
         if self.long != "truncate":
             raise InputError(
                 f"{type(self).__name__}: long={self.long!r} scores passages, but one vector stands for a whole document here; "
@@ -451,18 +451,18 @@ class CorpusEncoder(TwoTowers):
             )
 
     def keep(self, corpus: Any, kind: type[K], folder: str | Path | None, *, overwrite: bool, verbose: bool) -> K:
-        """The representations of a corpus, made now, or before.
+        """Encode the documents of a corpus and store them, or open stored representations.
 
         Args:
-            corpus: A dataset (``get_corpus_iter``), a frame, or an iterable of dictionaries with ``docno`` and the text; or what
-                was made of one: a folder, or an object of ``kind``.
-            kind: What keeps them.
-            folder: Where; None for in memory.
-            overwrite: Whether what was written to ``folder`` before may be replaced.
+            corpus: A dataset (``get_corpus_iter``), a frame, or an iterable of dictionaries with ``docno`` and the text; or
+                existing representations: a folder, or an object of ``kind``.
+            kind: The class that stores the representations.
+            folder: Where to store them; None for in memory.
+            overwrite: Whether to replace representations that are already in ``folder``.
             verbose: Whether to show progress.
 
         Returns:
-            What keeps them.
+            An object of ``kind``.
 
         Raises:
             InputError: For missing texts, docnos that occur twice, an empty corpus, or a folder that exists already.

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     import torch
     from pyterrier_t5 import DuoT5ReRanker
 
-#: The longest prompt where the configuration of a model names none, as new checkpoints do not.
+#: The longest prompt if the configuration of a model names none, as in new checkpoints.
 _WINDOW = 512
 
 
 class DuoT5Reranker(Stage):
-    """Opens ``pyterrier_t5.DuoT5ReRanker`` by name or folder, with one comparison a batch.
+    """Reranks by comparing documents two by two (duoT5): ``pyterrier_t5.DuoT5ReRanker`` with one comparison per batch.
 
     ===============  ==========================================================================
     columns in       ``qid``, ``docno``, ``query`` and the text: ``text_field``
@@ -31,16 +31,16 @@ class DuoT5Reranker(Stage):
     ===============  ==========================================================================
 
     A comparison is the prompt ``Query: ... Document0: ... Document1: ... Relevant:``; p(a, b) is the log-probability of "true".
-    The score of a is the sum over all other documents b of its list of p(a, b) + (1 - p(b, a)), as pyterrier_t5 has it; a
-    document that is alone has the score 0. So a score depends on the list, but not on batches: pyterrier_t5's own default puts
-    four comparisons into a batch and pads between the parts of their prompts, which changes scores. One comparison a batch has no
-    padding. Nor do scores depend on the order of rows.
+    The score of a is the sum over all other documents b of its list of p(a, b) + (1 - p(b, a)), as in pyterrier_t5; a document
+    that is alone in its list has the score 0. A score thus depends on the list, but not on batches or the order of rows.
+    pyterrier_t5's own default puts four comparisons into a batch and pads between the parts of their prompts, which changes
+    scores; with one comparison per batch there is no padding.
 
     Source: Pradeep, Nogueira and Lin, "The Expando-Mono-Duo Design Pattern for Text Ranking with Pretrained Sequence-to-Sequence
     Models", 2021; the prompt and the sum are those of pyterrier_t5.
 
     When not to use it: for long lists, since n documents need n (n - 1) comparisons (cut the list first); to train (train a
-    :class:`~pyterrier_debias.T5Reranker`); for probes that take scores of single documents, which a list changes.
+    :class:`~pyterrier_debias.T5Reranker`); for probes that use scores of single documents, because the list changes them.
 
     Example:
         >>> from pyterrier_debias.rankers.duo_t5 import DuoT5Reranker
@@ -65,7 +65,7 @@ class DuoT5Reranker(Stage):
         Args:
             model: A hub name or a folder of a T5 with its tokenizer.
             device: Device to run on; None picks CUDA, then Apple's MPS, then the CPU.
-            dtype: ``'float32'``, the only number format: sums of comparisons would lose what sets documents apart.
+            dtype: Only ``'float32'``: in other formats, sums of comparisons would lose the differences between documents.
             text_field: The column with the document's text.
             verbose: Whether to show progress.
         """
@@ -79,7 +79,7 @@ class DuoT5Reranker(Stage):
         self._lock = threading.RLock()
 
     def identity(self) -> dict[str, Any]:  # type: ignore[override]  # see Stage.identity
-        """The options that change scores, with the files of a folder in place of its name."""
+        """The options that change scores, with the files of a folder instead of its name."""
         return {**super().identity(), "model": source_fingerprint(self.model)}
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
@@ -89,7 +89,7 @@ class DuoT5Reranker(Stage):
             inp: A result frame with the columns named above.
 
         Returns:
-            A new frame with ``score`` and ``rank``; other columns as they were.
+            A new frame with ``score`` and ``rank``; other columns are unchanged.
 
         Raises:
             InputError: For missing texts, duplicate pairs, another number format, or a model that cannot be loaded.
@@ -112,7 +112,7 @@ class DuoT5Reranker(Stage):
         return frames.ranked(inp.assign(score=scores.reindex(keys).to_numpy()), self)
 
     def _theirs(self) -> DuoT5ReRanker:
-        """The reranker of pyterrier_t5, loaded on first use; a change of options loads again."""
+        """The reranker of pyterrier_t5, loaded on first use, and again after a change of options."""
         source = self.model, self.device
         if self._loaded is None or self._loaded[0] != source:
             from pyterrier_t5 import DuoT5ReRanker
@@ -132,6 +132,6 @@ class DuoT5Reranker(Stage):
         return {**{name: value for name, value in self.__dict__.items() if name != "_lock"}, "_loaded": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take the state and make a lock of its own."""
+        """Restore the state and make a new lock."""
         self.__dict__.update(state)
         self._lock = threading.RLock()
