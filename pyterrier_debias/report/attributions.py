@@ -20,20 +20,20 @@ def worst_queries(
 ) -> pd.DataFrame:
     """The queries that push each primary figure furthest in its own direction.
 
-    A figure that is a mean over m queries is the sum of their contributions value / m. Biases whose figure is no plain mean (a
-    slope) give influence values, whose mean is the figure too. So contributions of all queries add up to the figure exactly.
-    Primary figures whose values do not average to them are left out: there is no share to give.
+    A figure that is a mean over m queries is the sum of their contributions, value / m. Biases whose figure is not a plain mean
+    (a slope) give influence values, whose mean is also the figure. The contributions of all queries therefore sum to the figure
+    exactly. Primary figures that are not the mean of their values are left out, because there are no shares.
 
     Args:
-        findings: The table of findings; the primary ones are taken apart.
+        findings: The table of findings, of which the primary ones are divided.
         per_query: The values behind them.
-        n: How many queries of each figure.
-        queries: The words of queries by qid.
+        n: The number of queries for each figure.
+        queries: The texts of queries, by qid.
 
     Returns:
-        One row a figure and query, largest contribution first: ``system``, ``bias``, ``measure``, ``contrast``, ``qid``,
-        ``query`` (empty where unknown), ``value``, ``contribution`` (in the figure's unit), ``share`` (of the figure; NaN where
-        that is 0). Queries that contribute 0 are left out. The contributions of a large enough ``n`` sum to the figure.
+        One row per figure and query, largest contribution first: ``system``, ``bias``, ``measure``, ``contrast``, ``qid``,
+        ``query`` (empty if unknown), ``value``, ``contribution`` (in the figure's unit), ``share`` (of the figure; NaN if that is
+        0). Queries that contribute 0 are left out. The contributions for a large enough ``n`` sum to the figure.
 
     Example:
         >>> found = pd.DataFrame({"system": ["m"], "bias": "position", "measure": "nDCG@10", "contrast": "rotated - original",
@@ -43,7 +43,7 @@ def worst_queries(
         >>> worst_queries(found, values, 2)[["qid", "value", "share"]].round(2).values.tolist()
         [['2', -0.5, 0.83], ['3', -0.1, 0.17]]
 
-    When not to use it: to drop the queries that it names and report the rest.
+    When not to use it: to drop the queries that it lists and report figures on the rest.
     """
     queries = queries or {}
     groups = dict(list(per_query.groupby(FIGURE_KEY, sort=False)))
@@ -72,7 +72,7 @@ def worst_items(attributions: pd.DataFrame, kind: str, n: int = 10) -> pd.DataFr
     Args:
         attributions: What :func:`pyterrier_debias.core.bias.attributions_frame` returned.
         kind: ``'document'``, ``'word'`` or ``'position'``.
-        n: How many of each figure.
+        n: The number of rows for each figure.
 
     Returns:
         The first ``n`` rows of each figure: ``system``, ``bias``, ``measure``, ``contrast``, ``item``, ``note``, ``qid``,

@@ -1,4 +1,4 @@
-"""Is one system more biased than another? Paired comparisons of values by query."""
+"""Paired comparisons of systems, query by query: is one more biased than another?"""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pyterrier_debias.core.statistics import LEAST_UNITS, Interval, paired_t, t_
 
 
 def against_baseline(findings: Sequence[Finding], baseline: str) -> list[Finding]:
-    """Compare each system's primary figures with the baseline's over the queries that both have.
+    """Compare the primary figures of each system with those of the baseline, over the queries that both have.
 
-    A ranker can add bias to what it was given, or take some away; with the first stage as the baseline the difference says
-    which. Differences are tested with a paired t-test, the interval is Student's. Where the baseline has no such figure (a first
-    stage has no candidates that a slope could be given), the baseline's own primary figure of that bias is compared. Where the
-    baseline's is 0 in every query the difference is the system's own figure: it keeps that interval and is not tested again. Over
-    fewer than six queries there is neither interval nor test, as with all findings.
+    A ranker can add bias to its candidates or remove some; with the first stage as the baseline, the difference shows which.
+    Differences are tested with a paired t-test, and the interval is Student's. If the baseline has no such figure (a first
+    stage has no candidates for which a slope is defined), its own primary figure of that bias is compared. If the baseline's
+    figure is 0 in every query, the difference is the system's own figure: it keeps its interval and is not tested again. With
+    fewer than six queries there is no interval and no test, as for all findings.
 
     Args:
-        findings: What was found, with values; the primary ones are compared.
+        findings: Findings with values; the primary ones are compared.
         baseline: The system to compare with.
 
     Returns:

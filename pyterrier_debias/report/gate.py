@@ -1,7 +1,7 @@
-"""A gate for teams: is every figure of an audit inside its budget?
+"""A gate for teams: is every figure of an audit within its budget?
 
 A budget is kept if the whole interval of the figure is within it, not only the figure itself: with too few queries nothing is
-shown, and the gate fails. The file is TOML.
+shown, and the gate fails. Budgets are in a TOML file.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _BOUNDS = ("interval", "value")
 
 @dataclass(frozen=True)
 class Budget:
-    """What figures may be.
+    """The limits within which figures of an audit must stay.
 
     Attributes:
         bias: The bias.
-        measure: Of these figures only; None and no ``contrast`` means the primary ones.
-        contrast: Of these only.
-        system: Of this system only; None means every system. One that could not be examined crosses the budget.
-        at_most: What the upper end of the interval may not exceed.
-        at_least: What the lower end of the interval may not fall below.
+        measure: Only figures with this measure; if there is no ``contrast`` either, None means the primary figures.
+        contrast: Only figures with this contrast.
+        system: Only figures of this system; None means every system. A system that could not be examined exceeds the budget.
+        at_most: The limit for the upper end of the interval.
+        at_least: The limit for the lower end of the interval.
         bound: ``'interval'``; or ``'value'``, for figures that have no interval: then the figure itself is compared.
     """
 
@@ -49,7 +49,7 @@ class Budget:
     bound: str = "interval"
 
     def __post_init__(self) -> None:
-        """Refuse an unknown bound, a limit that is no number, and a budget that everything would keep."""
+        """Refuse an unknown bound, a limit that is not a number, and a budget without a limit."""
         check_choice("Budget", "bound", self.bound, _BOUNDS)
         if self.at_most is None and self.at_least is None:
             raise InputError(f"Budget: {self.bias!r} has no limit; give at_most or at_least")
@@ -71,7 +71,7 @@ class Gate:
     Attributes:
         budgets: The budgets.
         request: The audit to run.
-        file: A saved audit instead; None where one is to be run.
+        file: A saved audit to use instead; None runs one.
     """
 
     budgets: tuple[Budget, ...]
@@ -84,8 +84,8 @@ class Verdict:
     """One figure against one budget.
 
     Attributes:
-        crossed: Whether the budget is not shown to be kept.
-        text: One line that says so.
+        crossed: True if the figure is not shown to be within the budget.
+        text: The result in one line.
     """
 
     crossed: bool
@@ -103,7 +103,7 @@ def read_gate(path: str | Path) -> Gate:
         The gate.
 
     Raises:
-        InputError: Where the file is missing or no TOML, holds keys that there are not, or no budget.
+        InputError: If the file is missing or not TOML, or has an unknown key or no budget.
     """
     path = Path(path).expanduser()
     try:
@@ -153,16 +153,16 @@ def _budget(table: Mapping[str, Any], where: str) -> Budget:
 
 
 def check_names(gate: Gate, path: str | Path, systems: Sequence[str] | None = None) -> None:
-    """Refuse budgets of biases or systems that an audit will not have, before it runs.
+    """Refuse budgets of biases or systems that an audit will not examine, before it runs.
 
     Args:
         gate: Budgets, and the audit to run.
-        path: The file that they are from; named in messages.
-        systems: What will be audited; None where that is not known yet, so that biases alone are looked at.
+        path: Their file, which messages name.
+        systems: The systems to audit; None if they are not known yet, so that only biases are checked.
 
     Raises:
-        InputError: For a bias that there is not, or that the audit leaves out, or a system that there is not; the message names
-            what there is.
+        InputError: If a bias does not exist or the audit leaves it out, or a system does not exist; the message lists those that
+            do.
 
     Example:
         >>> check_names(Gate((Budget("pooling", at_most=1),), Request(biases=["position"])), "budget.toml")
@@ -184,7 +184,7 @@ def check_names(gate: Gate, path: str | Path, systems: Sequence[str] | None = No
 
 
 def read_audit(path: str | Path) -> AuditResult:
-    """A saved audit.
+    """Read a saved audit.
 
     Args:
         path: ``audit.json``, or the folder that holds it.
@@ -193,25 +193,25 @@ def read_audit(path: str | Path) -> AuditResult:
         The audit.
 
     Raises:
-        InputError: Where it is missing or none.
+        InputError: If the file is missing or not an audit.
     """
     return AuditResult.load(path)
 
 
 def check_budgets(result: AuditResult, budgets: Sequence[Budget]) -> list[Verdict]:
-    """Every figure that a budget speaks of, against it.
+    """Compare the figures of an audit with their budgets.
 
     Args:
         result: The audit.
         budgets: The budgets.
 
     Returns:
-        One verdict a figure and limit, in the order of budgets and figures. A bias that failed crosses its budget, and so does
-        a system of the budget that the bias could not examine or that raised; where the budget is of every system, also one that
-        has no such figure: nothing is shown.
+        One verdict per figure and limit, in the order of budgets and figures. A bias that failed exceeds its budget, and so does
+        a system that the bias could not examine or that raised an error. If the budget covers every system, a system without such
+        a figure exceeds it too, because nothing is shown.
 
     Raises:
-        InputError: For a budget whose bias, system or figure the audit does not have; the message names what there is.
+        InputError: If the audit does not have the bias, system or figure of a budget; the message lists what it has.
 
     Example:
         ::

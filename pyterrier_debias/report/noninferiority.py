@@ -15,28 +15,28 @@ from pyterrier_debias.core.statistics import Interval, TestResult, differences, 
 
 
 def non_inferiority(before: np.ndarray, after: np.ndarray, margin: float) -> TestResult:
-    """One-sided paired t-test: is ``after`` worse than ``before`` by less than a margin?
+    """One-sided paired t-test: is the loss from ``before`` to ``after`` smaller than a margin?
 
     Null hypothesis: the mean of ``after - before`` is -margin or lower. It is one of the two tests of
-    :func:`pyterrier_debias.core.statistics.equivalence_test` (TOST), which also asks for a gain below the margin.
+    :func:`pyterrier_debias.core.statistics.equivalence_test` (TOST), which also requires a gain below the margin.
 
     Args:
         before: Shape [n], larger is better.
         after: Shape [n], the same units in the same order.
-        margin: The largest loss that does not matter, positive, in the values' own unit; to be chosen before looking.
+        margin: The largest loss that does not matter, positive, in the unit of the values. Choose it before you see results.
 
     Returns:
         The statistic and its one-sided p: a small p shows that the loss is smaller than the margin.
 
     Raises:
-        InputError: For a margin that is not positive, unequal lengths, NaN or infinity.
+        InputError: If the margin is not positive, lengths differ, or a value is NaN or infinite.
 
     Example:
         >>> before, after = np.array([0.5, 0.4, 0.6, 0.5]), np.array([0.5, 0.41, 0.58, 0.51])
         >>> round(non_inferiority(before, after, 0.05).p, 4), round(non_inferiority(before, after, 0.005).p, 2)
         (0.0029, 0.27)
 
-    When not to use it: with a margin that was chosen so that the test comes out well.
+    When not to use it: with a margin that was chosen after the fact so that the test rejects.
     """
     from scipy import stats
 
@@ -65,24 +65,24 @@ def _by_seed(before: np.ndarray, after: np.ndarray) -> tuple[np.ndarray, np.ndar
 def change_interval(
     before: np.ndarray, after: np.ndarray, *, level: float = 0.95, resamples: int = 2000, seed: int = 0
 ) -> Interval:
-    """Interval of the mean change over queries; over training seeds and queries at once where there are several seeds.
+    """Interval of the mean change over queries, or over both queries and training seeds if there are several.
 
-    With one seed it is Student's. With several it is the hierarchical bootstrap of
-    :func:`pyterrier_debias.core.statistics.two_level_interval`: seeds are drawn with replacement, and queries, which all drawn
-    seeds share.
+    With one seed it is Student's. With several seeds it is the hierarchical bootstrap of
+    :func:`pyterrier_debias.core.statistics.two_level_interval`: both seeds and queries are drawn with replacement, and all drawn
+    seeds share the drawn queries.
 
     Args:
-        before: Shape [seeds, n]; one row only stands for every seed (a ranker that was not trained).
+        before: Shape [seeds, n]; a single row stands for every seed (a ranker that was not trained).
         after: Shape [seeds, n]; row s was trained with the same seed as row s of ``before``.
-        level: Coverage aimed at.
-        resamples: Bootstrap resamples.
+        level: Nominal coverage.
+        resamples: The number of bootstrap resamples.
         seed: Seed of the resamples.
 
     Returns:
         The interval of the mean of ``after - before``; ``n`` is the number of queries.
 
     Raises:
-        InputError: Where shapes do not fit, or for NaN.
+        InputError: If the shapes do not match, or a value is NaN.
 
     Example:
         >>> found = change_interval(np.zeros((1, 3)), np.array([[0.1, 0.2, 0.3]]))
@@ -97,22 +97,22 @@ def change_interval(
 
 
 def size_interval(before: np.ndarray, after: np.ndarray, *, resamples: int = 2000, seed: int = 0) -> Interval:
-    """95 % interval of the change in size of a bias, \\|mean after\\| - \\|mean before\\|, by the same bootstrap.
+    """95 % interval of the change in the size of a bias, \\|mean after\\| - \\|mean before\\|, by the bootstrap.
 
-    A bias that changes its sign has not grown by the whole difference. The size has a corner at 0: the size of a mean of noise
-    is never 0, so that one that was exactly 0 before seems to grow. Look at :func:`change_interval` too.
+    If a bias changes its sign, its size has not grown by the whole difference. The size has a corner at 0: the size of a mean of
+    noise is never 0, so a bias that was exactly 0 before seems to grow. Look at :func:`change_interval` too.
 
     Args:
-        before: Shape [seeds, n]; one row only stands for every seed.
+        before: Shape [seeds, n]; a single row stands for every seed.
         after: Shape [seeds, n].
-        resamples: Bootstrap resamples.
+        resamples: The number of bootstrap resamples.
         seed: Seed of the resamples.
 
     Returns:
         The interval; negative means a smaller bias.
 
     Raises:
-        InputError: As :func:`change_interval`.
+        InputError: As for :func:`change_interval`.
 
     Example:
         >>> found = size_interval(np.full((1, 3), 0.2), np.full((1, 3), -0.1))
@@ -130,20 +130,20 @@ def leaves_out_zero(interval: Interval) -> bool:
         interval: Any interval.
 
     Returns:
-        True where both ends lie on one side of 0.
+        True if both ends are on the same side of 0.
     """
     return bool(interval.low > 0 or interval.high < 0)
 
 
 def bias_verdict(change: Interval, size: Interval) -> str:
-    """Has a bias become smaller or larger?
+    """Whether a bias has become smaller or larger.
 
-    Both intervals must leave out 0. The size alone will not do: a mean of noise is never exactly 0, so that a size that was 0
-    could only grow. Nor will the signed change: a bias may turn round and be as large as before.
+    Neither interval may contain 0. The size alone is not enough: a mean of noise is never exactly 0, so a size that was 0 could
+    only grow. Nor is the signed change: a bias may change its sign and be as large as before.
 
     Args:
-        change: Of the figure, from :func:`change_interval`.
-        size: Of its distance from 0, from :func:`size_interval`.
+        change: The interval for the figure, from :func:`change_interval`.
+        size: The interval for its distance from 0, from :func:`size_interval`.
 
     Returns:
         ``'smaller'``, ``'larger'`` or ``'no change shown'``.
@@ -160,7 +160,7 @@ def bias_verdict(change: Interval, size: Interval) -> str:
 
 
 def on_front(bias: Sequence[float], effectiveness: Sequence[float]) -> np.ndarray:
-    """Which systems no other one beats in both: at most as biased, at least as effective, and better in one of them.
+    """Which systems are on the front: no other system is at most as biased, at least as effective, and better in one of the two.
 
     Args:
         bias: Shape [n]: sizes of bias, smaller is better.

@@ -24,15 +24,16 @@ PAGES = "https://github.com/pyterrier-debias/pyterrier_debias/blob/main/pyterrie
 
 @dataclass(frozen=True)
 class Treatment:
-    """What can be done about a bias, and what it did in our experiments.
+    """A treatment that reduces a bias, and what it did in our experiments.
 
     Attributes:
-        name: Its name.
-        sentence: What it does, and what it cost.
-        code: Lines that fit the audited pipeline: ``systems`` is the dictionary that was audited, ``train_topics`` and
-            ``train_qrels`` are other queries than those.
-        page: The documentation page that tells more, such as ``'position_results'``.
-        stage: The class of the stage that applies it; empty where it is none. It is not recommended to a system that has one.
+        name: The name of the treatment.
+        sentence: What it does, and what it costs.
+        code: Lines of code for the audited pipeline: ``systems`` is the audited dictionary; ``train_topics`` and ``train_qrels``
+            are queries other than those of the audit, and their judgements.
+        page: The documentation page with details, such as ``'position_results'``.
+        stage: The class of the stage that applies the treatment, which is not recommended to a system that has such a stage;
+            empty if it is not a stage.
     """
 
     name: str
@@ -43,12 +44,12 @@ class Treatment:
 
     @property
     def address(self) -> str:
-        """The page's address."""
+        """The address of the page."""
         return f"{PAGES}/{self.page}.rst"
 
     @property
     def imports(self) -> str:
-        """The lines that import what the code uses."""
+        """The import lines that the code needs."""
         used = {node.id for node in ast.walk(ast.parse(self.code)) if isinstance(node, ast.Name)}
         ours = ", ".join(sorted(used & set(pyterrier_debias.__all__)))
         lines = [*(line for name, line in _OTHERS.items() if name in used), f"from pyterrier_debias import {ours}"]
@@ -136,16 +137,16 @@ _STAGES = {one.stage for several in TREATMENTS.values() for one in several if on
 
 
 def treatments(bias: str, system: str, settings: Mapping[str, Any]) -> tuple[Treatment, ...]:
-    """What helps against a bias, as code for one of the audited systems.
+    """The treatments that reduce a bias, with code for one of the audited systems.
 
     Args:
         bias: The bias' name.
         system: The system's name.
-        settings: Those of the audit: ``systems``, ``depth``, and, where known, ``rankers`` (:func:`rankers_as_code`), ``treated``
-            (:func:`treated_by`) and ``untreated`` (system to what it is without these).
+        settings: The settings of the audit: ``systems``, ``depth``, and, if known, ``rankers`` (:func:`rankers_as_code`),
+            ``treated`` (:func:`treated_by`) and ``untreated`` (system to the same system without these).
 
     Returns:
-        Treatments that the system does not have yet; empty where no table shows a gain.
+        Treatments that the system does not have yet; empty if no table shows a gain.
 
     Example:
         >>> audited = {"systems": ["BM25", "mine"], "depth": 30, "rankers": {"mine": "BiEncoder('my-model')"}}
@@ -172,28 +173,28 @@ def treatments(bias: str, system: str, settings: Mapping[str, Any]) -> tuple[Tre
 
 
 def stages_of(system: System) -> Iterator[pt.Transformer]:
-    """All stages of a system, those inside others included."""
+    """All stages of a system, including those inside other stages."""
     for part in (system.candidates, system.ranker):
         if part is not None:
             yield from all_stages(part)
 
 
 def treated_by(systems: Sequence[System]) -> dict[str, list[str]]:
-    """System to the stages that treat a bias, of those that reports recommend."""
+    """For each system, its stages that reports recommend as treatments of a bias."""
     found = {system.name: sorted(_STAGES & {type(stage).__name__ for stage in stages_of(system)}) for system in systems}
     return {name: stages for name, stages in found.items() if stages}
 
 
 def rankers_as_code(systems: Sequence[System]) -> dict[str, str]:
-    """System to its ranker as code, for treatments.
+    """The ranker of each system as code, for treatments.
 
     Args:
-        systems: What was audited.
+        systems: The audited systems.
 
     Returns:
-        What :meth:`~pyterrier_debias.rankers.base.Ranker.as_code` says of the ranker, stages that treat a bias left out; empty
-        for one that compares the documents of a list, to which no code fits. Others are not named: what is behind a ranker of
-        this package, or around it, may not be left out.
+        For each system, what :meth:`~pyterrier_debias.rankers.base.Ranker.as_code` returns for its ranker, without stages that
+        treat a bias; empty for a ranker that compares the documents of a list, which no code fits. Other rankers are missing: the
+        code may not leave out stages that come after a ranker of this package, or around it.
     """
     found = {}
     for system in systems:

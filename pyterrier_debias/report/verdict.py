@@ -26,18 +26,18 @@ Outcome = Literal["yes", "no", "cannot tell", "not examined"]
 
 @dataclass(frozen=True)
 class Answer:
-    """What is said of one system.
+    """The answer for one system to the question of a bias.
 
     Attributes:
-        system: Its name.
-        outcome: ``'yes'``, ``'no'`` (smaller than what matters), ``'cannot tell'`` or ``'not examined'``.
+        system: The system's name.
+        outcome: ``'yes'``, ``'no'`` (smaller than the margin), ``'cannot tell'`` or ``'not examined'``.
         sentence: The answer in words, without the system's name.
-        effect: The primary figure; NaN where there is none.
-        low: Lower end of its interval; NaN where there is none.
+        effect: The primary figure; NaN if there is none.
+        low: Lower end of its interval; NaN if there is none.
         high: Upper end of its interval.
-        unit: What the three are counted in, such as ``'nDCG@10'`` or ``'ranks'``.
-        queries_needed: About how many queries would tell, where it could not be told; None elsewhere, and where that is unknown.
-        brief: The answer where there is one line for it; empty: the sentence.
+        unit: The unit of these three, such as ``'nDCG@10'`` or ``'ranks'``.
+        queries_needed: With ``'cannot tell'``, about how many queries would be enough; otherwise, or if unknown, None.
+        brief: A version of the answer that fits on one line; if empty, use the sentence.
         asides: Parts of the sentence, in order, that a small screen leaves out.
     """
 
@@ -53,7 +53,7 @@ class Answer:
     asides: tuple[str, ...] = ()
 
     def record(self) -> dict[str, Any]:
-        """What tables and JSON hold of it: all but what the sentence says already."""
+        """The answer as plain data for tables and JSON, without what the sentence already says."""
         return {name: getattr(self, name) for name in _RECORDED}
 
 
@@ -63,14 +63,14 @@ _RECORDED = tuple(f.name for f in fields(Answer) if f.name not in ("brief", "asi
 
 @dataclass(frozen=True)
 class Verdict:
-    """What an audit says of one bias.
+    """The verdict of an audit on one bias: a question, an answer for each system, and what to do.
 
     Attributes:
         bias: The bias' name.
-        question: What was asked, in words.
-        answers: One for each system, in the order of the audit.
-        treatments: What can be done; empty where no answer is yes, or nothing is known to help.
-        nothing_helps: Says so where an answer is yes and no treatment has been shown to help; empty elsewhere.
+        question: The question in words.
+        answers: One answer for each system, in the order of the audit.
+        treatments: Treatments that reduce the bias; empty if no answer is yes, or nothing is known to help.
+        nothing_helps: A sentence if an answer is yes and no treatment has been shown to help; otherwise empty.
     """
 
     bias: str
@@ -80,7 +80,7 @@ class Verdict:
     nothing_helps: str = ""
 
     def record(self) -> dict[str, Any]:
-        """The same in plain data."""
+        """The verdict as plain data."""
         return {**asdict(self), "answers": [answer.record() for answer in self.answers]}
 
 
@@ -181,13 +181,13 @@ _OUTCOMES: tuple[Outcome, ...] = ("yes", "cannot tell", "no")
 
 
 def title(result: AuditTables) -> str:
-    """Systems and collection, for a heading.
+    """A heading with the systems and the collection.
 
     Args:
         result: The audit.
 
     Returns:
-        Such as ``'Bias audit of BM25 and mine on msmarco_trec_dl (dl19)'``; the planted collection is called so.
+        The heading, such as ``'Bias audit of BM25 and mine on msmarco_trec_dl (dl19)'``; the planted collection is called so.
     """
     s = result.settings
     name = str(s["dataset"])
@@ -197,17 +197,17 @@ def title(result: AuditTables) -> str:
 
 
 def verdicts(result: AuditTables, system: str | None = None) -> list[Verdict]:
-    """What an audit says, bias by bias.
+    """The verdict of an audit for each bias.
 
-    An answer is *yes* where the primary test is significant after correction; *no* where it is not, and the whole interval lies
-    within the margin of what matters; *cannot tell* where it is neither; *not examined* where there is no primary figure.
+    An answer is *yes* if the primary test is significant after correction; *no* if it is not, and the whole interval is within
+    the margin; *cannot tell* if neither is the case; *not examined* if there is no primary figure.
 
     Args:
         result: The audit.
-        system: Of this system only; None means all of them.
+        system: Only answers for this system; None means all systems.
 
     Returns:
-        One verdict for each bias that was asked for, in that order, and for others that have a primary finding.
+        One verdict for each requested bias, in the order of the request, and for other biases with a primary finding.
     """
     primary = result.findings[result.findings["primary"].astype(bool)]
     biases = dict.fromkeys([*result.settings["biases"], *primary["bias"]])
@@ -216,10 +216,10 @@ def verdicts(result: AuditTables, system: str | None = None) -> list[Verdict]:
 
 
 def margins() -> dict[str, dict[str, float]]:
-    """The smallest effects that matter: what "no" means.
+    """The margins: the smallest effects that matter, which define the answer "no".
 
     Returns:
-        Bias to unit to margin.
+        For each bias, its margins by unit.
 
     Example:
         >>> margins()["position"]
@@ -229,10 +229,10 @@ def margins() -> dict[str, dict[str, float]]:
 
 
 def by_sentence(answers: Iterable[Answer]) -> list[list[Answer]]:
-    """Answers in groups of which the same is said, in the order in which their sentences first occur.
+    """Group answers with the same sentence, in the order in which the sentences first occur.
 
     Args:
-        answers: Those of one verdict.
+        answers: The answers of one verdict.
 
     Returns:
         The groups; none is empty.
@@ -303,7 +303,7 @@ def _answer(result: AuditTables, bias: str, system: str, rows: pd.DataFrame, fig
 
 
 def unmeasured(result: AuditTables, bias: str, system: str) -> str:
-    """Why a system has no primary figure.
+    """The reason why a system has no primary figure.
 
     Args:
         result: The audit.
@@ -311,7 +311,7 @@ def unmeasured(result: AuditTables, bias: str, system: str) -> str:
         system: The system.
 
     Returns:
-        A clause without the system's name and a full stop; empty where the audit does not say.
+        A clause without the system's name and full stop; empty if the audit does not give a reason.
     """
     return _reason(result, bias, system).removeprefix(f"{system}: ").rstrip(".")
 
@@ -526,8 +526,8 @@ def verdict_frame(found: Iterable[Verdict]) -> pd.DataFrame:
         found: What :func:`verdicts` returned.
 
     Returns:
-        One row a bias and system: ``bias``, ``question``, ``system``, ``outcome``, ``sentence``, ``effect``, ``low``, ``high``,
-        ``unit``, ``queries_needed`` (missing where it is not known), ``treatments`` (names, with semicolons between).
+        One row per bias and system: ``bias``, ``question``, ``system``, ``outcome``, ``sentence``, ``effect``, ``low``, ``high``,
+        ``unit``, ``queries_needed`` (missing if unknown), ``treatments`` (names, separated by semicolons).
     """
     rows = []
     for verdict in found:
