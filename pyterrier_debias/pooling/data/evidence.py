@@ -1,7 +1,7 @@
-"""The input of a selection model: the pooling system's evidence about every candidate.
+"""PoolEvidence: the input of a selection model, that is, the pooling system's evidence about every candidate.
 
-:class:`PoolEvidence` declares this input. Fitted on a frame of candidates it becomes an :class:`EvidenceModel`, which turns
-candidates into numbers and scores them by a weighted sum with interpretable coefficients.
+:class:`PoolEvidence` declares this input. From a frame of candidates it makes an :class:`EvidenceModel`, which converts
+candidates to numbers and scores them by a weighted sum with interpretable coefficients.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pyterrier_debias.core.text import Tokeniser, get_tokeniser
 
 logger = logging.getLogger(__name__)
 
-#: Columns of a pooling system, and those that stand in for them where the first stage is the pooling system.
+#: The columns of a pooling system, and those used instead if the first stage is the pooling system.
 POOL, FIRST_STAGE = ("pool_score", "pool_rank"), ("score", "rank")
 
 #: Names of the lexical features, in order.
@@ -37,12 +37,12 @@ LEXICAL = ("bm25", "idf_overlap", "coverage", "log_length")
 
 @dataclass(frozen=True)
 class Statistics:
-    """What the lexical features know of a collection.
+    """The word statistics of a collection that the lexical features use.
 
     Attributes:
-        documents: How many texts were counted.
+        documents: Number of texts that were counted.
         mean_length: Their mean length in words.
-        frequencies: In how many of them each word occurs.
+        frequencies: For each word, the number of these texts in which it occurs.
     """
 
     documents: int
@@ -50,17 +50,17 @@ class Statistics:
     frequencies: Mapping[str, int] = field(repr=False)
 
     def idf(self, term: str) -> float:
-        r"""How rare a term is: :math:`\ln(1 + (N - n + 0.5) / (n + 0.5))`, above 0 for every term."""
+        r"""The inverse document frequency of a term: :math:`\ln(1 + (N - n + 0.5) / (n + 0.5))`, above 0 for every term."""
         n = self.frequencies.get(term, 0)
         return math.log(1 + (self.documents - n + 0.5) / (n + 0.5))
 
 
 def collection_statistics(texts: Sequence[str], tokenise: Tokeniser) -> Statistics:
-    """Count the words of texts; texts that occur several times count once.
+    """Count the words of texts; a text that occurs several times counts once.
 
     Args:
         texts: Any texts.
-        tokenise: From a text to its words.
+        tokenise: A function from a text to its words.
 
     Returns:
         The statistics.
@@ -84,18 +84,18 @@ _K1, _B = 1.2, 0.75
 
 
 def lexical_features(query: Sequence[str], words: Sequence[str], statistics: Statistics) -> tuple[float, float, float, float]:
-    r"""What word matching sees of a pair.
+    r"""Compute the lexical features of a pair of query and document.
 
     Args:
         query: The query's words.
         words: The document's words.
-        statistics: Of the collection.
+        statistics: Word statistics of the collection.
 
     Returns:
         BM25, the sum over distinct query terms of :math:`\mathrm{idf} \cdot tf (k_1 + 1) / (tf + k_1 (1 - b + b\, l / \bar{l}))`
-        (Robertson and Zaragoza 2009) with :math:`k_1 = 1.2` and :math:`b = 0.75`; the share of the query terms' idf that the
-        document holds; the share of query terms that it holds; and :math:`\ln(1 + l)`, l words. Of a query without words the
-        first three are 0.
+        (Robertson and Zaragoza 2009) with :math:`k_1 = 1.2` and :math:`b = 0.75`; the share of query terms that the document
+        contains, weighted by idf; the same share without weights; and :math:`\ln(1 + l)` for a document of l words. For a query
+        without words, the first three are 0.
 
     Example:
         >>> statistics = Statistics(1, 3.0, {"red": 1})
@@ -118,29 +118,29 @@ def lexical_features(query: Sequence[str], words: Sequence[str], statistics: Sta
 
 @dataclass(frozen=True, kw_only=True)
 class PoolEvidence:
-    """What the selection model of :class:`~pyterrier_debias.CETReranker` may see: what the pooling system saw, and no more.
+    """The features that the selection model of :class:`~pyterrier_debias.CETReranker` may use: only what the pooling system saw.
 
     Args:
-        columns: Columns of the candidates with the pooling system's numbers; those whose name ends in ``rank`` count from 0, best
-            first, and enter as :math:`\\ln(1 + r)`. None takes ``pool_score`` and ``pool_rank``, or, where the candidates have
-            neither, ``score`` and ``rank``, which is right only if the previous stage is the pooling system (a warning says
-            so; ``columns=['score', 'rank']`` says that it is). ``()``: no column.
+        columns: Columns of the candidates with the pooling system's numbers. Those whose name ends in ``rank`` are ranks from 0,
+            and enter as :math:`\\ln(1 + r)`. None takes ``pool_score`` and ``pool_rank``; if the candidates have neither,
+            ``score`` and ``rank``, which is right only if the previous stage is the pooling system (a warning says so; with
+            ``columns=['score', 'rank']`` you declare that it is). ``()`` takes no column.
         lexical: Whether to add BM25, the idf-weighted and the plain share of query terms covered, and the length, computed for
             every pair from its texts, with word statistics of the candidates.
         scorer: A transformer that computes the pooling system's score of every candidate, e.g. ``pt.terrier.TextScorer(...)``;
-            read in place of ``columns`` unless they are given too.
-        tokeniser: Words for the lexical features, see :func:`pyterrier_debias.core.text.get_tokeniser`.
-        learning_rate: Of the model's few coefficients, where ``Training.learning_rate`` does not name ``selection``: a ranker's
-            rate would leave them at 0.
+            it replaces ``columns`` unless these are given too.
+        tokeniser: How texts are cut into words for the lexical features, see :func:`pyterrier_debias.core.text.get_tokeniser`.
+        learning_rate: Learning rate of the model's few coefficients, if ``Training.learning_rate`` does not name ``selection``;
+            with a ranker's rate, they would stay near 0.
 
-    Candidates without a number in one of the columns (the pooling system did not retrieve them, or ``AddJudged`` added them) are
-    not learned from. They are scored all the same, by what is known of them: their numbers in the other columns, and for a
-    missing one the lowest score of the query, or one place after its last rank.
+    The model does not learn from candidates without a number in one of the columns (the pooling system did not retrieve them, or
+    ``AddJudged`` added them). It scores them all the same, from their numbers in the other columns; a missing number is replaced
+    by the lowest score of the query, or one place after its last rank.
 
     Raises:
-        InputError: For options that leave nothing to see, or are out of range.
+        InputError: For options that leave no feature, or are out of range.
 
-    When not to use it: where nothing is known of the pooling system and words say little about it; then weights follow word
+    When not to use it: if nothing is known about the pooling system and words say little about it; weights then follow word
     overlap, which punishes lexical matches whoever chose the pool.
 
     Example:
@@ -159,7 +159,7 @@ class PoolEvidence:
     learning_rate: float = 0.02
 
     def __post_init__(self) -> None:
-        """Refuse invalid options."""
+        """Raise an error for invalid options."""
         if isinstance(self.columns, str):
             raise InputError(f"PoolEvidence: columns={self.columns!r} must be a list of names, e.g. ['pool_score']")
         if self.columns is not None and not isinstance(self.columns, (list, tuple)):
@@ -173,7 +173,7 @@ class PoolEvidence:
         return hash((self.lexical, self.learning_rate))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> PoolEvidence:
-        """Itself: options alone, which do not change, and a scorer that cannot be copied where it holds a Java object."""
+        """The object itself: its options do not change, and a scorer with a Java object cannot be copied."""
         return self
 
     def __repr__(self) -> str:
@@ -209,7 +209,7 @@ class PoolEvidence:
         return wanted
 
     def learn(self, frame: pd.DataFrame, documents: Sequence[str]) -> EvidenceModel:
-        """Look at candidates: which columns they have, what their words are, how their numbers are spread.
+        """Make the selection model for candidates, from their columns, their words, and the mean and spread of their numbers.
 
         Args:
             frame: Candidates ``qid``, ``docno``, ``query`` and the columns; at least one row.
@@ -240,22 +240,22 @@ class PoolEvidence:
         features, known = replace(blank, worst=worst).features(frame, documents)
         seen = features[known] if known.any() else features
         scale = seen.std(axis=0)
-        # What hardly varies next to its own size varies by rounding.
+        # Variation that is tiny relative to the values is due to rounding.
         scale[scale <= 1e-9 * np.abs(seen).max(axis=0, initial=0)] = np.inf
         return replace(blank, worst=worst, mean=seen.mean(axis=0), scale=scale)
 
 
 @dataclass(frozen=True, eq=False)
 class EvidenceModel:
-    """A selection model over evidence: a score is the sum of standardised features times coefficients.
+    """A selection model over evidence: its score is the sum of standardised features times coefficients.
 
     Attributes:
-        evidence: What it may see.
-        columns: Columns that it reads.
-        statistics: Of words; None without lexical features.
-        worst: For each column, what stands in for the missing numbers of a query that has none at all: one after all others.
-        mean: Of the features of the candidates that it was learned on, shape [d].
-        scale: Their standard deviations, shape [d]; infinite for features that do not vary, which so count 0.
+        evidence: The features that it may use.
+        columns: The columns that it reads.
+        statistics: Word statistics; None without lexical features.
+        worst: For each column, the number used for a query that has no number at all: one after all others.
+        mean: Means of the features of the candidates from which it was made, shape [d].
+        scale: Their standard deviations, shape [d]; infinite for features that do not vary, so that these count as 0.
         weights: The coefficients, shape [d].
     """
 
@@ -275,7 +275,7 @@ class EvidenceModel:
 
     @property
     def coefficients(self) -> dict[str, float]:
-        """What one standard deviation of each feature adds to the score."""
+        """The coefficients by feature: what one standard deviation of the feature adds to the score."""
         return dict(zip(self.names, map(float, self.weights)))
 
     def numbers(self, frame: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
@@ -288,7 +288,7 @@ class EvidenceModel:
             float64 of shape [n, columns], and of shape [n] whether a row has all of them.
 
         Raises:
-            InputError: For a missing column, a value that is not a number or infinite, or a scorer that gives no scores.
+            InputError: For a missing column, a value that is infinite or not a number, or a scorer that returns no scores.
         """
         parts = []
         for name in self.columns:
@@ -310,11 +310,11 @@ class EvidenceModel:
             documents: The text of each row.
 
         Returns:
-            float64 of shape [n, d], and of shape [n] whether all of the pooling system's numbers are known. For one that is not,
-            the query's worst one of that column stands in.
+            float64 of shape [n, d], and of shape [n] whether all of the pooling system's numbers are known. An unknown one is
+            replaced by the query's worst number in that column.
 
         Raises:
-            InputError: See :meth:`numbers`.
+            InputError: As in :meth:`numbers`.
         """
         values, known = self.numbers(frame)
         if not known.all():
@@ -330,8 +330,8 @@ class EvidenceModel:
         """How likely each candidate was to be shown to labellers, in log-odds up to a constant.
 
         Args:
-            frame: See :meth:`features`.
-            documents: See :meth:`features`.
+            frame: Candidates, as for :meth:`features`.
+            documents: The text of each row.
 
         Returns:
             float64, shape [n].
@@ -343,13 +343,13 @@ class EvidenceModel:
         return replace(self, weights=np.asarray(weights, dtype=np.float64))
 
     def fingerprint(self) -> str:
-        """A hash of everything that its features depend on; the coefficients are not among it."""
+        """A hash of everything that the features depend on, without the coefficients."""
         state = blake2b(f"{self.columns} {self.evidence} {self.worst} {self.statistics}".encode(), digest_size=16)
         state.update(self.mean.tobytes() + self.scale.tobytes())
         return state.hexdigest()
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as JSON-compatible values; of a scorer only that there was one."""
+        """The whole model as JSON-compatible values; for a scorer, only that there was one."""
         evidence, statistics = self.evidence, self.statistics
         tokeniser = evidence.tokeniser if isinstance(evidence.tokeniser, str) else None
         return {
@@ -371,12 +371,12 @@ class EvidenceModel:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any], *, scorer: Any = None, tokeniser: Tokeniser | None = None) -> EvidenceModel:
-        """What :meth:`to_json` gave.
+        """Make a model from the result of :meth:`to_json`.
 
         Args:
-            content: Its result.
-            scorer: The scorer, where there was one.
-            tokeniser: The tokeniser, where it was a function.
+            content: The result of :meth:`to_json`.
+            scorer: The scorer, if there was one.
+            tokeniser: The tokeniser, if it was a function.
 
         Returns:
             The model.
@@ -408,7 +408,7 @@ class EvidenceModel:
         )
 
     def _bounded(self, values: np.ndarray, query: np.ndarray) -> np.ndarray:
-        """A missing number becomes the query's worst one of its column, which is all that is known of it."""
+        """Replace missing numbers by the query's worst one in their column, which is all that is known about them."""
         values, queries = values.copy(), int(query.max()) + 1
         for at, name in enumerate((*self.columns, "scorer")[: values.shape[1]]):
             known, bound = ~np.isnan(values[:, at]), np.full(queries, np.nan)
@@ -434,15 +434,15 @@ class EvidenceModel:
 
 
 def check_known(model: EvidenceModel, known: np.ndarray, groups: Sequence[tuple[np.ndarray, np.ndarray]]) -> str | None:
-    """Whether there is enough to learn a selection model from.
+    """Check that there is enough data to learn a selection model.
 
     Args:
-        model: The model; named in messages by its columns.
-        known: Of every row, whether the pooling system's numbers are known.
+        model: The model; messages name its columns.
+        known: For every row, whether the pooling system's numbers are known.
         groups: Rows of positives and of unlabelled candidates, query by query.
 
     Returns:
-        A sentence to warn with, where little is known; else None.
+        The text of a warning if little is known; otherwise None.
 
     Raises:
         InputError: If no query has a positive and an unlabelled candidate whose numbers are known.
@@ -467,13 +467,13 @@ def check_known(model: EvidenceModel, known: np.ndarray, groups: Sequence[tuple[
     return None
 
 
-#: Fewer queries, or unlabelled candidates of one, say nothing of the direction of the evidence.
+#: Fewer queries, or fewer unlabelled candidates of a query, say nothing about the direction of the evidence.
 _FEWEST_QUERIES, _FEWEST_CANDIDATES = 10, 4
-#: From which rank correlation on the evidence is said to point the wrong way. Where hidden positives had lower selection scores
-#: than true negatives (two planted collections, three toy collections) it was -.02 to .12; on TREC DL and Vaswani, where they had
-#: higher ones, .15 to .22.
+#: The rank correlation above which a warning says that the evidence points the wrong way. Where hidden positives had lower
+#: selection scores than true negatives (two planted collections, three toy collections) it was -.02 to .12; on TREC DL and
+#: Vaswani, where they had higher ones, .15 to .22.
 FOLLOWS = 0.13
-#: Queries of each half that are looked at, and pairs of each query that are learned from, at most.
+#: The largest number of queries of each half that are used, and of pairs of each query.
 _MOST_QUERIES, _MOST_PAIRS = 500, 200
 
 
@@ -504,22 +504,22 @@ def pairwise_weights(differences: np.ndarray) -> np.ndarray:
 def evidence_direction(
     features: np.ndarray, known: np.ndarray, score: np.ndarray, groups: Sequence[tuple[np.ndarray, np.ndarray]]
 ) -> Interval:
-    """Does the pool's evidence follow relevance among candidates without a label, as far as another system's score tells?
+    """Estimate whether the pool's evidence follows relevance among unlabelled candidates, judging by another system's score.
 
     A selection model is learned from the labelled positives of one half of the queries and scores the candidates of the other
-    half, and the other way round. Hidden positives stand where the other system scores high. The more its score rises with the
-    selection score, the larger are CET's weights for them than for true negatives. Labels alone cannot tell: none of them is on a
-    document that labellers did not see.
+    half, and the other way round. Hidden positives are found where the other system scores high. The more its score rises with
+    the selection score, the larger are CET's weights for them than for true negatives. Labels alone cannot show this, since no
+    document that labellers did not see has one.
 
     Args:
         features: Standardised evidence of all rows, shape [rows, d].
-        known: Of every row, whether its numbers are known, and it may be learned from.
-        score: Of every row, what a system other than the pool's gives it; NaN where it gives nothing.
+        known: For every row, whether its numbers are known, so that the model may learn from it.
+        score: For every row, the score of a system other than the pool's; NaN where it has none.
         groups: Rows of positives and of unlabelled candidates, query by query.
 
     Returns:
-        The rank correlation of selection score and score over a query's unlabelled candidates, mean over held-out queries, with
-        Student's 95 % interval. NaN for fewer than two queries.
+        The rank correlation of selection score and score over a query's unlabelled candidates, averaged over held-out queries,
+        with Student's 95 % interval. NaN for fewer than two queries.
 
     Example:
         >>> evidence = np.tile([3.0, 0.1, 0.4, 0.2, 0.3], 20)[:, None]
@@ -551,7 +551,7 @@ def evidence_direction(
 
 
 def _spread(groups: Sequence[tuple[np.ndarray, np.ndarray]]) -> Sequence[tuple[np.ndarray, np.ndarray]]:
-    """At most so many queries, evenly spread."""
+    """At most :data:`_MOST_QUERIES` queries, evenly spread."""
     return groups[:: max(1, -(-len(groups) // _MOST_QUERIES))]
 
 
@@ -562,18 +562,18 @@ def check_direction(
     rows: pd.DataFrame,
     groups: Sequence[tuple[np.ndarray, np.ndarray]],
 ) -> str | None:
-    """Whether the evidence points the wrong way, as far as the candidates' own scores tell; see :func:`evidence_direction`.
+    """Check whether the evidence points the wrong way, judging by the candidates' own scores; see :func:`evidence_direction`.
 
     Args:
-        model: The model; scores that are the pool's own tell nothing.
+        model: The model; scores that are the pool's own say nothing.
         features: Evidence of every row.
-        known: See there.
+        known: For every row, whether its numbers are known.
         rows: The candidates, with ``score`` where it is known.
         groups: Rows of positives and of unlabelled candidates, query by query.
 
     Returns:
-        A sentence to warn with, where the correlation is above :data:`FOLLOWS` and its interval above 0; None otherwise, and
-        where there is too little to tell.
+        The text of a warning if the correlation is above :data:`FOLLOWS` and its interval above 0; otherwise None, as with too
+        little data.
     """
     if "score" not in rows.columns or "score" in model.columns:
         return None
@@ -614,7 +614,7 @@ def _as_numbers(column: pd.Series, name: str) -> np.ndarray:
 
 
 def _scored(scorer: Any, frame: pd.DataFrame) -> pd.Series:
-    """The scorer's score of every row; missing where it gives none."""
+    """The scorer's score of every row; missing where it returns none."""
     asked = frame.drop(columns=["label", "score", "rank"], errors="ignore")
     found = scorer(asked)
     name: Any = "PoolEvidence(scorer=...)"  # PyTerrier does no more with it than to print it

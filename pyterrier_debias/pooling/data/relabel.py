@@ -1,4 +1,4 @@
-"""Ask a judge about unlabelled candidates before training on them."""
+"""RelabelReranker: asks a judge about unlabelled candidates before training on them."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from pyterrier_debias.training.options import Training
 
 logger = logging.getLogger(__name__)
 
-#: What may be done to a candidate that the judge considers relevant.
+#: What can be done with a candidate that the judge considers relevant.
 ACTIONS = ("relabel", "drop")
 
 #: Columns of the frame of changes.
 CHANGES = ["qid", "docno", "score", "action"]
 
-#: What lies in a saved folder beside the ranker.
+#: The file of changes in a saved folder.
 _CHANGED = "pyterrier_debias_relabelled.csv"
 
-#: ``judge(frame)`` gives one number a row.
+#: ``judge(frame)`` returns one number per row.
 Judge = Callable[[pd.DataFrame], Any]
 
 
@@ -50,26 +50,26 @@ def relabel(
     depth: int | None = None,
     label: int = 1,
 ) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """Show unjudged candidates to a judge, and make those that it considers relevant positives, or leave them out.
+    """Show unjudged candidates to a judge, and make those that it considers relevant positives, or remove them.
 
-    Only queries that have judgements are looked at, and no pair that is judged, whatever its grade, is shown or changed. Passages
-    of a judged document are judged: they have its grade, see :func:`~pyterrier_debias.training.groups.make_groups`.
+    Only queries with judgements are considered; judged pairs, whatever their grade, are neither shown nor changed. Passages of a
+    judged document count as judged, with its grade; see :func:`~pyterrier_debias.training.groups.make_groups`.
 
     Args:
-        candidates: Candidates ``qid``, ``docno``, and what the judge reads; ``rank`` (from 0) where ``depth`` is given.
+        candidates: Candidates ``qid``, ``docno``, and the columns that the judge reads; ``rank`` (from 0) if ``depth`` is given.
         qrels: Judgements ``qid``, ``docno``, ``label``.
-        judge: A function from a frame of candidates to one number a row, or a transformer whose scores are these numbers. A
-            Series is read by the frame's index, anything else in the frame's order.
-        action: ``'relabel'`` adds judgements, ``'drop'`` takes candidates away.
+        judge: A function from a frame of candidates to one number per row, or a transformer whose scores are these numbers. A
+            Series is matched by the frame's index, anything else by the frame's order.
+        action: ``'relabel'`` adds judgements, ``'drop'`` removes candidates.
         threshold: The lowest number of a relevant document.
         depth: How many of a query's candidates are shown, by rank; None for all.
-        label: The grade of what is relabelled.
+        label: The grade given to relabelled candidates.
 
     Returns:
-        The candidates, the judgements, and what was changed: ``qid``, ``docno``, ``score`` (the judge's number), ``action``.
+        The candidates, the judgements, and the changes: ``qid``, ``docno``, ``score`` (the judge's number), ``action``.
 
     Raises:
-        InputError: For an unknown option, or a judge whose answer is not one number a row.
+        InputError: For an unknown option, or a judge that does not return one number per row.
 
     Example:
         >>> found = pd.DataFrame({"qid": ["1", "1", "1"], "docno": ["d1", "d2", "d3"]})
@@ -100,16 +100,16 @@ def relabel(
 def apply(
     candidates: pd.DataFrame, qrels: pd.DataFrame, changes: pd.DataFrame, *, label: int = 1
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Make changes that were decided before.
+    """Apply changes that :func:`relabel` decided before.
 
     Args:
         candidates: Candidates ``qid``, ``docno``.
         qrels: Judgements ``qid``, ``docno``, ``label``.
         changes: ``qid``, ``docno``, ``action``, see :func:`relabel`.
-        label: The grade of what is relabelled.
+        label: The grade given to relabelled candidates.
 
     Returns:
-        The candidates and the judgements; the frames that were given are not changed.
+        The new candidates and judgements; the frames that you pass in are not changed.
     """
     dropped = set(changes.loc[changes["action"] == "drop", ["qid", "docno"]].itertuples(index=False, name=None))
     added = changes.loc[changes["action"] == "relabel", ["qid", "docno"]].assign(label=label)
@@ -117,27 +117,27 @@ def apply(
         keep = np.array([pair not in dropped for pair in zip(candidates["qid"], candidates["docno"])], dtype=bool)
         candidates = candidates[keep].reset_index(drop=True)
     if len(added):
-        # A passage with a judgement of its own inherits none, in any query: what it inherits elsewhere is written down.
+        # A passage with its own judgement inherits none, in any query: judgements inherited in other queries are made explicit.
         relabelled = candidates[candidates["docno"].isin(set(added["docno"]))]
         qrels = pd.concat([with_passages(grades(qrels, "relabel"), relabelled), added], ignore_index=True)
     return candidates, qrels
 
 
 def check_judge(name: str, judge: Any) -> None:
-    """Refuse what cannot be asked; see :func:`relabel`.
+    """Raise an error for a judge that cannot be called; see :func:`relabel`.
 
     Raises:
-        InputError: Naming what it is and what it may be.
+        InputError: If it is neither a function nor a transformer.
     """
     if not callable(judge):
         raise InputError(f"{name}: judge is a {type(judge).__name__}; give a function from a frame to numbers, or a transformer")
 
 
 def check_options(name: str, action: str, threshold: float, depth: int | None) -> None:
-    """Refuse options that cannot be used; see :func:`relabel`.
+    """Check the options; see :func:`relabel`.
 
     Raises:
-        InputError: Naming the option and what it may be.
+        InputError: For an option that cannot be used; the message says what is allowed.
     """
     check_choice(name, "action", action, ACTIONS)
     check_number(name, "threshold", threshold)
@@ -146,14 +146,14 @@ def check_options(name: str, action: str, threshold: float, depth: int | None) -
 
 
 def _judged(judge: Judge | pt.Transformer, frame: pd.DataFrame) -> np.ndarray:
-    """The judge's numbers, checked."""
+    """The judge's checked numbers."""
     if len(frame) == 0:
         return np.empty(0)
     if isinstance(judge, pt.Transformer):
         return scores_by(judge, frame, "relabel")
     answer = judge(frame)
     if isinstance(answer, pd.Series) and len(answer) == len(frame):
-        # A judge may have sorted the rows, and pandas puts its numbers back by their index.
+        # The judge may have sorted the rows; pandas restores the order by the index.
         if set(answer.index) != set(frame.index):
             raise InputError(
                 "relabel: the judge's answer is a Series with another index than the frame's; keep the index of the frame, or "
@@ -171,12 +171,12 @@ def _judged(judge: Judge | pt.Transformer, frame: pd.DataFrame) -> np.ndarray:
 
 
 class RelabelReranker(TrainedRanker):
-    """Show unlabelled candidates to a judge before a ranker is trained on them.
+    """Trains a ranker after a judge, such as an LLM, has relabelled or dropped unlabelled candidates that it finds relevant.
 
     :meth:`fit` shows the unjudged candidates of the training queries to the judge. Those at or above the threshold become
-    positives (``action='relabel'``) or leave the pool of negatives (``'drop'``); then a copy of the ranker is trained on what
-    results. The ranker that was passed is not changed; fitting again judges anew and continues from the fitted weights.
-    Validation topics are not touched.
+    positives (``action='relabel'``) or are removed from the negatives (``'drop'``); then a copy of the ranker is trained on the
+    result. The ranker that you pass in is not changed; fitting again asks the judge again and continues from the fitted weights.
+    Validation data are not changed.
 
     ===============  ==========================================================================
     columns in       ``qid``, ``docno``, ``query`` and the ranker's text columns
@@ -187,20 +187,20 @@ class RelabelReranker(TrainedRanker):
     Retrieval with LLMs" (RLHN), 2025, arXiv 2505.16967, who let LLMs judge hard negatives and find relabelling better than
     dropping.
 
-    Assumes that the judge is right more often than the missing label, and for reasons that are not the ranker's own.
-    **Circularity:** a judge that is the ranker itself, its teacher, or a model of the same family passes its own preferences on
-    as truth; judgements of the same kind in the test would then applaud. Judge with something else than you train, and test on
-    people's judgements.
+    It assumes that the judge is right more often than the missing label, and for reasons other than the ranker's own.
+    **Circularity:** a judge that is the ranker itself, its teacher, or a model of the same family passes on its own preferences
+    as truth; test judgements of the same kind would then confirm them. Use a judge that differs from the ranker, and test on
+    human judgements.
 
     Attributes:
-        relabelled: What was changed: ``qid``, ``docno``, ``score`` (the judge's number), ``action``; None before :meth:`fit`,
-            and kept where the judge has answered and training fails.
+        relabelled: The changes: ``qid``, ``docno``, ``score`` (the judge's number), ``action``; None before :meth:`fit`. They are
+            kept if training fails after the judge has answered.
 
     Raises:
         InputError: For an option that is unknown or out of range, when the stage is first used.
 
-    When not to use it: where the judge is the ranker (see above); where judging every candidate costs more than labelling some
-    (use ``depth``); where many of a query's candidates are relevant and ``'drop'`` would leave easy ones only.
+    When not to use it: if the judge is the ranker (see above); if judging every candidate costs more than labelling some
+    (use ``depth``); if many of a query's candidates are relevant and ``'drop'`` would leave only easy ones.
 
     Example:
         ``judged = RelabelReranker(CrossEncoder(model), judge=llm_judge, depth=20)``,
@@ -227,14 +227,14 @@ class RelabelReranker(TrainedRanker):
         """
         Args:
             ranker: The ranker to train, of any class with ``fit``.
-            judge: A function from a frame of candidates (with all their columns) to one number a row, or a transformer, e.g.
-                another ranker, whose scores are these numbers. A Series is read by the frame's index, anything else in the
-                frame's order. To pickle the stage it must be a function of a module.
-            action: ``'relabel'`` or ``'drop'``.
-            threshold: The lowest number of a relevant document. For a ranker that gives logits, 0 is a probability of .5.
+            judge: A function from a frame of candidates (with all their columns) to one number per row, or a transformer, e.g.
+                another ranker, whose scores are these numbers. A Series is matched by the frame's index, anything else by the
+                frame's order. To pickle the stage, a function must be defined at the top level of a module.
+            action: ``'relabel'`` makes relevant candidates positives, ``'drop'`` removes them.
+            threshold: The lowest number of a relevant document. For a ranker that returns logits, 0 is a probability of .5.
             depth: How many of a query's candidates are shown to the judge, by rank; None for all.
-            training: How to train; None for what the ranker trains with by itself. Its ``min_label`` is the grade of what is
-                relabelled.
+            training: How ``fit`` trains; None for the ranker's own ``training``. Its ``min_label`` is the grade given to
+                relabelled candidates.
         """
         super().__init__()
         self.ranker = ranker
@@ -251,13 +251,13 @@ class RelabelReranker(TrainedRanker):
         train_on: tuple[pd.DataFrame, pd.DataFrame],
         validate_on: tuple[pd.DataFrame | None, pd.DataFrame | None],
     ) -> None:
-        """Judge, then let the ranker's own ``fit`` train it.
+        """Ask the judge, then train the ranker with its own ``fit``.
 
-        Frames and options are checked before the judge is asked, but for columns that another way of training around the ranker
-        needs. What was changed is kept where that training fails.
+        Frames and options are checked before the judge is asked, except for columns needed by another stage that trains the
+        ranker. The changes are kept if that training fails.
 
         Raises:
-            InputError: For a judge whose answer is not one number a row.
+            InputError: For a judge that does not return one number per row.
         """
         ranker.training = training
         self._check(ranker, training, train_on, validate_on)
@@ -267,17 +267,17 @@ class RelabelReranker(TrainedRanker):
         ranker.fit(candidates, qrels, *validate_on)
 
     def training_options(self) -> Training:
-        """The options of training: the stage's, else those that the ranker trains with by itself."""
+        """The options of training: those of the stage, otherwise those of the ranker."""
         if self.training is None and isinstance(self.ranker, TrainedRanker):
             return self.ranker.training_options()
         return super().training_options()
 
     def emphasis(self, res: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame:
-        """How much each candidate counts as a negative; see
+        """Compute how much each candidate counts as a negative; see
         :func:`~pyterrier_debias.pooling.formulas.negative_weights.emphasis_of`.
 
-        What the judge considers relevant counts 0, and the others of its pool accordingly more. After :meth:`fit` its decisions
-        hold; before, the judge is asked.
+        Candidates that the judge considers relevant count as 0, and the others of their pool accordingly more. After :meth:`fit`,
+        the judge's decisions from then are used; before, the judge is asked.
 
         Args:
             res: The candidates.
@@ -287,7 +287,7 @@ class RelabelReranker(TrainedRanker):
             ``qid``, ``positive``, ``docno``, ``emphasis``: a row for each judged positive and each document of its pool.
 
         Raises:
-            InputError: If the sampler of negatives does not tell its chances.
+            InputError: If the sampler of negatives has no ``chances``.
         """
         self.check_options()
         training = self.training_options()
@@ -299,21 +299,21 @@ class RelabelReranker(TrainedRanker):
         after = pool_chances(groups_to_fit(self, training, candidates, judged, stage=self), training)
         keys = ["qid", "positive"]
         both = before.drop(columns="emphasis").merge(after, on=[*keys, "docno"], how="left").fillna({"emphasis": 0.0})
-        # Chances are relative to equal ones over the pool as it was.
+        # Chances are relative to equal chances over the original pool.
         sizes = both.groupby(keys)["docno"].transform("size") / both.groupby(keys)["emphasis"].transform("sum").where(
             lambda total: total > 0, 1.0
         )
         return both.assign(emphasis=both["emphasis"] * sizes)[COLUMNS]
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write what was fitted, as every stage does.
+        """Save the fitted stage to a folder.
 
         Args:
-            folder: Where to write; it appears whole or not at all.
-            overwrite: Whether what was saved there before may be replaced; files that the package did not write stay.
+            folder: Where to write; the folder is written completely or not at all.
+            overwrite: Whether an earlier saved stage may be replaced; files that the package did not write stay.
 
         Raises:
-            InputError: Where another way of training is around the ranker; and as for every stage.
+            InputError: If the ranker is trained by another stage such as ``CETReranker``; and as for every stage.
         """
         inner = self.relevance
         if isinstance(inner, TrainedRanker):
@@ -324,11 +324,11 @@ class RelabelReranker(TrainedRanker):
         super().save(folder, overwrite=overwrite)
 
     def saved_options(self) -> dict[str, Any]:
-        """All options but ranker, judge and training."""
+        """All options except the ranker, the judge and ``training``."""
         return {"action": self.action, "threshold": float(self.threshold), "depth": self.depth}
 
     def write_beside(self, folder: Path) -> dict[str, Any]:
-        """Write what was changed; of the judge only its name."""
+        """Write the changes, and the name of the judge."""
         write_whole(folder / _CHANGED, cast(pd.DataFrame, self.relabelled).to_csv(index=False), replace=False)
         return {"judge": getattr(self.judge, "__qualname__", repr(self.judge))}
 
@@ -336,22 +336,22 @@ class RelabelReranker(TrainedRanker):
     def read_beside(
         cls, folder: Path, about: dict[str, Any], beside: dict[str, Any], options: dict[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Read what was changed; the judge must be given again, and is needed only to fit again."""
+        """Read the changes; the judge must be given again, but is needed only to fit again."""
         changes = pd.read_csv(folder / _CHANGED, dtype={"qid": str, "docno": str, "score": float}, keep_default_na=False)
         return {"judge": None}, {"relabelled": changes[CHANGES]}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """A copy asks the same judge: it is not fitted, and cannot be copied where it holds a Java object."""
+        """A copy with the same judge, which is not fitted, and cannot be copied if it has a Java object."""
         copied = copy.copy(self)
         memo[id(self)] = copied
         vars(copied).update({name: copy.deepcopy(value, memo) for name, value in vars(self).items() if name != "judge"})
         return copied
 
     def check_options(self) -> None:
-        """Refuse options that cannot be used, before the judge is asked or a model loaded.
+        """Check the options, before the judge is asked or a model is loaded.
 
         Raises:
-            InputError: Naming the option and what it may be.
+            InputError: For an option that cannot be used; the message says what is allowed.
         """
         self.base()
         if self.judge is not None or not self.fitted:  # a loaded stage scores without its judge

@@ -1,4 +1,4 @@
-"""Another ranker's score as a column, for filters of negatives."""
+"""AddScores: another ranker's score as a column, for samplers of negatives."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ _TAKEN = ("qid", "docno", "query", "score", "rank")
 
 
 class AddScores(RowWise):
-    """Add another ranker's score as a column; scores, ranks and order stay.
+    """Adds another ranker's score as a column, without changing the candidates' own scores, ranks and order.
 
-    It puts a teacher's opinion beside each candidate, for samplers that read it
-    (:class:`~pyterrier_debias.DenoisedNegatives`, :class:`~pyterrier_debias.PositiveAwareNegatives`), and comes after whatever
-    adds candidates and their texts. With a scorer that may look at whole lists, a cut-off behind it stays behind it.
+    It adds a teacher's score to each candidate, for samplers that use it (:class:`~pyterrier_debias.DenoisedNegatives`,
+    :class:`~pyterrier_debias.PositiveAwareNegatives`). Put it after all stages that add candidates and their texts. If the scorer
+    may depend on whole lists, PyTerrier does not move a later rank cut-off before it.
 
     ===============  ==========================================================================
-    columns in       ``qid``, ``docno``, and what the scorer reads
+    columns in       ``qid``, ``docno``, and the columns that the scorer reads
     columns out      the same, and ``column``; an older column of that name is replaced
     ===============  ==========================================================================
 
     Raises:
         InputError: For an option that is unknown or out of range, when the stage is first used.
 
-    When not to use it: in the pipeline that is deployed, where nothing reads the column any more and the teacher costs time; with
-    the same ranker that is trained behind it as the teacher, which confirms its own mistakes.
+    When not to use it: in the deployed pipeline, where nothing reads the column any more and the teacher costs time; with
+    the ranker that you train as its own teacher, since it would confirm its own mistakes.
 
     Example:
         >>> import pandas as pd
@@ -50,8 +50,8 @@ class AddScores(RowWise):
         Args:
             scorer: A ranker or a pipeline that scores every row of a result frame.
             column: The column to write.
-            activation: What is done to the score: None leaves it as it is; ``'sigmoid'`` makes a logit a probability. Rankers of
-                this package give logits, whatever ``activation`` their checkpoint names.
+            activation: How the score is transformed: None leaves it unchanged; ``'sigmoid'`` converts a logit to a probability.
+                Rankers of this package return logits, whatever ``activation`` their checkpoint names.
         """
         self.scorer = scorer
         self.column = column
@@ -61,7 +61,7 @@ class AddScores(RowWise):
         """Add the column; see the class.
 
         Raises:
-            InputError: For an unknown option, repeated pairs, or a scorer that leaves rows out or gives no number.
+            InputError: For an unknown option, repeated pairs, or a scorer that leaves out rows or returns no number.
         """
         self._check_options()
         modes = pt.inspect.transformer_inputs(self.scorer, strict=False) or [[]]
@@ -76,11 +76,11 @@ class AddScores(RowWise):
 
     @property
     def pieces(self) -> str:  # type: ignore[override]  # a class has one that is never made
-        """Rows, where the scorer scores each by itself; else lists."""
+        """``'rows'`` if the scorer scores each row by itself; otherwise ``'queries'``."""
         return "rows" if self._of_rows() else "queries"
 
     def fuse_rank_cutoff(self, k: int) -> pt.Transformer | None:  # type: ignore[override]  # None leaves it where it is
-        """Cut first, where what is cut off plays no part in the other scores."""
+        """Apply the cut-off first, if the scores of the kept documents do not depend on the others."""
         return super().fuse_rank_cutoff(k) if self._of_rows() else None
 
     def _of_rows(self) -> bool:
