@@ -28,7 +28,7 @@ def same_value(left: Any, right: Any) -> bool:
         right: Any value.
 
     Returns:
-        True where both are the same object, or have one type and equal content; pipelines: see :func:`same_pipeline`.
+        True if both are the same object, or have the same type and equal content; for pipelines see :func:`same_pipeline`.
     """
     if left is right:
         return True
@@ -47,14 +47,14 @@ def same_value(left: Any, right: Any) -> bool:
 
 
 def described(value: Any) -> str:
-    """A text for an option value that is the same in every process, and another one for another value.
+    """A text that identifies an option value: the same in every process, and different for a different value.
 
     Args:
         value: Any value.
 
     Returns:
-        Frames and arrays by a hash of their content, functions by their names, objects by their ``repr``; those without one, or
-        with an address in it, by their class and attributes.
+        For frames and arrays a hash of their content, for functions their names, for objects their ``repr``; for objects without
+        one, or with an address in it, their class and attributes.
 
     Example:
         >>> from functools import partial, wraps
@@ -65,7 +65,7 @@ def described(value: Any) -> str:
 
 
 def brief(value: Any) -> str:
-    """As :func:`described`, but short, for ``repr``: frames and arrays by their shape, never by their content.
+    """A short form of :func:`described` for ``repr``: frames and arrays by their shape, never by their content.
 
     Args:
         value: Any value.
@@ -127,7 +127,7 @@ def _attributes(value: Any) -> dict[str, Any]:
 def same_pipeline(left: Any, right: Any) -> bool:
     """Whether two pipelines certainly do the same, so that the results of one can be used for the other.
 
-    ``==`` of foreign stages is not trusted: it ignores the tokeniser and the weighting function of Terrier's retrievers, and
+    ``==`` of other packages' stages is not used: it ignores the tokeniser and the weighting function of Terrier's retrievers, and
     all retrievers over indexes in memory are equal.
 
     Args:
@@ -135,8 +135,8 @@ def same_pipeline(left: Any, right: Any) -> bool:
         right: A pipeline.
 
     Returns:
-        Whether they are made of the same stages: the same objects, equal ones of this package, or PyTerrier's operators over
-        such.
+        Whether they consist of the same stages: the same objects, equal stages of this package, or PyTerrier's operators over
+        these.
 
     Example:
         >>> first = pt.apply.generic(lambda frame: frame)
@@ -158,15 +158,15 @@ def same_pipeline(left: Any, right: Any) -> bool:
 
 
 class Stage(pt.Transformer):
-    """A transformer that is equal to another one when their options are.
+    """Base class of the stages of this package: a transformer that equals another one if their options are equal.
 
-    A subclass assigns each ``__init__`` parameter to the attribute of the same name and does nothing else there;
-    that is what ``pt.inspect``, ``repr``, equality and ``GridScan`` read. Two equal stages behind one prefix run
-    once under ``pt.Experiment(plan='tree')``.
+    The ``__init__`` of a subclass only assigns each parameter to the attribute of the same name; ``pt.inspect``, ``repr``,
+    equality and ``GridScan`` read these attributes. Under ``pt.Experiment(plan='tree')``, two equal stages after the same prefix
+    run once.
 
-    A stage whose output depends on more than its options (a ranker on its weights) extends :meth:`identity`.
+    A stage whose output depends on more than its options (a ranker's depends on its weights) extends :meth:`identity`.
 
-    ``transform`` of every subclass gets what :func:`~pyterrier_debias.core.frames.with_string_ids` makes of a frame, or raises
+    ``transform`` of every subclass gets the frame that :func:`~pyterrier_debias.core.frames.with_string_ids` returns, or raises
     its errors.
     """
 
@@ -178,12 +178,12 @@ class Stage(pt.Transformer):
     pieces: ClassVar[str] = "queries"
 
     def __new__(cls, *args: Any, **options: Any) -> Self:
-        """Refuse options that there are not, with the one that was meant."""
+        """Refuse options that do not exist, and suggest the one that was probably meant."""
         check_options(cls.__name__, cls.__init__, options, positional=len(args))
         return super().__new__(cls, *args, **options)
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Put the normalisation of frames before the ``transform`` of a subclass: pipelines call nothing else of a stage."""
+        """Normalise frames before they reach the ``transform`` of a subclass, the only method that pipelines call."""
         super().__init_subclass__(**options)
         if "transform" in vars(cls):
             cls.transform = refuses_pieces(reads_frames(cls.transform))  # type: ignore[method-assign]
@@ -202,47 +202,47 @@ class Stage(pt.Transformer):
         def __call__(self, inp: pd.DataFrame) -> pd.DataFrame: ...
 
         def __call__(self, inp: Any) -> Any:
-            """What :meth:`transform` returns, of the kind that was given."""
+            """What :meth:`transform` returns, in the form of the input."""
 
     def options(self) -> dict[str, Any]:
-        """The constructor's parameters and their present values, in the order of the signature."""
+        """The constructor's parameters and their current values, in the order of the signature."""
         if type(self).__init__ is object.__init__:
             return {}
         names = list(inspect.signature(type(self).__init__).parameters)[1:]
         return {name: getattr(self, name) for name in names}
 
     def changes(self) -> frozenset[str]:
-        """The columns with texts that the stage puts others into, under the names that they had.
+        """The columns whose texts the stage replaces without changing identifiers.
 
-        A cache behind it must have them in its key; see :mod:`pyterrier_debias.core.caches`.
+        A cache after this stage must have these columns in its key; see :mod:`pyterrier_debias.core.caches`.
         """
         return frozenset()
 
     def changes_within(self) -> frozenset[str]:
-        """The columns with texts that the stage changes for the pipelines that it calls, and not for what is behind it."""
+        """The text columns that the stage changes for the pipelines that it calls, but not in its own output."""
         return frozenset()
 
     # The name was PyTerrier's before: there it makes a stage that returns its input, and is called on the class.
     def identity(self) -> dict[str, Any]:  # type: ignore[override]
-        """What two stages must share to be equal: by default every option that can change the result."""
+        """The values that must agree for two stages to be equal: by default, every option that can change the result."""
         return {name: value for name, value in self.options().items() if name not in self._NOT_IDENTITY}
 
     def cache_key(self) -> dict[str, Any]:
-        """The cache key of the stage: its options, and what was fitted, as far as its equality depends on it."""
+        """The cache key of the stage: its options, and its fitted state as far as equality depends on it."""
         options = self.options()
         return {**options, **{name: value for name, value in self.identity().items() if name not in options}}
 
     def apply_attributes(self, **attributes: Any) -> Self:
-        """The same stage with other options, for ``pt.inspect.transformer_apply_attributes``; what was fitted stays.
+        """The same stage with other options, for ``pt.inspect.transformer_apply_attributes``; fitted state is kept.
 
         Args:
             attributes: Options by name.
 
         Returns:
-            A copy that shares what is not an option.
+            A copy that shares everything that is not an option.
 
         Raises:
-            pt.inspect.InspectError: For an unknown option.
+            pt.inspect.InspectError: If an option is unknown.
         """
         unknown = attributes.keys() - self.options().keys()
         if unknown:
@@ -253,7 +253,7 @@ class Stage(pt.Transformer):
         return changed
 
     def __rshift__(self, right: Any) -> Pipeline:
-        """The pipeline of both; one that ends in an indexer raises what goes wrong in its stream of documents."""
+        """The pipeline of both. If it ends in an indexer, errors in its stream of documents are raised."""
         return Pipeline(self, right)
 
     def __eq__(self, other: object) -> bool:
@@ -263,7 +263,7 @@ class Stage(pt.Transformer):
         return self is other or same_value(self.identity(), other.identity())
 
     def __hash__(self) -> int:
-        """Hash of the type alone: options may be tuned while the stage is a key of a dictionary."""
+        """Hash of the type only, because options may be tuned while the stage is a key of a dictionary."""
         return hash(type(self))
 
     def __repr__(self) -> str:
@@ -285,23 +285,24 @@ class Stage(pt.Transformer):
 
 
 class RowWise(Stage):
-    """A stage that treats each row by itself: what a row gets, or whether it stays, depends on no other row.
+    """A stage that treats each row separately: what it adds to a row, or whether it keeps it, depends on no other row.
 
-    So a cut-off after it can go before it, up to the retriever, with the same result. No reranker is one: it changes ranks.
+    A cut-off after it can therefore move before it, up to the retriever, with the same result. A reranker is not such a stage,
+    because it changes ranks.
     """
 
     pieces: ClassVar[str] = "rows"
 
     def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
-        """Cut first; see the class."""
+        """Apply the cut-off first; see the class."""
         return pt.RankCutoff(k) >> self
 
 
 class Pipeline(pt.Compose):
-    """Stages joined by ``>>`` of which the first is one of ours. At its end an indexer gets a guarded stream of documents.
+    """Stages joined by ``>>`` that begin with a stage of this package.
 
-    A cache that goes by names behind a stage that changes texts is refused; see :mod:`pyterrier_debias.core.caches`.
-
+    A cache that identifies documents by docno is refused after a stage that changes texts; see
+    :mod:`pyterrier_debias.core.caches`. An indexer at the end gets a guarded stream of documents:
     ``RotatePassages() >> pt.IterDictIndexer(...)`` rotates in Terrier's thread, where an error would be lost; see
     :func:`pyterrier_debias.core.indexing.handed_over`.
     """
@@ -309,10 +310,10 @@ class Pipeline(pt.Compose):
     def __init__(self, *transformers: pt.Transformer):
         """
         Args:
-            transformers: The stages; nested compositions are opened.
+            transformers: The stages; nested compositions are flattened.
 
         Raises:
-            InputError: For such a cache.
+            InputError: If there is such a cache.
         """
         from pyterrier_debias.core.caches import check_caches  # it walks pipelines of stages
 
@@ -324,17 +325,17 @@ class Pipeline(pt.Compose):
         return Pipeline(self, right)
 
     def index(self, iter: Any, batch_size: int | None = None) -> Any:
-        """Index documents, see ``pt.Compose``.
+        """Index documents; see ``pt.Compose``.
 
         Args:
             iter: The documents.
-            batch_size: How many are transformed at a time.
+            batch_size: The number of documents that are transformed at a time.
 
         Returns:
             What the indexer returns.
 
         Raises:
-            InputError: For a document that a stage cannot take, and for a stream that the indexer did not read to its end.
+            InputError: If a stage cannot process a document, or the indexer did not read the stream to its end.
         """
         *before, last = self
         return pt.Compose(*before, GuardedIndexer(cast(pt.Indexer, last))).index(iter, batch_size)
@@ -347,7 +348,7 @@ def named_parts(stage: pt.Transformer) -> dict[str, Any]:
         stage: Any stage.
 
     Returns:
-        Option to a pipeline or several; empty if nothing is known of them.
+        For each such option, a pipeline or several; empty if nothing is known about them.
     """
     try:
         return pt.inspect.subtransformers(stage)
@@ -379,7 +380,7 @@ def flatten(pipeline: pt.Transformer) -> list[pt.Transformer]:
         pipeline: A transformer, possibly composed with ``>>``.
 
     Returns:
-        The stages that ``>>`` joined, with nested compositions opened.
+        The stages that ``>>`` joined, with nested compositions flattened.
     """
     if isinstance(pipeline, pt.Compose):
         return [stage for part in pipeline for stage in flatten(part)]
@@ -393,7 +394,7 @@ def all_stages(pipeline: pt.Transformer) -> Iterator[pt.Transformer]:
         pipeline: Any pipeline.
 
     Yields:
-        A stage, then what it calls, then the next.
+        Each stage, followed by the stages that it calls.
     """
     for stage in flatten(pipeline):
         yield stage
@@ -402,13 +403,13 @@ def all_stages(pipeline: pt.Transformer) -> Iterator[pt.Transformer]:
 
 
 def identities(pipeline: pt.Transformer) -> list[Any]:
-    """What tells whether a pipeline has changed since another time, by :func:`same_value`.
+    """The identities of all stages of a pipeline; compare them with :func:`same_value` to see whether it has changed.
 
     Args:
         pipeline: Any pipeline.
 
     Returns:
-        The identity of each of :func:`all_stages`; a stage of another package itself, whose changes are not seen.
+        The identity of each of :func:`all_stages`; for a stage of another package the stage itself, whose changes go unnoticed.
     """
     return [stage.identity() if isinstance(stage, Stage) else stage for stage in all_stages(pipeline)]
 
@@ -420,8 +421,8 @@ def scores_rows(pipeline: pt.Transformer) -> bool:
         pipeline: A ranker or a pipeline of stages.
 
     Returns:
-        True for rankers of this package that score pairs, for ``pt.apply.doc_score``, and for these behind stages that treat each
-        row by itself. False for all others: rankers of other packages may look at whole lists.
+        True for rankers of this package that score pairs, for ``pt.apply.doc_score``, and for these after stages that treat each
+        row separately. False for all others: rankers of other packages may look at whole lists.
 
     Example:
         >>> from pyterrier_debias import CrossEncoder, RotatePassages
@@ -445,20 +446,20 @@ def chain(stages: list[pt.Transformer]) -> pt.Transformer | None:
         stages: The stages in order.
 
     Returns:
-        The composed pipeline, the stage itself when there is one, or None.
+        The composed pipeline, the stage itself if there is only one, or None.
     """
     return join(*stages) if stages else None
 
 
 def join(first: pt.Transformer, *others: pt.Transformer) -> pt.Transformer:
-    """Join stages with ``>>``, of which there is one at least.
+    """Join one or more stages with ``>>``.
 
     Args:
         first: The first stage.
         others: The others in order.
 
     Returns:
-        The composed pipeline, or the stage itself when there is one.
+        The composed pipeline, or the stage itself if there is only one.
     """
     pipeline = first
     for stage in others:

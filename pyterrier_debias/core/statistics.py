@@ -1,7 +1,7 @@
 """Tests, intervals and corrections over per-query values.
 
-Thin, seeded and vectorised wrappers of scipy and statsmodels with one convention each: differences are ``after - before``; where
-all differences are zero there is no evidence, and p is 1. Both libraries are imported when a function is called.
+Thin, seeded and vectorised wrappers of scipy and statsmodels with fixed conventions: differences are ``after - before``; if all
+differences are zero, there is no evidence, and p is 1. Both libraries are imported when a function is called.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ LEAST_UNITS = 6
 
 @dataclass(frozen=True)
 class TestResult:
-    """A test's outcome.
+    """The result of a test.
 
     Attributes:
         statistic: The test's statistic.
-        p: Two-sided p value, if the function does not say otherwise.
+        p: The p value, two-sided unless the function says otherwise.
         n: Number of units.
         method: The test's name.
     """
@@ -56,7 +56,7 @@ class Interval:
         estimate: The statistic of the sample.
         low: Lower end.
         high: Upper end.
-        level: Coverage aimed at.
+        level: Nominal coverage.
         n: Number of units.
     """
 
@@ -67,14 +67,14 @@ class Interval:
     n: int
 
     def within(self, least: float = 0.0, most: float = 1.0) -> Interval:
-        """The interval, cut to the range of its statistic: Student's interval of a few shares may pass 0 or 1.
+        """The interval cut to the range of its statistic: Student's interval of a few shares may go beyond 0 or 1.
 
         Args:
             least: The lowest value that the statistic can have.
-            most: The highest.
+            most: The highest value that the statistic can have.
 
         Returns:
-            The interval with both ends in the range; ends that are NaN stay so.
+            The interval with both ends in the range; ends that are NaN stay NaN.
 
         Example:
             >>> Interval(0.9, 0.7, 1.1, 0.95, 3).within()
@@ -84,7 +84,7 @@ class Interval:
 
     @property
     def of_enough(self) -> Interval:
-        """The interval if there are enough units for one, else the estimate alone, with ends that are NaN.
+        """The interval if there are enough units for one; otherwise the estimate with ends that are NaN.
 
         Example:
             >>> Interval(0.9, 0.7, 1.1, 0.95, 5).of_enough
@@ -94,7 +94,7 @@ class Interval:
 
 
 def differences(before: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """``after - before`` of paired values, checked (finite, of one length); what differs by rounding only does not differ."""
+    """``after - before`` of paired values, checked (finite, of equal length); differences due to rounding are 0."""
     before, after = np.asarray(before, dtype=float), np.asarray(after, dtype=float)
     if before.shape != after.shape or before.ndim != 1:
         raise InputError(f"paired values must be two lists of one length; got shapes {before.shape} and {after.shape}")
@@ -104,13 +104,13 @@ def differences(before: np.ndarray, after: np.ndarray) -> np.ndarray:
 
 
 def without_rounding(d: np.ndarray) -> np.ndarray:
-    """Differences, of which those that are due to rounding are 0: sums in another order differ in their last bits.
+    """Set differences that are due to rounding to 0: sums in a different order differ in their last bits.
 
     Args:
         d: Differences, of any shape.
 
     Returns:
-        The same, with 0 for those below 1e-12 of the sum of all, or of 1.
+        The differences, with 0 for those below 1e-12 times the sum of all, or times 1.
 
     Example:
         >>> without_rounding(np.array([0.1 + 0.2 - 0.3, 0.2]))
@@ -127,11 +127,11 @@ def paired_t(before: np.ndarray, after: np.ndarray) -> TestResult:
         after: Shape [n], the same units in the same order.
 
     Returns:
-        The t statistic of ``after - before`` and its p; NaN for fewer than two units, t = 0 and p = 1 where every difference
-        is zero, t infinite and p = 0 where all are equal and not zero.
+        The t statistic of ``after - before`` and its p; NaN for fewer than two units, t = 0 and p = 1 if every difference is
+        zero, t infinite and p = 0 if all are equal and not zero.
 
     Raises:
-        InputError: For unequal lengths, NaN or infinity.
+        InputError: If lengths differ, or a value is NaN or infinite.
     """
     from scipy import stats
 
@@ -153,10 +153,10 @@ def wilcoxon(before: np.ndarray, after: np.ndarray) -> TestResult:
         after: Shape [n].
 
     Returns:
-        The statistic and p; p = 1 where every difference is zero.
+        The statistic and p; p = 1 if every difference is zero.
 
     Raises:
-        InputError: For unequal lengths, NaN or infinity.
+        InputError: If lengths differ, or a value is NaN or infinite.
     """
     from scipy import stats
 
@@ -176,28 +176,29 @@ def randomisation_test(
     seed: int = 0,
     block: int = 1_000,
 ) -> TestResult:
-    """Paired randomisation test of the mean difference: signs are flipped at random, two-sided.
+    """Paired randomisation test of the mean difference, two-sided: signs are flipped at random.
 
-    The null hypothesis is that the two values of each unit could be exchanged, whatever was the case in the others. Queries that
-    share documents are no such units: where a document moves one, it moves the others. With ``clusters`` all units of a cluster
-    flip together, and only clusters must be independent.
+    The null hypothesis is that the two values of each unit could be exchanged, independently of the other units. This does not
+    hold for queries that share documents: a document that moves one query moves the others. With ``clusters``, all units of a
+    cluster flip together, and only clusters must be independent.
 
-    All 2**n sign patterns are enumerated where there are no more than ``resamples`` of them; otherwise p is
+    All 2**n sign patterns are enumerated if there are no more than ``resamples`` of them; otherwise p is
     (1 + number at least as extreme) / (1 + resamples), which is valid for any number of resamples.
 
     Args:
         before: Shape [n].
         after: Shape [n].
-        clusters: n labels: which units flip together, such as the article that a question is about; None for each alone.
-        resamples: How many sign patterns.
+        clusters: n labels of units that flip together, such as the article that a question is about; None flips each alone.
+        resamples: The number of sign patterns.
         seed: Seed of the resamples.
-        block: Sign patterns held in memory at once, at most; fewer of more than 4,000 units. The resamples are the same.
+        block: The largest number of sign patterns in memory at once; with more than 4,000 units it is lower. The resamples do
+            not depend on it.
 
     Returns:
         The mean difference and p; ``n`` counts units, not clusters.
 
     Raises:
-        InputError: For unequal lengths, NaN or infinity.
+        InputError: If lengths differ, or a value is NaN or infinite.
 
     Example:
         >>> d = np.array([0.1, 0.2, 0.1, 0.3, 0.2, 0.1])
@@ -239,22 +240,22 @@ def _tolerance(d: np.ndarray) -> float:
 def exchange_test(values: np.ndarray, *, resamples: int = 10_000, seed: int = 0) -> TestResult:
     """Randomisation test of the first of several measurements of each unit against the mean of the others, two-sided.
 
-    Under the null hypothesis the measurements of a unit are exchangeable: any of them might have been the first. So which one
-    is called the first is drawn anew for each unit, and p is exact even where the mean of the others varies less than the first
-    does, which a test that only flips signs does not allow for. With two measurements it is :func:`randomisation_test`.
+    Under the null hypothesis, the measurements of a unit are exchangeable: any of them might have been the first. The test
+    therefore draws for each unit which one is called the first. p is exact even if the mean of the others varies less than the
+    first does, which a test that only flips signs ignores. With two measurements it is :func:`randomisation_test`.
 
-    All m**n choices are enumerated where there are no more than ``resamples`` of them.
+    All m**n choices are enumerated if there are no more than ``resamples`` of them.
 
     Args:
         values: Shape [n, m], m >= 2: row i holds the m measurements of unit i.
-        resamples: How many choices.
+        resamples: The number of choices.
         seed: Seed of the resamples.
 
     Returns:
         The mean over units of (mean of the others - first), and p.
 
     Raises:
-        InputError: For another shape, NaN or infinity.
+        InputError: If the shape is different, or a value is NaN or infinite.
     """
     values = _measurements(values)
     n, m = values.shape
@@ -331,35 +332,36 @@ def inverted_interval(
     least: float = -np.inf,
     most: float = np.inf,
 ) -> Interval:
-    """The means that a randomisation test does not reject: an interval that never contradicts the test's p.
+    """The interval of the means that a randomisation test does not reject; it never contradicts the p of the test.
 
-    It holds 0 exactly where :func:`randomisation_test` (of differences) or :func:`exchange_test` (of measurements), with the same
-    resamples and seed, has p above 1 - ``level``. A bootstrap of few values that are not 0 excludes 0 too often: over 50 queries
-    of which five change, and without any effect, a fifth of BCa's 95 % intervals exclude it.
+    It contains 0 exactly if :func:`randomisation_test` (for differences) or :func:`exchange_test` (for measurements), with the
+    same resamples and seed, has p above 1 - ``level``. A bootstrap of few values that are not 0 excludes 0 too often: over 50
+    queries of which five change, and without any effect, a fifth of BCa's 95 % intervals exclude it.
 
-    A mean mu is tested after it is taken from what changed. Which units it is taken from decides where some do not change, and
-    the interval spans both answers: from all units alike (a few large changes then stand for the rest), and only from those that
-    change, n / changed times as much from each (then the others could not have changed). Without unchanged units both are one.
+    A mean mu is tested after it is subtracted from the changes. If some units do not change, it matters from which units mu is
+    subtracted, and the interval covers both possibilities: equally from all units (a few large changes then stand for the rest),
+    or only from those that change, n / changed times as much from each (the others could then not have changed). If all units
+    change, both are the same.
 
-    A draw agrees with exactly the mu between two weighted means of the values, one of the units that it exchanges and one of the
-    others, so that the ends are order statistics of these: nothing is searched for.
+    A draw is consistent with exactly the mu between two weighted means of the values, that of the units that it exchanges and
+    that of the others. The ends are therefore order statistics of these means, and no search is needed.
 
     Args:
         values: Differences, shape [n]; or measurements, shape [n, m], of which the first is compared with the mean of the others.
-        clusters: Of differences: which units flip together; see :func:`randomisation_test`.
-        level: Coverage aimed at.
-        resamples: How many sign patterns, or choices; see the tests.
+        clusters: For differences: labels of units that flip together; see :func:`randomisation_test`.
+        level: Nominal coverage.
+        resamples: The number of sign patterns or choices; see the tests.
         seed: Seed of the resamples.
-        least: The lowest difference that a unit can have, such as -1 of a measure in [0, 1].
-        most: The highest.
+        least: The lowest difference that a unit can have, such as -1 for a measure in [0, 1].
+        most: The highest difference that a unit can have.
 
     Returns:
-        The mean and its interval, inside ``least`` and ``most``. Both ends equal the estimate where nothing changes. With fewer
-        than six changed units (at 95 %) no test can reject, and the range alone limits the mean: the ends are NaN where it is not
+        The mean and its interval, within ``least`` and ``most``. Both ends equal the estimate if nothing changes. With fewer
+        than six changed units (at 95 %) no test can reject, and only this range limits the mean: the ends are NaN if it is not
         given. NaN for fewer than two units.
 
     Raises:
-        InputError: For NaN, another shape, or a level outside (0, 1).
+        InputError: If a value is NaN, the shape is different, or the level is outside (0, 1).
 
     Example:
         >>> found = inverted_interval(np.array([0.1, 0.3, 0.2, 0.4, 0.1, 0.2, 0.0, 0.0]))
@@ -369,8 +371,8 @@ def inverted_interval(
     References:
         Ernst, Permutation methods: a basis for exact inference, Statistical Science 19, 2004, section 3.
 
-    When not to use it: for statistics other than a mean, or for single samples of values that are not centred at 0 by a null
-    hypothesis; see :func:`bootstrap_interval`.
+    When not to use it: for statistics other than a mean, or for single samples of values that no null hypothesis centres at 0;
+    see :func:`bootstrap_interval`.
     """
     if not 0 < level < 1:
         raise InputError(f"an interval needs a level between 0 and 1, not {level}")
@@ -432,7 +434,7 @@ def bootstrap_interval(
 ) -> Interval:
     """Bootstrap interval of a statistic over units.
 
-    Quantiles are taken further out than ``level``, so that the interval of a mean is as wide as Student's: the spread of
+    Quantiles further out than ``level`` are used, so that the interval of a mean is as wide as Student's: the spread of
     resamples of n units is too small by a factor of sqrt((n - 1) / n), and normal quantiles assume that it is known. Without
     this correction, intervals over ten queries cover 90 %, and over sixty 93 %. (Hesterberg, What teachers should know about the
     bootstrap, 2015: the expanded percentile interval.)
@@ -441,17 +443,17 @@ def bootstrap_interval(
         values: Shape [n] or [n, m]; rows are the units that are drawn.
         statistic: ``statistic(values, axis=...)``, vectorised along an axis; for two-dimensional values it gets the
             resampled columns as separate arguments.
-        level: Coverage aimed at.
+        level: Nominal coverage.
         method: ``'bca'`` (bias-corrected and accelerated) or ``'percentile'``. ``'bca'`` leaves out each unit in turn, which
-            takes time with the square of n, except for means.
+            takes time proportional to the square of n, except for means.
         resamples: Number of resamples.
         seed: Seed of the resamples.
 
     Returns:
-        The interval; both ends equal the estimate where all units agree, NaN for fewer than two units.
+        The interval; both ends equal the estimate if all units agree, and are NaN for fewer than two units.
 
     Raises:
-        InputError: For an unknown method, NaN values, a level outside (0, 1), or no resamples.
+        InputError: If the method is unknown, a value is NaN, the level is outside (0, 1), or there are no resamples.
     """
     check_choice("bootstrap_interval", "method", method, ("bca", "percentile"))
     if not 0 < level < 1 or resamples < 1:
@@ -526,18 +528,18 @@ def two_level_interval(
     level: float = 0.95,
     seed: int = 0,
 ) -> Interval:
-    """Percentile interval of a statistic of means, over seeds (of training) and queries at once.
+    """Percentile interval of a statistic of means, over both training seeds and queries.
 
-    Each draw takes seeds with replacement and queries with replacement, and all drawn seeds see the same drawn queries, as in the
-    experiment. With one seed only queries are drawn. Two things pull in opposite directions: few seeds are drawn from few, which
-    counts (S - 1) / S of the variance between them; what belongs neither to a seed nor to a query alone is counted up to three
-    times.
+    Each draw takes seeds with replacement and queries with replacement, and all drawn seeds share the drawn queries, as in the
+    experiment. With one seed, only queries are drawn. The interval has two errors in opposite directions: drawing from S seeds
+    counts only (S - 1) / S of the variance between seeds, and variance that belongs neither to seeds nor to queries alone is
+    counted up to three times.
 
     Args:
         values: Shape [seeds, queries, conditions].
-        statistic: From means of shape [..., conditions] to values of shape [...].
-        resamples: How many.
-        level: Coverage aimed at.
+        statistic: A function from means of shape [..., conditions] to values of shape [...].
+        resamples: Number of resamples.
+        level: Nominal coverage.
         seed: Seed of the resamples.
 
     Returns:
@@ -559,7 +561,7 @@ def t_interval(values: np.ndarray, *, level: float = 0.95) -> Interval:
 
     Args:
         values: Shape [n], no NaN.
-        level: Coverage aimed at.
+        level: Nominal coverage.
 
     Returns:
         The interval; NaN ends for fewer than two units.
@@ -581,13 +583,13 @@ def equivalence_test(before: np.ndarray, after: np.ndarray, margin: float) -> Te
     Args:
         before: Shape [n].
         after: Shape [n].
-        margin: The largest difference that does not matter, positive, in the values' own units.
+        margin: The largest difference that does not matter, positive, in the unit of the values.
 
     Returns:
-        The statistic of the less convincing side and its one-sided p: a small p shows equivalence.
+        The statistic of the less significant side and its one-sided p: a small p shows equivalence.
 
     Raises:
-        InputError: For a margin that is not positive, unequal lengths, NaN or infinity.
+        InputError: If the margin is not positive, lengths differ, or a value is NaN or infinite.
     """
     if not margin > 0:
         raise InputError(f"the margin of an equivalence test must be positive, not {margin}")
@@ -605,22 +607,22 @@ def equivalence_test(before: np.ndarray, after: np.ndarray, margin: float) -> Te
 
 
 def detectable_effect(interval: Interval, *, tests: int = 1, power: float = POWER) -> float:
-    """The smallest effect that a two-sided test would find, as told by the width of an interval.
+    """The smallest effect that a two-sided test would find, computed from the width of an interval.
 
-    Half the interval's width is a quantile times the standard error; the test finds an effect that is as many standard errors
-    away from 0 as the quantiles of its level and of its power together. The level is ``ALPHA`` divided by the number of tests
-    that are corrected together: what Holm's method asks of the smallest p, and no test needs to reach more.
+    Half the width of the interval is a quantile times the standard error. The test finds an effect whose distance from 0, in
+    standard errors, is the sum of the quantiles of its level and of its power. The level is ``ALPHA`` divided by the number of
+    tests that are corrected together: Holm's method requires it of the smallest p, and no more of any test.
 
     Args:
-        interval: An interval of the figure that is tested, with its level and n.
-        tests: How many tests are corrected together.
-        power: With which probability the effect is found.
+        interval: An interval of the tested figure, with its level and n.
+        tests: The number of tests that are corrected together.
+        power: The probability of finding the effect.
 
     Returns:
-        The effect's absolute value, in the figure's unit; NaN where the interval is not defined.
+        The absolute value of the effect, in the figure's unit; NaN if the interval is not defined.
 
     Raises:
-        InputError: For a power outside (0, 1), or no test.
+        InputError: If the power is outside (0, 1), or there is no test.
 
     Example:
         >>> values = np.random.default_rng(0).normal(0.1, 1.0, 100)
@@ -631,7 +633,7 @@ def detectable_effect(interval: Interval, *, tests: int = 1, power: float = POWE
         Cohen, Statistical power analysis for the behavioral sciences, 1988, chapter 2; Bloom, Minimum detectable effects,
         Evaluation Review 19, 1995.
 
-    When not to use it: as the power of a test of the effect that was found; that is p in other words.
+    When not to use it: as the power to find the observed effect; that is only another form of p.
     """
     from scipy import stats
 
@@ -655,7 +657,7 @@ def correct(p: np.ndarray, method: str = "holm") -> np.ndarray:
         Corrected p values, shape [n].
 
     Raises:
-        InputError: For an unknown method or values outside [0, 1].
+        InputError: If the method is unknown or a value is outside [0, 1].
     """
     check_choice("correct", "method", method, ("holm", "bonferroni", "fdr_bh"))
     p = np.asarray(p, dtype=float)
@@ -682,8 +684,8 @@ def binomial_interval(successes: int, n: int, level: float = 0.99) -> Interval:
     """Exact (Clopper-Pearson) interval of a proportion.
 
     Args:
-        successes: How many of the n.
-        n: How many in all.
+        successes: The number of successes.
+        n: The number of trials.
         level: Coverage.
 
     Returns:
@@ -696,13 +698,13 @@ def binomial_interval(successes: int, n: int, level: float = 0.99) -> Interval:
 
 
 def effective_number(weights: np.ndarray) -> float:
-    """How many values of equal weight count as much as these: (sum w)^2 / sum w^2.
+    """The effective number of values: how many of equal weight count as much as these, (sum w)^2 / sum w^2.
 
     Args:
         weights: Shape [n], none negative.
 
     Returns:
-        From 1, where a single weight is not 0, to n, where all are equal; 0 where all are 0.
+        A number from 1 (a single weight is not 0) to n (all are equal); 0 if all are 0.
 
     Example:
         >>> effective_number(np.array([1.0, 1.0, 1.0, 1.0])), effective_number(np.array([5.0, 0.0, 0.0, 0.0]))
@@ -720,7 +722,7 @@ def effective_number(weights: np.ndarray) -> float:
 
 
 def p_from_null(observed: float, null: np.ndarray, *, alternative: str = "greater") -> float:
-    """Monte Carlo p value of a statistic among values drawn under the null hypothesis.
+    """Monte Carlo p value of a statistic, given values drawn under the null hypothesis.
 
     Args:
         observed: The statistic.
@@ -728,10 +730,10 @@ def p_from_null(observed: float, null: np.ndarray, *, alternative: str = "greate
         alternative: ``'greater'``, ``'less'`` or ``'two-sided'`` (distance from the null's mean).
 
     Returns:
-        (1 + number at least as extreme) / (1 + resamples); resamples that are NaN count as extreme. NaN if the statistic is.
+        (1 + number at least as extreme) / (1 + resamples); NaN resamples count as extreme. NaN if the statistic is NaN.
 
     Raises:
-        InputError: For an unknown alternative.
+        InputError: If the alternative is unknown.
     """
     check_choice("p_from_null", "alternative", alternative, ("greater", "less", "two-sided"))
     null = np.asarray(null, dtype=float)
