@@ -1,4 +1,4 @@
-"""HiddenJudgements: hide what a pooling system would not have shown, and test which correction works."""
+"""HiddenJudgements: hides documents that a pooling system would not have shown, to test which correction works."""
 
 from __future__ import annotations
 
@@ -43,28 +43,28 @@ from pyterrier_debias.training.samplers import ChanceSampler
 
 logger = logging.getLogger(__name__)
 
-#: Treatments of passages that are judged and not relevant.
+#: What can be done with judgements of documents that are not relevant.
 NON_RELEVANT = ("shown", "none")
 
 _PAIR = ["qid", "docno"]
-#: The contents of the folder of a finished training, in words.
+#: What the folder of a finished training holds, for messages.
 _HOLDS = "a training of a comparison"
 
 
 def shown_by(
     qrels: pd.DataFrame, run: pd.DataFrame, *, depth: int, per_query: int | None = None, min_label: int = 1
 ) -> np.ndarray:
-    """Which judgements a pool leaves.
+    """Find the judgements that a pool would have produced.
 
     Args:
         qrels: Judgements ``qid``, ``docno``, ``label``, one row per pair.
         run: The pooling system's results ``qid``, ``docno``, ``rank`` (from 0).
         depth: How many results of a query labellers look at.
-        per_query: After how many relevant documents of a query they stop; None for no stop.
+        per_query: After how many relevant documents of a query labellers stop; None for no limit.
         min_label: The lowest grade of a relevant document.
 
     Returns:
-        True for pairs within the depth; of the relevant ones only the ``per_query`` best ranked. Shape [rows of qrels].
+        True for pairs within the depth; of the relevant ones, only for the ``per_query`` best ranked. Shape [rows of qrels].
 
     Example:
         >>> qrels = pd.DataFrame({"qid": ["q"] * 3, "docno": ["a", "b", "c"], "label": [1, 1, 0]})
@@ -82,20 +82,20 @@ def shown_by(
 
 
 class HiddenJudgements:
-    """Hides relevant documents of a deeply judged collection as a pool would have, to test corrections.
+    """Hides relevant documents of a deeply judged collection as a pool would, to test corrections of pooling bias.
 
     Training data come from pools: people judge what a system shows them, and what it did not show counts as irrelevant. Whether a
-    correction of that works cannot be seen without the true judgements. On a deeply judged collection they are known:
-    only those relevant documents are kept that a pooling system would have shown, the others are *hidden*. Rankers are trained on
-    what is left, with negatives from a stronger system, among which the hidden ones turn up as false negatives, and are
-    evaluated against all judgements.
+    correction of this works cannot be seen without the true judgements, which a deeply judged collection has. Here, only those
+    relevant documents are kept that a pooling system would have shown, and the others are *hidden*. Rankers are trained on
+    the rest, with negatives from a stronger system, which include hidden documents as false negatives, and are evaluated with all
+    judgements.
 
-    The protocol is that of controlled label removal; its picture of the weights (:meth:`HiddenResult.plot_emphasis`) is Figure 5
+    The protocol is controlled label removal; its plot of the weights (:meth:`HiddenResult.plot_emphasis`) is Figure 5
     of Cai, Guo, Fan, Ai, Zhang and Cheng, "Hard Negatives or False Negatives: Correcting Pooling Bias in Training Neural Ranking
     Models", CIKM 2022.
 
-    In the full judgements, too, what is not judged counts as not relevant: the collection has to be judged deeply, or "true
-    negatives" hold unknown positives, and full judgements favour the systems that they were pooled from.
+    In the full judgements, too, unjudged documents count as not relevant. The collection must therefore be judged deeply:
+    otherwise "true negatives" contain unknown positives, and full judgements favour the systems from which they were pooled.
 
     Attributes:
         full: All judgements.
@@ -103,22 +103,22 @@ class HiddenJudgements:
 
     Args:
         qrels: Deep judgements ``qid``, ``docno``, ``label``.
-        pool_run: Results of the pooling system, ``qid``, ``docno`` and ``score`` or ``rank`` (from 0), as deep as there are:
-            what lies below ``depth`` is evidence, too (:meth:`evidence`). Where there is a score, it gives the ranks.
+        pool_run: Results of the pooling system, ``qid``, ``docno`` and ``score`` or ``rank`` (from 0), as deep as available:
+            results below ``depth`` are evidence, too (:meth:`evidence`). If there is a score, ranks are computed from it.
         depth: How many results of a query labellers were shown.
         per_query: How many relevant documents a query keeps at most, the best ranked ones; None for all that were shown. A
-            small number (MS MARCO: 1) hides documents that the pooling system ranked *high*, behind the first.
-        min_label: The lowest grade of a relevant document. Grades above 0 and below it are neither relevant nor negatives.
+            small number (MS MARCO: 1) hides documents that the pooling system ranked *high*, after the first.
+        min_label: The lowest grade of a relevant document. Lower grades above 0 are neither relevant nor negatives.
             Rankers that are compared need the same, ``Training(min_label=...)``.
-        non_relevant: What becomes of judgements below ``min_label``: ``'shown'`` keeps those within the depth, ``'none'`` keeps
-            none (MS MARCO's form, in which it is not known what was shown).
+        non_relevant: Which judgements below ``min_label`` are kept: ``'shown'`` keeps those within the depth, ``'none'`` keeps
+            none (as in MS MARCO, where it is not known what was shown).
 
     Raises:
-        InputError: For frames that cannot be used, judgements and run of different queries, no relevant document at all, none
-            that is left, or none that is hidden.
+        InputError: For frames that cannot be used, judgements and run of different queries, or if no document is relevant, none
+            is kept, or none is hidden.
 
-    When not to use it: on sparsely judged collections (MS MARCO's training set), where "full" judgements miss most of what is
-    relevant; to choose a correction for another pool than the one that is imitated: what hides the documents decides which
+    When not to use it: on sparsely judged collections (MS MARCO's training set), where "full" judgements lack most relevant
+    documents; to choose a correction for a pool other than the simulated one: how documents were hidden decides which
     correction finds them (compare ``per_query=None`` with ``per_query=1``).
 
     Example:
@@ -167,7 +167,7 @@ class HiddenJudgements:
             raise InputError(f"{name}: nothing is hidden, all relevant documents are shown at depth={depth}; lower it")
 
     def __repr__(self) -> str:
-        """Options and the resulting counts."""
+        """The options and the resulting counts."""
         options = f"depth={self.depth}, per_query={self.per_query}, min_label={self.min_label}"
         return f"<HiddenJudgements({options}): {self.counts['kept']} relevant kept, {self.counts['hidden']} hidden>"
 
@@ -179,14 +179,14 @@ class HiddenJudgements:
 
     @cached_property
     def hidden(self) -> pd.DataFrame:
-        """Relevant documents that are hidden: ``qid``, ``docno``, ``label``, ``pool_rank`` (NaN: not retrieved)."""
+        """The hidden relevant documents: ``qid``, ``docno``, ``label``, ``pool_rank`` (NaN if not retrieved)."""
         hidden = self.full[(self.full["label"] >= self.min_label).to_numpy() & ~self._shown]
         ranks = self.run[[*_PAIR, "rank"]].rename(columns={"rank": "pool_rank"}).astype({"pool_rank": "float64"})
         return hidden.merge(ranks, on=_PAIR, how="left").reset_index(drop=True)
 
     @cached_property
     def counts(self) -> dict[str, int]:
-        """What was kept and hidden, by name."""
+        """How many documents were kept and hidden, by name."""
         relevant = self.full[self.full["label"] >= self.min_label]
         kept = self.pooled[self.pooled["label"] >= self.min_label]
         return {
@@ -209,7 +209,7 @@ class HiddenJudgements:
 
         Returns:
             The same rows with ``pool_score`` and ``pool_rank`` (from 0), float64; NaN if the pooling system did not retrieve
-            the pair. Passages (``d7%p0``) have what their document has. Older columns of these names are replaced.
+            the pair. Passages (``d7%p0``) get the values of their document. Older columns of these names are replaced.
 
         Example:
             ``train = judgements.evidence((dense >> AddJudged(judgements.pooled) >> texts)(topics))``
@@ -242,44 +242,44 @@ class HiddenJudgements:
         resamples: int = 2000,
         verbose: bool = False,
     ) -> HiddenResult:
-        """Train by every correction on the pooled judgements, and evaluate on all of them.
+        """Train with every correction on the pooled judgements, and evaluate with all judgements.
 
-        What a correction fits is copied for each seed; stages before it, judges and scorers are shared. The seed is set in its
-        ``Training`` and, where a ranker draws a fresh head, in the ranker. A correction around a ranker that has no ``training``
-        of its own trains with its ranker's. Validation, where there is one, is on pooled judgements too: who trains has no
+        The fitted stage of a correction is copied for each seed; stages before it, judges and scorers are shared. The seed is set
+        in its ``Training`` and, if a ranker initialises a new head, in the ranker. A correction that wraps a ranker and has no
+        ``training`` of its own uses the ranker's. Validation, if any, uses pooled judgements too, since in practice there are no
         others.
 
         Args:
-            corrections: Name to what is fitted: a ranker (with another sampler, loss or weights in its ``training``), a
+            corrections: Names, and what is fitted: a ranker (with another sampler, loss or weights in its ``training``), a
                 ``CETReranker``, a ``RelabelReranker``, or a pipeline that ends in one of these and otherwise adds columns, such
                 as ``AddScores(teacher) >> ranker``.
             train: Candidates of the training queries from a stronger system: ``qid``, ``docno``, ``query``, the text, and
                 the kept positives (``AddJudged(judgements.pooled)``; never ``AddJudged`` of all judgements, which would put
                 hidden documents where no system found them).
-            test: Candidates of the test queries. Of passages, a document has the score of its best one.
-            seeds: Of the trainings.
-            baseline: The correction that is none, which all others are compared with.
+            test: Candidates of the test queries. If they are passages, a document has the score of its best one.
+            seeds: Seeds of the trainings; each correction is trained once with each.
+            baseline: Name of the plain training, with which all corrections are compared.
             oracle: Name of a training like the baseline's in which no hidden document is drawn as a negative. It is made from the
-                baseline, unless ``corrections`` holds this name; None for no oracle.
-            full: Name of a training like the baseline's on all judgements (of the same candidates); None for none. It also has
-                the hidden documents as positives, so no correction of negatives should be expected to reach it.
-            validation: Candidates of further queries, for the best checkpoint; None for none.
-            measures: ir_measures objects or names; the first one is what summaries speak of. None for ``nDCG@10``, ``RR@10`` and
-                ``R@10``, of which the last two count documents from ``min_label`` on (``RR(rel=2)@10`` for 2).
-            checkpoint: Folder where each finished training leaves its result, so that a comparison that was killed continues.
-                None keeps nothing. The cache key of a training is its data and everything that its correction consists of,
-                including functions and scorers; a correction without a cache key is refused.
-            level: Coverage of intervals.
-            resamples: Bootstrap resamples.
+                baseline, unless ``corrections`` has this name; None for no oracle.
+            full: Name of a training like the baseline's on all judgements (of the same candidates); None for none. Hidden
+                documents are positives there, so do not expect a correction of negatives to reach it.
+            validation: Candidates of further queries, used to select the best checkpoint; None for no validation.
+            measures: ir_measures objects or names; summaries show the first one. None for ``nDCG@10``, ``RR@10`` and
+                ``R@10``; the last two count documents of at least grade ``min_label`` (``RR(rel=2)@10`` for 2).
+            checkpoint: Folder for the result of each finished training, so that an interrupted comparison can be resumed.
+                None saves nothing. The cache key of a training consists of its data and all parts of its correction,
+                including functions and scorers; a correction without a cache key is an error.
+            level: Coverage of the intervals.
+            resamples: Number of bootstrap samples.
             verbose: Whether to show progress.
 
         Returns:
             The result.
 
         Raises:
-            InputError: For an option out of range, a baseline that is not among the corrections, queries that are in both
-                training and test, frames that cannot be used, corrections that cannot be fitted, that train with another
-                ``min_label`` than this one, or that a checkpoint could not tell from others.
+            InputError: For an option out of range, a baseline that is not among the corrections, queries in both training and
+                test, frames that cannot be used, or corrections that cannot be fitted, that have a different ``min_label``, or
+                that have no cache key although ``checkpoint`` is given.
         """
         name = type(self).__name__
         check_number(name, "level", level, above=0, most=0.9999)
@@ -301,13 +301,13 @@ class HiddenJudgements:
             raise InputError(
                 f"{name}: no test query has a document with a label of {self.min_label} or more; give test queries that have"
             )
-        # A measure that needs more than identifiers and scores is refused before a training, by one query without scores.
+        # Evaluate one query first: a measure that needs more than identifiers and scores raises its error before any training.
         per_query(given["test"].assign(score=0.0), self.full, parsed, tested[:1])
         kinds = self._kinds(given["train"])
         arms = self._arms(corrections, baseline, oracle, full, kinds)
         notes = self._notes(given["train"], kinds)
         data = self._fingerprint(given, parsed)
-        # Before anything is trained: not all corrections have a cache key.
+        # Before any training, since not all corrections have a cache key.
         known = {arm.name: None if checkpoint is None else cache_key(arm.estimator, exact=True) for arm in arms}
         results, todo = [], [(seed, arm) for seed in seeds for arm in arms]
         for seed, arm in pt.tqdm(todo, desc=name, unit="training", disable=not verbose):
@@ -381,11 +381,11 @@ class HiddenJudgements:
         return arms
 
     def _measures(self, measures: Sequence[Any] | None) -> list[Any]:
-        """What is measured; a warning names measures with another grade of relevance than that of hidden documents."""
+        """The measures; a warning names those with a minimum grade other than that of hidden documents."""
         if measures is None:
             return parse_measures(["nDCG@10", *(from_grade(one, self.min_label) for one in ("RR@10", "R@10"))])
         parsed = parse_measures(measures)
-        # Some have no lowest grade, or one that means nothing unless it is given.
+        # Some measures have no minimum grade, or one that has no meaning unless it is given.
         counted = {str(one): one["rel"] for one in parsed if "rel" in getattr(one, "SUPPORTED_PARAMS", ())}
         others = [one for one, grade in counted.items() if isinstance(grade, int) and grade != self.min_label]
         if others:
@@ -433,7 +433,7 @@ class HiddenJudgements:
                 )
 
     def _kinds(self, train: pd.DataFrame) -> pd.DataFrame:
-        """What each candidate is by all judgements: ``qid``, ``docno``, ``kind``; without what the pool left as relevant.
+        """The kind of each candidate by all judgements: ``qid``, ``docno``, ``kind``; without those kept as relevant by the pool.
 
         Passages have their document's grade, as in training.
         """
@@ -471,7 +471,7 @@ class HiddenJudgements:
         }
 
     def _tested(self, test: pd.DataFrame, qrels: pd.DataFrame) -> list[str]:
-        """Test queries that have a relevant document."""
+        """The test queries that have a relevant document."""
         relevant = set(qrels.loc[qrels["label"] >= self.min_label, "qid"])
         return sorted(set(test["qid"]) & relevant)
 
@@ -491,7 +491,7 @@ class HiddenJudgements:
 
         train = prepared("train")
         if arm.clean:
-            # Of other queries an oracle could draw nothing.
+            # For other queries, an oracle has nothing to draw.
             train = train[train["qid"].isin(_with_true_negatives(last, train, qrels, kinds))].reset_index(drop=True)
             if train.empty:
                 raise InputError(
@@ -509,7 +509,7 @@ class HiddenJudgements:
         }
 
     def _measured(self, run: pd.DataFrame, test: pd.DataFrame, measures: Sequence[Any]) -> pd.DataFrame:
-        """Measures of documents, which have the scores of their best passages."""
+        """The measures over documents, each with the score of its best passage."""
         documents = documents_of(run["docno"], self.full["docno"])
         if (documents != run["docno"].to_numpy()).any():
             run = run.assign(docno=documents).groupby(_PAIR, sort=False, as_index=False)["score"].max()
@@ -531,7 +531,7 @@ class HiddenJudgements:
 
 @dataclass(frozen=True)
 class _Arm:
-    """What is trained, and on which judgements; ``clean`` leaves out queries that have no true negative."""
+    """One training: what is fitted, and on which judgements; ``clean`` leaves out queries that have no true negative."""
 
     name: str
     estimator: Any
@@ -540,7 +540,7 @@ class _Arm:
 
 
 def _run(run: pd.DataFrame, name: Any) -> pd.DataFrame:
-    """A run with ranks."""
+    """The checked run, with ranks."""
     pt.validate.columns(run, includes=_PAIR, context=name)
     rows = frames.with_string_ids(run, f"{name}, pool_run")
     if "score" in rows.columns:
@@ -552,13 +552,13 @@ def _run(run: pd.DataFrame, name: Any) -> pd.DataFrame:
 
 
 def seeded(estimator: Any, seed: int) -> Any:
-    """A copy of an estimator that trains with another seed.
+    """Copy an estimator, and set another seed.
 
     Args:
-        estimator: A ranker, a correction around one, or a pipeline of such stages.
-        seed: Set in the ``Training`` of what is fitted (a correction without one trains as its ranker would), and as the
-            ``seed`` of rankers whose weights are not trained yet; a ranker that selects (``CETReranker(selection=...)``) keeps
-            its distance from the first.
+        estimator: A ranker, a correction that wraps one, or a pipeline of such stages.
+        seed: The seed for the ``Training`` of the fitted stage (a correction without one uses its ranker's), and the ``seed``
+            of rankers whose weights are not trained yet. The seed of a selection ranker (``CETReranker(selection=...)``) keeps
+            its distance from that of the first.
 
     Returns:
         The copy.
@@ -569,7 +569,7 @@ def seeded(estimator: Any, seed: int) -> Any:
 
 
 def _copied(estimator: Any) -> Any:
-    """A copy of what is fitted; the stages before it are shared, since those that hold a Java object cannot be copied."""
+    """A copy of the fitted stage; the stages before it are shared, since those with a Java object cannot be copied."""
     *earlier, last = flatten(estimator)
     return chain([*earlier, copy.deepcopy(last)])
 
@@ -578,7 +578,7 @@ def _seed(stage: Any, seed: int) -> None:
     options = stage.options() if isinstance(stage, Stage) else {}
     own = getattr(stage, "training", False)
     if isinstance(stage, TrainedRanker):
-        # What it trains with by itself: its own options, else its ranker's.
+        # The options that the stage uses: its own, otherwise its ranker's.
         own, stage.ranker = stage.training_options(), stage.base()
     if own is None or isinstance(own, Training):
         stage.training = replace(own if own is not None else Training(), seed=seed)
@@ -586,16 +586,16 @@ def _seed(stage: Any, seed: int) -> None:
         stage.seed = seed
     inner, second = (getattr(stage, name) if name in options else None for name in ("ranker", "selection"))
     if isinstance(second, Ranker) and hasattr(second, "seed"):
-        # Two fresh heads stay as far apart as they were.
+        # Keep the distance between the seeds of two new heads.
         _seed(second, second.seed + seed - getattr(inner, "seed", 0))
     if inner is not None:
         _seed(inner, seed)
 
 
 def _over(pairs: pd.DataFrame, negatives: pd.DataFrame) -> pd.DataFrame:
-    """What :func:`told` tells, for all candidates of the queries that were trained on.
+    """The frame of :func:`told`, extended to all candidates of the training queries.
 
-    A candidate that the training does not know as a negative (relabelled, dropped, or relevant by all judgements) counts 0.
+    A candidate that is not a negative in the training (relabelled, dropped, or relevant by all judgements) counts as 0.
     """
     found = pairs.merge(negatives, on=_PAIR, how="left")
     if not len(negatives):
@@ -610,16 +610,16 @@ def _over(pairs: pd.DataFrame, negatives: pd.DataFrame) -> pd.DataFrame:
 
 
 def told(stage: Any, train: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame:
-    """What a fitted stage made of its candidates as negatives.
+    """Report how a fitted stage used its candidates as negatives.
 
     Args:
         stage: The stage.
-        train: The candidates that it was fitted on.
-        qrels: The judgements that it was fitted on.
+        train: The candidates on which it was fitted.
+        qrels: The judgements on which it was fitted.
 
     Returns:
-        A frame ``qid``, ``docno``, ``emphasis`` (mean over positives; NaN if the stage does not tell), ``positives`` (of the
-        query), ``drawn`` (how often it was shown as a negative; NaN if that is not known).
+        A frame ``qid``, ``docno``, ``emphasis`` (mean over positives; NaN if the stage does not report it), ``positives`` (number
+        for the query), ``drawn`` (how often the candidate was drawn as a negative; NaN if unknown).
     """
     columns = [*_PAIR, "emphasis", "positives", "drawn"]
     training = _training(stage)
@@ -640,7 +640,7 @@ def told(stage: Any, train: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame:
 
 
 def _training(stage: Any) -> Training | None:
-    """The options that a stage trains with in a comparison; None if it has none of ours."""
+    """The ``Training`` that a stage uses in a comparison; None if it does not use this class."""
     if isinstance(stage, TrainedRanker):
         return stage.training_options()
     for one in (stage, getattr(stage, "ranker", None)):
@@ -651,14 +651,14 @@ def _training(stage: Any) -> Training | None:
 
 
 def _with_true_negatives(stage: Any, train: pd.DataFrame, qrels: pd.DataFrame, kinds: pd.DataFrame) -> set[str]:
-    """The queries among whose possible negatives, which have text, one is not relevant by all judgements."""
+    """The queries that have a possible negative, with text, that is not relevant by all judgements."""
     groups = groups_to_fit(stage, _training(stage) or Training(), train, qrels, stage=stage)
     true, docnos = set(kinds.loc[kinds["kind"] == TRUE, _PAIR].itertuples(index=False, name=None)), groups.column("docno")
     return {group.qid for group in groups.groups if any((group.qid, docnos[row]) in true for row in group.pool.tolist())}
 
 
 def _draws(stage: Any, train: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame | None:
-    """How often each candidate was shown as a negative: the run's examples once more, which are the same for the same seed."""
+    """How often each candidate was drawn as a negative, found by drawing the examples again, which the seed determines."""
     training, report = _training(stage), getattr(stage, "training_report", None)
     if training is None or report is None or not hasattr(stage, "text_columns"):
         return None
@@ -685,29 +685,29 @@ def _draws(stage: Any, train: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame
 def _kept(
     checkpoint: str | Path | None, arm: _Arm, known: Any, seed: int, data: str, make: Any
 ) -> dict[str, pd.DataFrame]:
-    """What a training gave, from the folder where it lies there; whole or not at all."""
+    """The result of a training: read from its folder if it is complete there, otherwise computed and written."""
     if checkpoint is None:
         return make()
     record = {"name": arm.name, "seed": seed, "judgements": arm.judgements, "estimator": known, "data": data}
     key = blake2b(json.dumps(record, sort_keys=True).encode(), digest_size=8).hexdigest()
-    # Names of files end at 255 bytes; the key tells long names apart.
+    # File names have at most 255 bytes; the key distinguishes long names.
     slug = re.sub(r"[^\w.]+", "_", f"{arm.name[:60]}-{seed}")
     folder = Path(checkpoint).expanduser() / f"{slug}-{key}"
     names = ("per_query", "negatives", "costs")
     restore(folder)
     if not (folder / "arm.json").is_file():
-        # The folder is this process' own during the training, which may take hours.
+        # No other process uses the folder during the training, which may take hours.
         with whole_folder(folder, holds=_HOLDS, overwrite=True) as scratch:
             made = make()
             for name in names:
                 write_whole(scratch / f"{name}.csv.gz", gzip.compress(made[name].to_csv(index=False).encode(), mtime=0))
             write_whole(scratch / "arm.json", json.dumps(record, indent=1, sort_keys=True) + "\n")
-    # Read in both cases, so that a comparison that went on gives what one in a single go would have given.
+    # Read in both cases, so that a resumed comparison gives the same result as an uninterrupted one.
     return read_whole(folder, lambda: {name: _read(folder / f"{name}.csv.gz") for name in names})
 
 
 def _read(path: Path) -> pd.DataFrame:
-    """A table as it was written, to the last digit, which pandas' own parser of numbers does not promise in every version."""
+    """Read a table exactly as written, to the last digit, which pandas' parser of numbers does not guarantee in all versions."""
     table = pd.read_csv(path, dtype=str, keep_default_na=False)
     numbers = [name for name in ("emphasis", "positives", "drawn", "value", "seconds") if name in table.columns]
     return table.assign(**{name: table[name].replace("", "nan").astype("float64") for name in numbers})

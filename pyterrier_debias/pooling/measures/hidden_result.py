@@ -1,7 +1,7 @@
-"""The results of a comparison under hidden judgements: effectiveness, false negatives, and how well corrections detect them.
+"""HiddenResult: effectiveness, false negatives, and how well corrections detect them, in a comparison with hidden judgements.
 
 The mathematics is in functions on arrays (:func:`auc`, :func:`auc_draws`, :func:`shares`); :class:`HiddenResult` presents the
-results as tables, a picture and a page.
+results as tables, a plot and a page.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from pyterrier_debias.core.statistics import correct, randomisation_test
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: What a candidate of the training is, by all judgements.
+#: The kinds of training candidates, by all judgements.
 HIDDEN, TRUE, BETWEEN = "hidden", "true", "between"
 
-#: Numbers that a block of bootstrap resamples holds at most.
+#: Largest number of values in a block of bootstrap samples.
 _BLOCK = 20_000_000
 
 
 def auc(hidden: np.ndarray, true: np.ndarray) -> float:
-    """How well a value distinguishes hidden positives, which should have less of it, from true negatives.
+    """Compute how well a value separates hidden positives, which should have lower values, from true negatives.
 
-    The chance that a true negative has a larger value than a hidden positive, ties counting a half: Mann-Whitney's U over the
-    number of pairs, the area under the ROC curve. 0.5 is as good as a coin.
+    This is the chance that a true negative has a larger value than a hidden positive, where ties count as a half: Mann-Whitney's
+    U divided by the number of pairs, the area under the ROC curve. 0.5 is no better than tossing a coin.
 
     Args:
         hidden: Values of hidden positives, shape [h].
         true: Values of true negatives, shape [t].
 
     Returns:
-        The area, NaN if either is empty.
+        The area; NaN if either is empty.
 
     Example:
         >>> import numpy as np
@@ -52,11 +52,11 @@ def auc(hidden: np.ndarray, true: np.ndarray) -> float:
 
 
 def auc_draws(values: np.ndarray, hidden: np.ndarray, group: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """:func:`auc` of samples in which each group (query) stands so many times.
+    """Compute :func:`auc` for samples in which each group (query) occurs a given number of times.
 
     Args:
         values: Shape [n].
-        hidden: Which are hidden positives, shape [n]; the others are true negatives.
+        hidden: Which values are of hidden positives, shape [n]; the others are of true negatives.
         group: The group of each value, numbers below g, shape [n].
         times: How often each group is drawn, shape [resamples, g].
 
@@ -76,7 +76,7 @@ def auc_draws(values: np.ndarray, hidden: np.ndarray, group: np.ndarray, times: 
         drawn = times[begin : begin + step][:, group]
         of_hidden = np.add.reduceat(drawn * hidden, starts, axis=1)
         of_true = np.add.reduceat(drawn * ~hidden, starts, axis=1)
-        # For each value: hidden ones below it win against the true ones at it, hidden ones at it draw with them.
+        # For each value: hidden positives below it win against true negatives at it, hidden positives at it tie with them.
         below = np.cumsum(of_hidden, axis=1) - of_hidden
         pairs = of_hidden.sum(axis=1) * of_true.sum(axis=1)
         wins = ((below + 0.5 * of_hidden) * of_true).sum(axis=1)
@@ -85,7 +85,7 @@ def auc_draws(values: np.ndarray, hidden: np.ndarray, group: np.ndarray, times: 
 
 
 def shares(resamples: int, n: int, generator: np.random.Generator) -> np.ndarray:
-    """Bootstrap samples of n units as the share that each has in them, shape [resamples, n]; for one unit always 1."""
+    """Draw bootstrap samples of n units, each given as the units' shares in it, shape [resamples, n]; 1 for a single unit."""
     return generator.multinomial(n, np.full(n, 1 / n), size=resamples) / n
 
 
@@ -101,9 +101,9 @@ def _limits(values: np.ndarray, level: float) -> tuple[float, float]:
 class HiddenResult:
     """What :meth:`HiddenJudgements.compare` returns.
 
-    Intervals are percentile intervals of a bootstrap over seeds and over queries at once: each draw takes seeds and queries with
-    replacement; all drawn seeds see the same queries, unless each has queries of its own (:func:`combined`). Few seeds are drawn
-    from few, which counts (S - 1) / S of the variance between them; with one seed only queries are drawn.
+    Intervals are percentile intervals of a bootstrap over seeds and queries together: seeds and queries are drawn with
+    replacement, and all drawn seeds have the same queries, unless each has its own (:func:`combined`). With S seeds, the
+    intervals include only (S - 1) / S of the variance between seeds; with one seed, only queries are drawn.
 
     Attributes:
         per_query: One row per correction, seed, query, kind of judgements and measure: ``correction``, ``seed``, ``qid``,
@@ -111,18 +111,18 @@ class HiddenResult:
         negatives: One row per correction, seed and candidate of the training that is not judged relevant in the pool:
             ``correction``, ``seed``, ``qid``, ``docno``, ``kind`` (``hidden``: a hidden positive; ``true``: a true negative;
             ``between``: a grade above 0 and below ``min_label``, counted as neither), ``emphasis`` (how much it counts as a
-            negative, 1 as in plain training, mean over positives; NaN if a correction does not tell), ``positives`` (of the
-            query), ``drawn`` (how often it was shown as a negative; NaN if that is not known).
+            negative, 1 as in plain training, mean over positives; NaN if a correction does not report it), ``positives`` (number
+            for the query), ``drawn`` (how often it was drawn as a negative; NaN if unknown).
         costs: One row per correction and seed: ``correction``, ``seed``, ``seconds`` (training and testing).
-        corrections: Their names, in the order of the tables.
-        baseline: Name of the plain training that all are compared with.
+        corrections: The names of the corrections, in the order of the tables.
+        baseline: Name of the plain training with which all are compared.
         oracle: Name of the training that knows the hidden documents; None without one.
-        counts: What was hidden, see :attr:`HiddenJudgements.counts`, and what was trained and tested on.
+        counts: How much was hidden, see :attr:`HiddenJudgements.counts`, and the sizes of training and test data.
         notes: What a reader should know.
-        level: Coverage of intervals.
-        resamples: Of the bootstrap; the tests draw as often as
-            :func:`~pyterrier_debias.core.statistics.randomisation_test` does by default.
-        seed: Seed of both.
+        level: Coverage of the intervals.
+        resamples: Number of bootstrap samples; tests use the default number of
+            :func:`~pyterrier_debias.core.statistics.randomisation_test`.
+        seed: Seed of the bootstrap and of the tests.
         full: Name of the training on all judgements; None without one.
     """
 
@@ -140,7 +140,7 @@ class HiddenResult:
     full: str | None = None  # also of results that were pickled without it
 
     def __repr__(self) -> str:
-        """Sizes, and the first measure on full judgements of the best that knows no more than the pool."""
+        """Sizes, and the first measure on full judgements for the best training that only knows the pooled judgements."""
         rows = self.table[self.table["judgements"] == "full"]
         rows = rows[rows["measure"] == rows["measure"].iloc[0]].sort_values("mean", ascending=False, kind="stable")
         best = rows[~rows["correction"].isin([self.oracle, self.full])].iloc[0]
@@ -156,12 +156,12 @@ class HiddenResult:
         """Effectiveness: one row per kind of judgements, measure and correction.
 
         ``judgements``, ``measure``, ``correction``; ``mean`` over seeds and queries, ``low``, ``high``; ``difference`` from the
-        baseline, ``difference_low``, ``difference_high``, ``p`` (randomisation test over queries, each query's mean over seeds:
-        it speaks of queries, for these seeds), ``p_corrected`` (Holm, over the corrections of a kind of judgements and measure;
-        the oracle and the training on all judgements are none); ``gap_closed``: the share of the oracle's difference that the
-        correction reaches, with ``gap_low`` and ``gap_high``; all three are NaN, and ``gap_reason`` says why, if the interval of
-        the oracle's own difference holds 0 (a share of what may be nothing can be anything) or there is no oracle; ``seeds`` and
-        ``queries``.
+        baseline, ``difference_low``, ``difference_high``, ``p`` (randomisation test over queries, on each query's mean over
+        seeds: it generalises over queries, for these seeds), ``p_corrected`` (Holm, over the corrections for a kind of judgements
+        and a measure, without the oracle and the training on all judgements); ``gap_closed``: the share of the oracle's
+        difference that the correction reaches, with ``gap_low`` and ``gap_high``; all three are NaN, and ``gap_reason`` says why,
+        if there is no oracle or the interval of the oracle's own difference contains 0 (a share of a difference that may be 0 is
+        meaningless); ``seeds`` and ``queries``.
         """
         parts = self.per_query.groupby(["judgements", "measure"], sort=False)
         return pd.DataFrame([row for (judgements, measure), part in parts for row in self._compared(judgements, measure, part)])
@@ -173,7 +173,7 @@ class HiddenResult:
         of_seeds, of_queries = self._drawn([one.columns for one in wide])
         means = sum(of_seeds[:, at, None] * (drawn @ one.T) for at, (drawn, one) in enumerate(zip(of_queries, values))).T
         found = np.mean([one.mean(axis=1) for one in values], axis=0)
-        # Each query's mean over seeds; where seeds have queries of their own, these stand beside each other.
+        # Each query's mean over seeds; if seeds have different queries, these are put side by side.
         crossed = all(one.columns.equals(wide[0].columns) for one in wide)
         units = np.mean(values, axis=0) if crossed else np.concatenate(values, axis=1)
         base = names.index(self.baseline)
@@ -204,7 +204,7 @@ class HiddenResult:
         return rows
 
     def _drawn(self, queries: Sequence[Any]) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Bootstrap samples of seeds, and of the queries of each seed: the same ones where all seeds have the same queries."""
+        """Bootstrap samples of seeds, and of the queries of each seed; these are equal if all seeds have the same queries."""
         generator = np.random.default_rng(self.seed)
         of_seeds = shares(self.resamples, len(queries), generator)
         if all(list(one) == list(queries[0]) for one in queries):
@@ -217,12 +217,13 @@ class HiddenResult:
     def false_negatives(self) -> pd.DataFrame:
         """How each correction treated the hidden positives among its candidates; one row per correction.
 
-        ``candidates`` (a seed's, without those between) and ``hidden`` among them; ``drawn``: negatives that a seed's training
-        showed, ``false_drawn`` and ``false_share``: how many and which share of these were hidden positives; ``false_weight``:
-        the share of the weight of all negatives that lay on hidden positives (by emphasis, each positive alike), which is below
-        ``false_share`` where a correction draws them and punishes them less; ``auc`` with ``auc_low`` and ``auc_high``: the
-        chance that a true negative counts more than a hidden positive, over all pairs (see :func:`auc`); ``auc_within``: the
-        same within queries, mean over queries that have both. All are means over seeds; NaN if a correction does not tell.
+        ``candidates`` (per seed, without the kind ``between``) and ``hidden`` among them; ``drawn``: negatives drawn in a seed's
+        training, ``false_drawn`` and ``false_share``: the number and share of these that were hidden positives; ``false_weight``:
+        the share of the weight of all negatives that was on hidden positives (by emphasis, with equal weight for each positive),
+        which is below ``false_share`` if a correction draws them but punishes them less; ``auc`` with ``auc_low`` and
+        ``auc_high``: the chance that a true negative counts more than a hidden positive, over all pairs (see :func:`auc`);
+        ``auc_within``: the AUC within queries, averaged over queries that have both. All are means over seeds; NaN if a
+        correction does not report its emphasis.
         """
         kept = self.negatives[self.negatives["kind"] != BETWEEN]
         return pd.DataFrame([self._met(name, part) for name, part in kept.groupby("correction", sort=False)])
@@ -260,10 +261,10 @@ class HiddenResult:
         }
 
     def plot_emphasis(self, correction: str, ax: Axes | None = None, *, bins: int = 20) -> Axes:
-        """Draw how a correction weighs hidden positives and true negatives: Figure 5 of Cai et al. (2022).
+        """Draw how a correction weights hidden positives and true negatives, as in Figure 5 of Cai et al. (2022).
 
         Args:
-            correction: Its name.
+            correction: Name of the correction.
             ax: Matplotlib axes; None makes new ones.
             bins: Number of bins of equal width. Emphasis is the mean over positives and seeds.
 
@@ -271,7 +272,7 @@ class HiddenResult:
             The axes.
 
         Raises:
-            InputError: For an unknown name, or a correction that does not tell its emphasis.
+            InputError: For an unknown name, or a correction that does not report its emphasis.
         """
         from pyterrier_debias.core import plots
 
@@ -308,15 +309,15 @@ class HiddenResult:
     # Reading
 
     def summary(self, measure: str | None = None) -> pd.DataFrame:
-        """One row per correction, with the columns that are read first.
+        """Return the most important columns, one row per correction.
 
         Args:
-            measure: Its name; None for the first.
+            measure: Name of the measure; None for the first.
 
         Returns:
-            ``correction``; ``full`` with ``low`` and ``high``, ``difference``, ``p`` and ``gap_closed`` with its limits, or the
-            ``gap_reason`` why there is none, on full judgements;
-            ``pooled``: the mean on pooled ones; ``false_share``, ``false_weight``, ``auc`` with its limits.
+            ``correction``; on full judgements ``full`` with ``low`` and ``high``, ``difference``, ``p`` and ``gap_closed`` with
+            its limits, or ``gap_reason``, which says why there is none; ``pooled``: the mean on pooled judgements;
+            ``false_share``, ``false_weight``, ``auc`` with its limits.
 
         Raises:
             InputError: For a measure that was not computed.
@@ -332,7 +333,7 @@ class HiddenResult:
         return full.merge(pooled, on="correction", how="left").merge(told, on="correction", how="left")
 
     def to_html(self) -> str:
-        """The summary of the first measure, the counts and the notes as a piece of HTML."""
+        """The summary of the first measure, the counts and the notes as an HTML fragment."""
         measure = self.table["measure"].iloc[0]
         table = self.summary().to_html(index=False, border=0, float_format=lambda value: f"{value:.3f}", na_rep="")
         counts = ", ".join(f"{name}: {n:,}" for name, n in self.counts.items())
@@ -344,12 +345,12 @@ class HiddenResult:
 
 
 def auc_within(values: np.ndarray, hidden: np.ndarray, query: np.ndarray) -> float:
-    """The mean over queries of the area (see :func:`auc`) within each.
+    """Compute the mean over queries of the area (see :func:`auc`) within each query.
 
     Args:
         values: Emphasis of n negatives, shape [n].
         hidden: Whether each is a hidden positive, shape [n].
-        query: The number of its query, shape [n].
+        query: The number of each one's query, shape [n].
 
     Returns:
         The mean over queries with both kinds; NaN if there are none.
@@ -359,7 +360,7 @@ def auc_within(values: np.ndarray, hidden: np.ndarray, query: np.ndarray) -> flo
     order = np.lexsort((values, query))
     values, hidden, query = values[order], hidden[order], query[order]
     starts = np.flatnonzero(np.r_[True, (query[1:] != query[:-1]) | (values[1:] != values[:-1])])
-    # Of each query and value: as in auc_draws, but that what stands below is the query's own.
+    # For each query and value: as in auc_draws, but only the query's own values are counted as below.
     of_hidden, of_true = (np.add.reduceat(kind.astype(np.float64), starts) for kind in (hidden, ~hidden))
     query = query[starts]
     all_hidden, all_true = np.bincount(query, of_hidden), np.bincount(query, of_true)
@@ -373,17 +374,16 @@ def _names(result: HiddenResult) -> tuple[Any, ...]:
 
 
 def combined(results: Mapping[str, HiddenResult]) -> HiddenResult:
-    """Results of several collections as one: each collection is a seed with queries of its own.
+    """Combine the results of several collections: each collection becomes a seed with its own queries.
 
     Args:
-        results: Name of the collection to its result, of one seed each, of the same corrections.
+        results: For each name of a collection its result, all with one seed and the same corrections.
 
     Returns:
-        A result in whose tables queries are drawn within their collection, and collections are drawn like seeds. Its counts are
-        sums.
+        A result whose bootstrap draws queries within their collection, and collections like seeds. Its counts are sums.
 
     Raises:
-        InputError: For results of other corrections, of several seeds, or none.
+        InputError: For results with different corrections or several seeds, or without any result.
     """
     parts = list(results.values())
     if not parts:

@@ -1,4 +1,4 @@
-"""MaxRep: labels of unjudged documents from their similarity to relevant ones."""
+"""MaxRep: labels unjudged documents by their similarity to relevant ones."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from pyterrier_debias.core.text import as_name
 
 
 class MaxRep(RowWise):
-    """Labels each document by its place among the nearest neighbours of the query's relevant documents.
+    """Labels each document by its position among the nearest neighbours of the query's relevant documents.
 
-    With a relevant document's k neighbours in the order of their nearness, the one at place i (from 0) has the label (k - i) / k,
-    and what is not among them 0; a query's relevant documents themselves have 1. Of several relevant documents the largest label
-    counts.
+    If a relevant document's k neighbours are sorted from the nearest on, the one at position i (from 0) has the label
+    (k - i) / k, and all other documents have 0; a query's relevant documents themselves have 1. With several relevant documents,
+    the largest label counts.
 
     Source: MacAvaney and Soldaini, "One-Shot Labeling for Automatic Relevance Estimation", SIGIR 2023, who take one relevant
-    document a query and k = 128 neighbours by BM25 or a bi-encoder. For one relevant document this is their released code's
-    labelling; the maximum over several is ours.
+    document per query and k = 128 neighbours by BM25 or a bi-encoder. For one relevant document, labels are those of their
+    released code; the maximum over several is ours.
 
     Input: any frame with ``qid`` and ``docno``. Output: the same rows with ``label``, from 0 to 1.
 
     As a measure: ``ExpectedNDCG(infer_judgements(runs, qrels, MaxRep(neighbours, qrels))) @ 10``.
 
     Raises:
-        InputError: When it is first used, for judgements that lack a column, or neighbours that are no list.
+        InputError: When it is first used, for judgements that lack a column, or neighbours that are not a list.
 
-    When not to use it: with neighbours from a system that is compared, which would judge itself; with graded labels as if they
-    had one scale: those inferred here are at most 1.
+    When not to use it: with neighbours from one of the compared systems, which would then judge itself; together with graded
+    labels, as if they had the same scale: the labels inferred here are at most 1.
 
     Example:
         >>> judged = pd.DataFrame({"qid": ["q1"], "docno": ["d1"], "label": [1]})
@@ -50,10 +50,10 @@ class MaxRep(RowWise):
     ):
         """
         Args:
-            neighbours: A document's name to the names of its nearest neighbours, the nearest first; or a frame of results of
+            neighbours: For each docno the docnos of its nearest neighbours, the nearest first; or a frame of results with
                 documents as queries: ``qid`` (the document), ``docno``, ``score``. A document is not its own neighbour.
             qrels: Judgements ``qid``, ``docno``, ``label``.
-            k: How many neighbours count; of fewer, all, and k is their number.
+            k: How many neighbours count. If there are fewer, all count, and k is their number.
             min_label: The lowest label of a relevant document.
         """
         self.neighbours = neighbours
@@ -62,7 +62,7 @@ class MaxRep(RowWise):
         self.min_label = min_label
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Label; see the class."""
+        """Add the labels; see the class."""
         pt.validate.columns(inp, includes=["qid", "docno"], context=self)
         check_number("MaxRep", "k", self.k, least=1, whole=True)
         check_number("MaxRep", "min_label", self.min_label)

@@ -1,9 +1,9 @@
-"""Evaluation with unjudged documents: unjudged documents removed, or their labels inferred.
+"""Evaluation with unjudged documents, by removing them or by inferring their labels.
 
 A ranking can be scored in three ways: unjudged documents count as not relevant (the default of measures), they are removed from
-the ranking (:class:`OnlyJudged`, or ``judged_only=True`` of the measures that have it), or their labels are inferred
-(:func:`infer_judgements`, :class:`ExpectedNDCG`). :func:`leave_one_out` asks how a system would have fared, had it not
-contributed to the judgements. How many documents are judged is ``Judged@k`` of ir_measures.
+the ranking (:class:`OnlyJudged`, or ``judged_only=True`` for measures that have it), or their labels are inferred
+(:func:`infer_judgements`, :class:`ExpectedNDCG`). :func:`leave_one_out` shows how each system would score if it had not
+contributed to the judgements. For the share of judged documents, use ``Judged@k`` of ir_measures.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ FUSION = 60
 
 
 class OnlyJudged(Stage):
-    """Takes unjudged documents out of a ranking; what is left moves up (a condensed list).
+    """Removes unjudged documents from a ranking, so that judged ones move up (a condensed list).
 
-    Input: a result frame ``qid``, ``docno``, ``score``. Output: the judged rows with all their columns, ranked anew; scores stay.
-    A query without judgements keeps no row; a warning tells where no row at all is judged.
+    Input: a result frame ``qid``, ``docno``, ``score``. Output: the judged rows with all their columns and new ranks; scores
+    stay the same. A query without judgements keeps no row; a warning is logged if no row at all is judged.
 
-    Put it last in a pipeline that is *evaluated*. It gives the value of ``judged_only=True`` for measures that lack that option,
+    Put it last in a pipeline that is *evaluated*. It has the effect of ``judged_only=True`` for measures that lack this option,
     such as ``RR@10``. Sakai (SIGIR 2007) proposes condensed lists in place of measures made for incomplete judgements.
 
-    When not to use it: before anything that is trained (it shows which documents are judged), or as the only figure. A system of
-    which much is unjudged looks better than it is, by more than it looks worse where unjudged documents count as misses (Sakai,
-    CIKM 2008).
+    When not to use it: before any stage that is trained (it reveals which documents are judged), or as the only figure. A system
+    with many unjudged documents looks better than it is, by more than it looks worse if unjudged documents count as misses
+    (Sakai, CIKM 2008).
 
     Example:
         >>> import pandas as pd
@@ -66,12 +66,12 @@ class OnlyJudged(Stage):
     def __init__(self, qrels: pd.DataFrame):
         """
         Args:
-            qrels: Judgements: ``qid``, ``docno``. A frame that lacks one raises an InputError when the stage is first used.
+            qrels: Judgements: ``qid``, ``docno``. If a column is missing, the stage raises an InputError when it is first used.
         """
         self.qrels = qrels
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Drop and rank; see the class."""
+        """Remove unjudged rows and rank the others; see the class."""
         pt.validate.result_frame(inp, extra_columns=["score"], context=self)
         judged = _pairs(_checked_qrels(self.qrels, "OnlyJudged", ["qid", "docno"]))
         kept = inp[_pairs(inp).isin(judged)]
@@ -85,20 +85,20 @@ class OnlyJudged(Stage):
 
 
 class ExpectedNDCG(Measure):
-    """nDCG whose gains may be expectations: a measure for ``pt.Experiment`` and ir_measures.
+    """nDCG with expected labels as gains, for rankings with unjudged documents: a measure for ``pt.Experiment`` and ir_measures.
 
     With e(d) the (expected) label of document d and ranks i from 1, the value of a query is the sum over the first k documents of
-    e(d_i) / log2(i + 1), divided by the largest such sum that any ranking of the query's documents has. That is the ratio of two
-    expectations, not the expectation of their ratio. Where all labels are whole numbers it is trec_eval's nDCG. Labels below 0
-    count 0; ties of scores are broken as in trec_eval (by docno, descending).
+    e(d_i) / log2(i + 1), divided by the largest such sum of any ranking of the query's documents. This is the ratio of two
+    expectations, not the expectation of their ratio. If all labels are whole numbers, it is trec_eval's nDCG. Labels below 0
+    count as 0; ties of scores are broken as in trec_eval (by docno, descending).
 
-    The judgements come with the measure, so that one experiment shows a ranking under every treatment of unjudged documents; the
-    experiment's own judgements say only which queries count.
+    The judgements are part of the measure, so that one experiment can score a ranking with each way to handle unjudged documents;
+    the experiment's own judgements only determine which queries count.
 
-    Of several labels of one document the highest counts.
+    If a document has several labels, the highest counts.
 
     Raises:
-        InputError: While evaluating, where a query has no judgements here, or a label is missing or infinite.
+        InputError: During evaluation, if a query has no judgements here, or a label is missing or infinite.
 
     Example:
         >>> import pandas as pd
@@ -111,12 +111,12 @@ class ExpectedNDCG(Measure):
         >>> [round(found[str(measure)], 3) for measure in measures]
         [0.631, 1.0, 0.86]
 
-    When not to use it: with judgements that were inferred from the scores of a system that is compared; it would judge itself.
+    When not to use it: with judgements inferred from the scores of one of the compared systems, which would then judge itself.
     """
 
     __name__ = "ExpectedNDCG"
     NAME = __name__
-    #: It looks at no more than its cut-off of a list.
+    #: It reads each list only up to its cut-off.
     CUTS_LISTS = True
     PRETTY_NAME = "nDCG of expected gains"
     SHORT_DESC = "Discounted expected gain, normalised by that of the best ranking."
@@ -129,10 +129,10 @@ class ExpectedNDCG(Measure):
     def __init__(self, judgements: pd.DataFrame, *, name: str = "ExpectedNDCG", **params: Any):
         """
         Args:
-            judgements: ``qid``, ``docno``, ``label``: what :func:`infer_judgements` returns.
-            name: What tables call the measure. Two measures of one name and cut-off are equal, so give two sets of judgements in
-                one experiment two names.
-            params: ``cutoff``; commonly written ``ExpectedNDCG(judgements) @ 10``.
+            judgements: ``qid``, ``docno``, ``label``, as returned by :func:`infer_judgements`.
+            name: The name of the measure in tables. Measures with the same name and cut-off are equal, so use different names for
+                two sets of judgements in one experiment.
+            params: ``cutoff``; usually written as ``ExpectedNDCG(judgements) @ 10``.
         """
         super().__init__(judgements=judgements, name=name, **params)
 
@@ -142,14 +142,14 @@ class ExpectedNDCG(Measure):
         return self.params["name"] + (f"@{cutoff}" if cutoff else "")
 
     def runtime_impl(self, qrels: pd.DataFrame, run: pd.DataFrame) -> Iterator[Metric]:
-        """What ir_measures calls.
+        """Compute the values of queries; called by ir_measures.
 
         Args:
             qrels: ``query_id`` of the queries that count.
             run: ``query_id``, ``doc_id``, ``score``.
 
         Yields:
-            A value for each query of the run that counts.
+            A value for each query of the run that is in ``qrels``.
         """
         judgements = _checked_qrels(self.params["judgements"], repr(self), ["qid", "docno", "label"])
         judgements = judgements.assign(label=numbers(judgements["label"], "ExpectedNDCG"))
@@ -160,7 +160,7 @@ class ExpectedNDCG(Measure):
                 f"{self!r}: column 'label' of the judgements is {label} at row {bad[0]} (qid={qid!r}, docno={docno!r}); leave "
                 f"out documents without a label, or infer theirs with infer_judgements()"
             )
-        # Of several labels of one document the last is kept: the highest.
+        # If a document has several labels, the last one is kept, which is the highest.
         named = evaluated_qids(qrels, self)
         asked = judgements[judgements["qid"].isin(set(named))].sort_values("label")
         gains: dict[str, dict[str, float]] = {}
@@ -186,7 +186,7 @@ class ExpectedNDCG(Measure):
 
 
 def ndcg(gains: Sequence[float], judged: Sequence[float], cutoff: int | None = None) -> float:
-    """Discounted gain of a ranking over that of the best one; see :class:`ExpectedNDCG`.
+    """Discounted gain of a ranking divided by that of the best ranking; see :class:`ExpectedNDCG`.
 
     Args:
         gains: The labels of the ranked documents, best rank first.
@@ -194,7 +194,7 @@ def ndcg(gains: Sequence[float], judged: Sequence[float], cutoff: int | None = N
         cutoff: How many ranks count; None for all.
 
     Returns:
-        A number in [0, 1]; 0 where nothing has a label above 0.
+        A number in [0, 1]; 0 if no document has a label above 0.
 
     Example:
         >>> round(ndcg([0.0, 1.0], [1.0, 0.0]), 4)
@@ -217,37 +217,37 @@ def infer_judgements(
     *,
     depth: int = 100,
 ) -> pd.DataFrame:
-    """Judgements in which unjudged documents of runs have inferred labels; judged ones keep theirs.
+    """Complete judgements with inferred labels for the unjudged documents of runs; judged documents keep their labels.
 
-    By default a document's label is what judged documents that the runs rank as highly have on average in the *other* queries:
+    By default, a document gets the average label of judged documents of *other* queries that the runs rank equally high:
     with x(d) = sum over runs of 1 / (60 + rank of d, from 1), the expected label is the isotone regression of the judged
-    documents' labels on x (:func:`expected_labels`). It needs nothing but runs and judgements. Its assumption: among documents
-    that the runs rank alike, the unjudged ones are relevant as often as the judged. Where judges were shown what *more* systems
-    found, this overestimates what only the given runs found; where these systems share a preference, it shares it too. Aslam
-    and Yilmaz (CIKM 2007) infer relevance from ranks in a related way.
+    documents' labels on x (:func:`expected_labels`). This needs only runs and judgements. It assumes that among documents
+    that the runs rank alike, unjudged ones are relevant as often as judged ones. If labellers were shown the results of *more*
+    systems, it overestimates documents that only the given runs found; if these systems share a preference, so do the labels.
+    Aslam and Yilmaz (CIKM 2007) infer relevance from ranks in a related way.
 
-    Any other source of labels is a transformer that adds ``label``: a model that judges, or a scorer whose scores mean expected
-    labels. It sees each unjudged pair once, with the columns that the runs have (``query``, ``text`` ...), each as in the first
-    run that has a value there; ``score`` and ``rank`` are those of the fusion x.
+    Any other source of labels is a transformer that adds ``label``: a model that judges, or a scorer whose scores are expected
+    labels. It gets each unjudged pair once, with the columns of the runs (``query``, ``text`` ...), each with the value of the
+    first run that has one; ``score`` and ``rank`` are those of the fusion x.
 
     Args:
-        runs: The runs that will be evaluated, all of them: result frames ``qid``, ``docno``, ``score``.
-        qrels: ``qid``, ``docno``, ``label``; of several judgements of one document the highest counts. Queries without judgements
+        runs: All runs that will be evaluated: result frames ``qid``, ``docno``, ``score``.
+        qrels: ``qid``, ``docno``, ``label``; if a document has several judgements, the highest counts. Queries without judgements
             are left out.
         infer: A transformer that returns its rows with a column ``label``, at least 0; None for the default.
-        depth: How many documents of each run's query are looked at.
+        depth: How many documents of each run are considered for each query.
 
     Returns:
-        ``qid``, ``docno``, ``label`` and ``inferred`` (whether the label is), the judged rows first. Labels are whole numbers
-        (``int64``, so that the frame can stand wherever judgements can) where all the inferred ones are, otherwise expectations
-        for :class:`ExpectedNDCG`.
+        ``qid``, ``docno``, ``label`` and ``inferred`` (whether the label is inferred), the judged rows first. If all inferred
+        labels are whole numbers, the column is ``int64``, so that the frame can be used like any judgements; otherwise they are
+        expectations for :class:`ExpectedNDCG`.
 
     Raises:
         InputError: If a run or the judgements lack a column, do not overlap, or ``infer`` leaves a pair without a label; for a
             judgement whose label is missing or not a whole number.
 
-    When not to use it: to get judgements for training; and never with an ``infer`` that is one of the systems compared, or was
-    trained on the same preferences: a judge that ranks rates itself best.
+    When not to use it: to make judgements for training; and never with an ``infer`` that is one of the compared systems, or was
+    trained on the same preferences: a judge that is also ranked rates itself best.
 
     Example:
         >>> import pandas as pd
@@ -274,19 +274,19 @@ def infer_judgements(
 
 
 def expected_labels(evidence: np.ndarray, labels: np.ndarray, queries: np.ndarray) -> np.ndarray:
-    """Labels that unjudged documents can be expected to have, by judged documents of other queries with like evidence.
+    """Compute expected labels of unjudged documents from judged documents of other queries with similar evidence.
 
-    For each query the labels of all others are regressed on the evidence by isotone least squares (a label never falls as the
-    evidence grows), and read off by linear interpolation. Below all judged documents it runs on to label 0 at evidence 0, above
-    them it is constant.
+    For each query, the labels of all other queries are regressed on the evidence by isotone least squares (a label never falls as
+    the evidence grows), and read off by linear interpolation. Below all judged documents, the curve continues to label 0 at
+    evidence 0; above them it is constant.
 
     Args:
         evidence: Shape [n], above 0, the larger the more likely relevant; 0 would be a document that no system retrieves.
-        labels: Shape [n]; NaN if a document is unjudged. Labels below 0 count 0.
-        queries: Shape [n], whole numbers: whose document it is.
+        labels: Shape [n]; NaN if a document is unjudged. Labels below 0 count as 0.
+        queries: Shape [n], whole numbers: the query of each document.
 
     Returns:
-        The expected labels of the unjudged documents, in their order; 0 where no other query has a judged document.
+        The expected labels of the unjudged documents, in their order; 0 if no other query has a judged document.
 
     Example:
         >>> nan = float("nan")
@@ -313,7 +313,7 @@ def expected_labels(evidence: np.ndarray, labels: np.ndarray, queries: np.ndarra
 
 
 def _rows_of(queries: np.ndarray, rows: np.ndarray) -> dict[int, np.ndarray]:
-    """Query to its rows."""
+    """The rows of each query."""
     order = np.argsort(queries, kind="stable")
     names, starts = np.unique(queries[order], return_index=True)
     return dict(zip(names.tolist(), np.split(rows[order], starts[1:])))
@@ -323,30 +323,30 @@ def _rows_of(queries: np.ndarray, rows: np.ndarray) -> dict[int, np.ndarray]:
 def leave_one_out(
     runs: Mapping[str, pd.DataFrame], qrels: pd.DataFrame, measures: Sequence[Any] = ("nDCG@10",), *, depth: int = 10
 ) -> pd.DataFrame:
-    """The results of each system, had it not contributed to the judgements (Zobel, SIGIR 1998).
+    """Score each system as if it had not contributed to the judgements (Zobel, SIGIR 1998).
 
-    For each system the judgements of documents that it alone has among its first ``depth`` are removed, and all systems are
-    evaluated with what is left. A system that loses much was judged well because it was in the pool; the next new one will be
-    treated as badly. Judgements that none of the runs explains stay.
+    For each system, the judgements of documents that only this system has in its first ``depth`` are removed, and all systems are
+    evaluated with the rest. A system that loses much scored well because it was in the pool; a new system will fare as badly.
+    Judgements of documents that no run has in its first ``depth`` are kept.
 
     Args:
-        runs: Name to result frame ``qid``, ``docno``, ``score``.
+        runs: For each name a result frame ``qid``, ``docno``, ``score``.
         qrels: ``qid``, ``docno``, ``label``.
         measures: ir_measures objects or names.
-        depth: How deep the runs are thought to have been pooled.
+        depth: The depth to which the runs are assumed to have been pooled.
 
     Returns:
         One row per system and measure: ``system``, ``measure``; ``judgements`` and ``relevant`` (how many were removed, how many
         of these have a label above 0), ``score`` and ``without`` (means over the judged queries), ``difference`` (without -
         score), ``place`` and ``place_without`` (1 is the best; ties share the better place), ``tau``: Kendall's tau-b of the
-        order of all systems with and without these judgements (NaN for fewer than two), and ``missing``: how many judged queries
-        have no results of the system. These count 0 in all of its means; a warning tells where there are some.
+        order of all systems with and without these judgements (NaN for fewer than two), and ``missing``: the number of judged
+        queries for which the system has no results. These count as 0 in all of its means; a warning reports them.
 
     Raises:
         InputError: For an unknown measure, a depth below 1, a run that lacks a column or does not overlap the judgements.
 
-    When not to use it: as an estimate of what the true score is. Runs of one family cover for each other (leave them out
-    together: give only one of them), and systems outside ``runs`` may have contributed the same documents.
+    When not to use it: as an estimate of the true score. Runs of one family cover for each other (to leave them out
+    together, give only one of them), and systems outside ``runs`` may have contributed the same documents.
 
     Example:
         >>> import pandas as pd
@@ -399,14 +399,14 @@ def leave_one_out(
 
 
 def strictly_ranked(run: pd.DataFrame, stage: Any) -> pd.DataFrame:
-    """A run without ties, so that every measure sees one order: ir_measures' Judged breaks ties otherwise than trec_eval does.
+    """Remove ties from a run, so that all measures use one order; ir_measures' Judged breaks ties differently from trec_eval.
 
     Args:
         run: Result frame ``qid``, ``docno``, ``score``.
-        stage: Whose run it is; named in messages.
+        stage: The stage or system of the run, named in messages.
 
     Returns:
-        The run, ranked as trec_eval does it, with ``score`` the negative rank.
+        The run, ranked as in trec_eval, with the negative rank as ``score``.
     """
     run = ranked(run, stage)
     return run.assign(score=-run["rank"].astype("float64"))
@@ -420,7 +420,7 @@ def kendall_tau(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         b: Shape [..., systems].
 
     Returns:
-        Shape [...]: 1 where both order the systems alike, -1 where one is the other upside down; NaN if one orders nothing.
+        Shape [...]: 1 for the same order of systems, -1 for the reverse order; NaN if all scores of one list are equal.
 
     Example:
         >>> kendall_tau(np.array([3.0, 2.0, 1.0]), np.array([3.0, 1.0, 2.0])).round(3).tolist()
@@ -446,7 +446,7 @@ def _named(runs: Any) -> dict[str, pd.DataFrame]:
 
 
 def _pairs(frame: pd.DataFrame) -> pd.Series:
-    """One string a row that names its query and document."""
+    """For each row one string that identifies its query and document."""
     return frame["qid"].astype(str) + "\0" + frame["docno"].astype(str)
 
 
@@ -460,9 +460,9 @@ def _checked_qrels(qrels: pd.DataFrame, stage: str, columns: Sequence[str]) -> p
 
 
 def _pooled(runs: Mapping[str, pd.DataFrame], qrels: pd.DataFrame, depth: int) -> pd.DataFrame:
-    """The first documents of all runs, each pair once: its columns, its ``label`` (NaN if unjudged), the fusion as score.
+    """The first documents of all runs, each pair once: its columns, its ``label`` (NaN if unjudged), and the fused score.
 
-    So many queries at a time that memory does not grow with the number of runs.
+    Queries are processed in parts, so that memory does not grow with the number of runs.
     """
     check_number("infer_judgements", "depth", depth, least=1, whole=True)
     checked = {name: check_run(run, name) for name, run in runs.items()}
@@ -474,12 +474,12 @@ def _pooled(runs: Mapping[str, pd.DataFrame], qrels: pd.DataFrame, depth: int) -
 
 
 def _pooled_part(runs: Mapping[str, pd.DataFrame], qrels: pd.DataFrame, depth: int) -> pd.DataFrame:
-    """The same for runs over judged queries, by what to call them."""
+    """As :func:`_pooled`, for runs over judged queries; the keys are names for messages."""
     lists = [ranked(run, name) for name, run in runs.items()]
     rows = pd.concat([run[run["rank"] < depth] for run in lists], ignore_index=True)
     own, pairs = pd.factorize(pair_numbers(rows)[0])
     first = first_rows(own, len(pairs))
-    # The sums of equal ranks may differ in the last bit by the order of runs.
+    # Sums of the same ranks may differ in the last bit, depending on the order of runs.
     fused = np.bincount(own, 1 / (FUSION + 1 + rows["rank"].to_numpy()), len(pairs)).round(12)
     rows = rows.drop(columns=["label", "score", "rank"], errors="ignore")
     known = rows.iloc[first].reset_index(drop=True)
