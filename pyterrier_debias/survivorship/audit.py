@@ -1,7 +1,7 @@
 """The survivorship bias in an audit: which queries survived, and does quality depend on how early they were answered?
 
-Primary test: among answered queries, quality does not depend on the rank at which labellers first met the answer. The statistic
-is Spearman's correlation of DCG@10 (for the reason see
+The null hypothesis of the primary test is that, among answered queries, quality does not depend on the rank at which labellers
+first met the answer. The statistic is Spearman's correlation of DCG@10 (for the reason see
 :func:`~pyterrier_debias.survivorship.formulas.binary_gain.discounted_gain`) with the first relevant rank, permuted among queries
 with equally many answers in equally long lists (see :func:`~pyterrier_debias.survivorship.data.ranks.list_strata`). Means are of
 RR@10, as in the thesis.
@@ -30,23 +30,23 @@ from pyterrier_debias.survivorship.formulas.nested import Trend, nested_means, r
 from pyterrier_debias.survivorship.measures.curve import SurvivorshipResult, curve_of_values
 
 _RESAMPLES = 9_999
-#: Findings that speak of the collection, not of a system.
+#: Findings about the collection, not about a system.
 _ALL = "all systems"
 _RANKS = 10
-#: Nobody reads longer lists: what is longer are candidates for a reranker.
+#: Labellers do not read longer lists; longer ones are candidates for a reranker.
 LONGEST = 100
-#: Which share of a list must be judged, where judgements say what was found not relevant.
+#: The share of a list that must be judged, if judgements include documents that are not relevant.
 LEAST_JUDGED = 0.5
 #: Bins of the first relevant rank: first and last.
 BINS = ((1, 3), (4, 6), (7, None))
 
 
 def unshown_reason(shown: pd.DataFrame | None, qrels: pd.DataFrame | None) -> str | None:
-    """Why a collection does not tell where its labellers met answers; None where it does.
+    """Why a collection does not say where its labellers met answers; None if it does.
 
     Args:
-        shown: What it gives as the lists shown; None for nothing.
-        qrels: Its judgements; None where they are not known yet.
+        shown: The lists that, according to the collection, were shown; None if it gives none.
+        qrels: Its judgements; None if they are not known yet.
 
     Returns:
         One sentence, or None.
@@ -83,16 +83,16 @@ def unshown_reason(shown: pd.DataFrame | None, qrels: pd.DataFrame | None) -> st
 
 
 def answer_grade(dataset: Any, qrels: pd.DataFrame) -> int:
-    """The lowest label of documents that answer, where the collection has answers; 1 elsewhere.
+    """The lowest label of answering documents, if the collection has answers; otherwise 1.
 
-    Labellers were asked for an answer. On graded judgements a document may be on topic and answer nothing.
+    Labellers were asked for an answer. With graded judgements, a document may be on topic without giving an answer.
 
     Args:
         dataset: The collection.
         qrels: Its judgements.
 
     Returns:
-        The label from which on a document counts as relevant here.
+        The lowest label of documents that count as relevant here.
     """
     answers = provided(dataset, "get_answers")
     if answers is None or not len(answers):
@@ -103,13 +103,13 @@ def answer_grade(dataset: Any, qrels: pd.DataFrame) -> int:
 
 
 def rank_bins(ranks: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-    """Queries by the rank at which labellers first met an answer: at 1 to 3, 4 to 6, 7 or later.
+    """Group queries by the rank at which labellers first met an answer: at 1 to 3, 4 to 6, 7 or later.
 
     Args:
         ranks: Shape [n]; infinite for queries that were never answered.
 
     Yields:
-        What a bin is called, and the mask [n] of its queries; bins that hold none are left out.
+        The name of each bin, and the mask [n] of its queries; empty bins are left out.
 
     Example:
         >>> [(label, own.tolist()) for label, own in rank_bins(np.array([1.0, 8.0, np.inf]))]
@@ -122,18 +122,18 @@ def rank_bins(ranks: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def shown_queries(context: Context, grade: int) -> tuple[pd.DataFrame, list[str]]:
-    """The queries that labellers were shown something for, and when they met an answer.
+    """The queries for which labellers were shown documents, with the rank at which they met an answer.
 
-    Where the audited topics are all of a split and the collection has a split ``full`` beside it, unanswered queries of ``full``
-    that were shown belong to them: they are what did not survive.
+    If the audited topics are all topics of a split and the collection also has a split ``full``, the unanswered queries of
+    ``full`` that were shown are added: these are the queries that did not survive.
 
     Args:
         context: The audit.
-        grade: See :func:`answer_grade`.
+        grade: The lowest label of an answer, see :func:`answer_grade`.
 
     Returns:
-        Topics with ``first_relevant_rank``, ``list`` (see :func:`list_strata`) and ``asked`` (whether systems were asked), sorted
-        by qid; and notes.
+        Topics with ``first_relevant_rank``, ``list`` (see :func:`list_strata`) and ``asked`` (whether systems were run on them),
+        sorted by qid; and notes.
     """
     dataset, notes = context.dataset, []
     ranks = first_relevant_ranks(dataset.get_candidates(), context.qrels, min_label=grade, stage="survivorship bias")
@@ -158,13 +158,13 @@ def shown_queries(context: Context, grade: int) -> tuple[pd.DataFrame, list[str]
 
 
 def alone(strata: Sequence[object]) -> int:
-    """How many queries have a stratum to themselves: they tell nothing of what happens within strata.
+    """How many queries are alone in their stratum, and so carry no information about what happens within strata.
 
     Args:
-        strata: A name for each query.
+        strata: The stratum's name for each query.
 
     Returns:
-        Their number.
+        The number of such queries.
 
     Example:
         >>> alone([1, 1, 2, 3, 3, 4])
@@ -174,11 +174,11 @@ def alone(strata: Sequence[object]) -> int:
 
 
 class SurvivorshipBias(JointBias):
-    """Which queries survived labelling, and does quality go with how early they were answered?
+    """Bias for an audit: which queries survived labelling, and does quality depend on how early they were answered?
 
     Source: Gupta 2021; see :class:`~pyterrier_debias.SurvivorshipCurve`.
 
-    When not to use it: where a collection gives a run in place of the lists that its labellers read.
+    When not to use it: if a collection has a run instead of the lists that its labellers read.
     """
 
     name = "survivorship"
@@ -188,7 +188,7 @@ class SurvivorshipBias(JointBias):
         return unshown_reason(provided(dataset, "get_candidates"), provided(dataset, "get_qrels"))
 
     def measures(self, context: Context) -> tuple[list[Any], dict[str, str]]:
-        """See :meth:`Bias.measures`: quality as means are taken here."""
+        """See :meth:`Bias.measures`: the measure of quality whose means are reported here."""
         reason = self.needs(None, context.asked)
         if reason is not None:
             return [], {"quality by the rank at which labellers first met the answer": reason}
@@ -207,17 +207,17 @@ class SurvivorshipBias(JointBias):
 
 @dataclass(frozen=True, eq=False)
 class _Examined:
-    """All systems of an audit.
+    """The survivorship measurements of all systems of an audit.
 
     Attributes:
-        bias: Whose findings these are.
+        bias: The bias of the findings.
         context: The audit.
-        topics: See :func:`shown_queries`.
-        values: System to its RR@10, in the order of the topics.
-        gains: System to its DCG@10, likewise.
-        measure: The name of the former.
-        grade: See :func:`answer_grade`.
-        notes: What a reader should know.
+        topics: The queries that were shown, see :func:`shown_queries`.
+        values: Each system's RR@10, in the order of the topics.
+        gains: Each system's DCG@10, in the same order.
+        measure: The name of the measure in ``values``.
+        grade: The lowest label of an answer, see :func:`answer_grade`.
+        notes: Remarks for the reader.
         curve: Means over nested subsets, for the figures.
     """
 
@@ -240,13 +240,13 @@ class _Examined:
         name = from_grade("RR@10", grade)
         asked = topics.loc[topics["asked"], "qid"].tolist()
         values, gains, frames = {}, {}, []
-        # Nothing else that the collection knows of its topics: a column "cluster" would change the intervals.
+        # No other columns of the topics: a column "cluster" would change the intervals.
         about = topics[[column for column in ("qid", "type", "first_relevant_rank", "list") if column in topics.columns]]
         for system in context.systems:
             results = context.results(system)
             found = per_query(results, context.qrels, [name], asked)[name]
             gains[system.name] = discounted_gain(results, context.qrels, topics["qid"].tolist(), min_label=grade)
-            # A query that nobody answered has no relevant document; so has one that is missing from the topics.
+            # An unanswered query has no relevant document; nor has one that is missing from the topics.
             values[system.name] = found.reindex(topics["qid"]).fillna(0.0).to_numpy()
             frames.append(about.assign(name=system.name, measure=name, value=values[system.name]))
         curve = curve_of_values(pd.concat(frames, ignore_index=True), ranks=_RANKS, resamples=1, seed=context.seed)
@@ -265,7 +265,7 @@ class _Examined:
     # ------------------------------------------------------------------------------------------- findings
 
     def findings(self) -> Iterator[Finding]:
-        """How many queries were answered; of each system means, the trend with the rank, and means of strata."""
+        """How many queries were answered; and for each system, means, the trend with the rank, and means of strata."""
         yield from self._survival()
         for system in self.context.systems:
             yield from self._means(system.name)
@@ -273,7 +273,7 @@ class _Examined:
             yield from self._groups(system.name)
 
     def _values(self, chosen: np.ndarray, values: np.ndarray) -> pd.Series:
-        """Values of the chosen topics by qid."""
+        """The values of the selected topics by qid."""
         return pd.Series(values, index=self.topics["qid"].to_numpy()[chosen])
 
     def _survival(self) -> Iterator[Finding]:
@@ -391,7 +391,7 @@ class _Examined:
     # ------------------------------------------------------------------------------------------- figures
 
     def figures(self) -> Sequence[Figure]:
-        """The curve, the strata, and how many queries were first answered at each rank."""
+        """Plots of the curve, the strata, and the number of queries first answered at each rank."""
         n, answered = len(self.topics), int(self.answered.sum())
         if not answered:
             return []

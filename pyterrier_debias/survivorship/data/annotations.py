@@ -1,8 +1,8 @@
 """Annotations of unanswered queries: codes and first relevant ranks.
 
-Sections 3.4 and 3.5 of Gupta (2021) annotate unanswered queries by hand: a code from 0 to 3, and the first rank at which a system
-answers them, or -1. Section 3.4 prints the codes; no file with the labels of single queries is public. The functions here take
-yours, or those of a labeller that you name.
+Sections 3.4 and 3.5 of Gupta (2021) annotate unanswered queries by hand: with a code from 0 to 3, and with the first rank at
+which a system answers them, or -1. Section 3.4 prints the codes; no file with the labels of single queries is public. The
+functions here work with your own labels, or those of a labeller that you name.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from pyterrier_debias.survivorship.data.ranks import NEVER, check_repeats, first
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: The codes of the thesis' Section 3.4, by number: give them words with ``codes=``.
+#: The codes of the thesis' Section 3.4, by number; ``codes=`` gives them meanings in words.
 CODES = {0: "0", 1: "1", 2: "2", 3: "3"}
-#: The rank in annotations if a system answers a query nowhere.
+#: The rank in annotations if a system does not answer a query at any rank.
 NOWHERE = -1
 
-#: Judges rows of ``qid``, ``query``, ``docno``, ``text``: one label a row.
+#: A function that judges rows of ``qid``, ``query``, ``docno``, ``text`` and returns one label per row.
 Labeller = Callable[[pd.DataFrame], Sequence[int]]
 
 
@@ -44,33 +44,33 @@ def read_annotations(path: str | Path, *, codes: Mapping[int, str] = CODES) -> p
 
     Args:
         path: A file with the columns ``qid`` and ``code`` (a whole number), ``first_relevant_rank`` (from 1, or -1), or both;
-            ``annotator`` and ``system`` where there are several; anything else is kept.
-        codes: Which codes there are.
+            ``annotator`` and ``system`` if there are several; other columns are kept.
+        codes: The valid codes.
 
     Returns:
         The annotations; see :func:`check_annotations`.
 
     Raises:
-        InputError: If the file cannot be read, or a value is none of these.
+        InputError: If the file cannot be read, or has any other value.
     """
     return check_annotations(read_table(path), codes=codes)
 
 
 @reads_frames
 def check_annotations(frame: pd.DataFrame, *, codes: Mapping[int, str] = CODES) -> pd.DataFrame:
-    """Annotations with string ids and checked numbers.
+    """Check annotations, and convert ids to strings.
 
     Args:
-        frame: See :func:`read_annotations`. An infinite rank is what
-            :func:`~pyterrier_debias.survivorship.data.ranks.first_relevant_ranks` says of a query that nothing answers: nowhere.
-        codes: Which codes there are.
+        frame: Annotations with the columns of :func:`read_annotations`. An infinite rank, as in
+            :func:`~pyterrier_debias.survivorship.data.ranks.first_relevant_ranks`, means that nothing answers the query.
+        codes: The valid codes.
 
     Returns:
         A copy with string ``qid``, whole ``code`` and ``first_relevant_rank``, and ``annotator`` (empty if there is one).
 
     Raises:
-        InputError: If a column or a value is missing, a code is not known, a rank is 0, below -1 or not a whole number, or an
-            annotator says two things about one query (and system).
+        InputError: If a column or a value is missing, a code is unknown, a rank is 0, below -1 or not a whole number, or an
+            annotator gives two annotations for one query (and system).
     """
     if "qid" not in frame.columns or not {"code", "first_relevant_rank"} & set(frame.columns):
         raise InputError(
@@ -111,8 +111,8 @@ def summary(annotations: pd.DataFrame, *, codes: Mapping[int, str] = CODES, leve
     """How often each code was given (Figure 3.6).
 
     Args:
-        annotations: ``qid``, ``code``, and ``annotator`` where there are several.
-        codes: Number to words.
+        annotations: ``qid``, ``code``, and ``annotator`` if there are several.
+        codes: Mapping from each code to its meaning in words.
         level: Coverage of the intervals (Clopper and Pearson).
 
     Returns:
@@ -120,7 +120,7 @@ def summary(annotations: pd.DataFrame, *, codes: Mapping[int, str] = CODES, leve
         ``share``, ``low``, ``high``.
 
     Raises:
-        InputError: See :func:`check_annotations`.
+        InputError: As for :func:`check_annotations`.
 
     Example:
         >>> found = summary(pd.DataFrame({"qid": ["1", "2", "3"], "code": [0, 3, 3]}))
@@ -140,18 +140,18 @@ def summary(annotations: pd.DataFrame, *, codes: Mapping[int, str] = CODES, leve
 
 
 def cohens_kappa(one: Sequence[Any], other: Sequence[Any], *, level: float = 0.95) -> Interval:
-    """Agreement of two annotators beyond chance: (p_o - p_e) / (1 - p_e).
+    """Cohen's kappa, the agreement of two annotators beyond chance: (p_o - p_e) / (1 - p_e).
 
-    p_o is the share on which they agree, p_e the share expected from how often each gives each code (Cohen, 1960).
+    p_o is the share of queries on which they agree, p_e the share expected from how often each gives each code (Cohen, 1960).
 
     Args:
-        one: n codes.
-        other: n codes of the same queries.
+        one: The n codes of one annotator.
+        other: The other annotator's codes of the same queries.
         level: Coverage of the interval.
 
     Returns:
-        Kappa and a normal interval with the large-sample variance of Fleiss, Cohen and Everitt (1969); NaN if both give one
-        code throughout, or for no query.
+        Kappa and a normal interval with the large-sample variance of Fleiss, Cohen and Everitt (1969); NaN if both always give
+        the same single code, or if there are no queries.
 
     Raises:
         InputError: For unequal lengths.
@@ -182,16 +182,16 @@ def agreement(annotations: pd.DataFrame, *, codes: Mapping[int, str] = CODES, le
     """Cohen's kappa of every pair of annotators over the queries that both judged.
 
     Args:
-        annotations: ``qid``, ``annotator``, ``code``, and ``system`` where several were annotated: then what two annotators say
-            of one system's answer to one query is compared.
-        codes: Which codes there are.
+        annotations: ``qid``, ``annotator``, ``code``, and ``system`` if several were annotated: then the two annotators' codes
+            are compared for each query and system.
+        codes: The valid codes.
         level: Coverage of the intervals.
 
     Returns:
         One row per pair: ``one``, ``other``, ``kappa``, ``low``, ``high``, ``agreed`` (share), ``n``.
 
     Raises:
-        InputError: See :func:`check_annotations`; and where there are no codes.
+        InputError: As for :func:`check_annotations`, and if there are no codes.
     """
     frame = check_annotations(annotations, codes=codes)
     if "code" not in frame.columns:
@@ -224,24 +224,25 @@ def rank_annotations(
     """At which rank each system first answers each query: the annotation of Section 3.5.
 
     Args:
-        runs: System to result frame ``qid``, ``docno``, ``score``; with ``query`` and ``text`` where a labeller reads them.
-        labels: ``qid``, ``docno``, ``label``; or a function that judges rows of ``qid``, ``query``, ``docno``, ``text`` and gives
-            one label a row. It is asked once for each pair that any system has among its first ``depth``.
-        labelled_by: Who labelled, a person or a model with its version: it is written into every row.
-        depth: How many documents of a list are looked at.
-        min_label: The lowest label that answers.
-        repeats: ``'drop'`` removes from each list, before its first ``depth`` documents are taken, those whose ``text`` repeats
-            one above (Section 3.4 of the thesis); ``'keep'`` takes lists as they are.
-        queries: ``qid``, and ``query`` where the runs lack it; None means those of the runs. A query that a system returns
-            nothing for is answered nowhere.
+        runs: Mapping from each system to its result frame ``qid``, ``docno``, ``score``; with ``query`` and ``text`` if a
+            labeller reads them.
+        labels: ``qid``, ``docno``, ``label``; or a function that judges rows of ``qid``, ``query``, ``docno``, ``text`` and
+            returns one label per row. It judges each pair that is among the first ``depth`` of any system once.
+        labelled_by: Who labelled, a person or a model with its version; recorded in every row.
+        depth: How many documents of each list are considered.
+        min_label: The lowest label of an answer.
+        repeats: ``'drop'`` removes from each list, before its first ``depth`` documents are taken, documents whose ``text``
+            repeats an earlier one (Section 3.4 of the thesis); ``'keep'`` uses lists as they are.
+        queries: ``qid``, and ``query`` if the runs lack it; None for the queries of the runs. A query without results of a system
+            counts as not answered by it.
 
     Returns:
         One row per system and query: ``system``, ``qid``, ``first_relevant_rank`` (-1 for nowhere), ``depth``, ``labelled`` (how
         many of its first documents have a label), ``annotator`` (``labelled_by``).
 
     Raises:
-        InputError: For runs that cannot be used, a depth below 1, labels none of which is of a document that is looked at, a
-            labeller without a name, or one that gives another number of labels.
+        InputError: For unusable runs, a depth below 1, labels that cover none of the considered documents, a labeller without a
+            name, or one that returns a wrong number of labels.
     """
     if not isinstance(labelled_by, str) or not labelled_by.strip():
         raise InputError("rank_annotations: labelled_by must name who labelled; labels without an author are not comparable")
@@ -286,7 +287,7 @@ def rank_annotations(
 
 
 def _labelled(tops: Mapping[str, pd.DataFrame], labeller: Labeller, queries: pd.DataFrame | None) -> pd.DataFrame:
-    """Ask a labeller about every pair once, in an order that depends on the pairs only."""
+    """Have a labeller judge each pair once, in an order that depends only on the pairs."""
     together = pd.concat(tops.values(), ignore_index=True)
     if queries is not None and "query" in queries.columns:
         asked = together["qid"].map(queries.drop_duplicates("qid").set_index("qid")["query"])
@@ -295,7 +296,7 @@ def _labelled(tops: Mapping[str, pd.DataFrame], labeller: Labeller, queries: pd.
     if missing:
         raise InputError(f"rank_annotations: a labeller reads {missing[0]!r}, which the runs lack; add it with a text loader")
     together = together.assign(query=together["query"].fillna(together.groupby("qid")["query"].transform("first")))
-    # Of what runs tell of a pair the first that is not missing: not all of them bring texts.
+    # The first query and text of a pair that are not missing: not all runs have texts.
     pairs = together.groupby(["qid", "docno"], as_index=False)[["query", "text"]].first()[["qid", "query", "docno", "text"]]
     for column in ("query", "text"):
         check_text(pairs, column, "rank_annotations")
@@ -307,18 +308,18 @@ def _labelled(tops: Mapping[str, pd.DataFrame], labeller: Labeller, queries: pd.
 
 @reads_frames
 def answered_table(ranks: pd.DataFrame, *, level: float = 0.95) -> pd.DataFrame:
-    """How many of the unanswered queries each system answers: the table of fifty queries.
+    """How many of the unanswered queries each system answers, as in the thesis' table of fifty queries.
 
     Args:
-        ranks: As :func:`rank_annotations` gives it, or annotations of ranks by hand with a column ``system``.
+        ranks: The result of :func:`rank_annotations`, or annotations of ranks by hand with a column ``system``.
         level: Coverage of the intervals (Clopper and Pearson).
 
     Returns:
         One row per system and annotator: ``system``, ``labelled_by``, ``n``, ``answered``, ``share``, ``low``, ``high``,
-        ``mean_rank`` (of answered queries) and ``mrr`` (nowhere counts 0).
+        ``mean_rank`` (of answered queries) and ``mrr`` (unanswered queries count as 0).
 
     Raises:
-        InputError: See :func:`check_annotations`.
+        InputError: As for :func:`check_annotations`.
 
     Example:
         >>> ranks = pd.DataFrame({"system": "BM25", "qid": ["1", "2"], "first_relevant_rank": [2, -1], "annotator": "me"})
@@ -346,15 +347,15 @@ def plot_codes(annotations: pd.DataFrame, ax: Axes | None = None, *, codes: Mapp
     """Draw how often each code was given, with intervals (Figure 3.6).
 
     Args:
-        annotations: ``qid``, ``code``, and ``annotator`` where there are several.
+        annotations: ``qid``, ``code``, and ``annotator`` if there are several.
         ax: Matplotlib axes; None makes new ones.
-        codes: Number to words.
+        codes: Mapping from each code to its meaning in words.
 
     Returns:
         The axes.
 
     Raises:
-        InputError: See :func:`check_annotations`.
+        InputError: As for :func:`check_annotations`.
     """
     from pyterrier_debias.core import plots
 
@@ -379,14 +380,14 @@ def plot_ranks(ranks: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Draw at which rank systems first answer the unanswered queries (Figure 3.7).
 
     Args:
-        ranks: ``qid``, ``first_relevant_rank`` (-1 for nowhere), and ``system`` and ``annotator`` where there are several.
+        ranks: ``qid``, ``first_relevant_rank`` (-1 for nowhere), and ``system`` and ``annotator`` if there are several.
         ax: Matplotlib axes; None makes new ones.
 
     Returns:
         The axes.
 
     Raises:
-        InputError: See :func:`check_annotations`; and where there are none.
+        InputError: As for :func:`check_annotations`, and if there are none.
     """
     from pyterrier_debias.core import plots
 

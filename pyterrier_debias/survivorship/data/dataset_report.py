@@ -1,6 +1,6 @@
-"""Dataset report: which queries a collection holds, and which were answered.
+"""Dataset report: which queries a collection has, and which of them were answered.
 
-Chapter 3 of Gupta (2021) for any collection of the shape of MS MARCO QnA: sizes, types, answered share, the histogram of first
+It reproduces Chapter 3 of Gupta (2021) for any collection like MS MARCO QnA: sizes, types, answered share, the histogram of first
 relevant ranks, overall and by type, and duplicates. Figures that cannot be computed for a collection are listed with the reason.
 """
 
@@ -39,17 +39,17 @@ NAN = float("nan")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DatasetReport:
-    """What :func:`dataset_report` returns.
+    """The result of :func:`dataset_report`: tables about a collection's queries.
 
     Attributes:
-        name: The collection's.
-        tables: Name to frame: ``sizes`` (queries, judgements, ...), ``types`` (queries by type and answered share, with
-            intervals), ``first_ranks`` (histogram), ``first_ranks_by_type`` (one row per type; shares over its *answered*
-            queries, as in the thesis; NaN where there are none), ``shown`` (how many documents a list has), ``duplicates``,
-            ``answers`` (labels against written answers).
-        missing: Table to the reason why it could not be made.
-        ranks: ``qid``, ``first_relevant_rank``, ``type``: what is behind the tables.
-        source: ``'shown'``, or ``'proxy: <run>'`` where a run stands in for what labellers were shown.
+        name: The collection's name.
+        tables: Mapping from names to frames: ``sizes`` (queries, judgements, ...), ``types`` (queries by type and answered
+            share, with intervals), ``first_ranks`` (histogram), ``first_ranks_by_type`` (one row per type; shares over its
+            *answered* queries, as in the thesis; NaN if there are none), ``shown`` (how many documents a list has),
+            ``duplicates``, ``answers`` (labels against written answers).
+        missing: Mapping from each missing table to the reason.
+        ranks: ``qid``, ``first_relevant_rank``, ``type``: the data behind the tables.
+        source: ``'shown'``, or ``'proxy: <run>'`` if a run was used instead of what labellers were shown.
     """
 
     name: str
@@ -67,7 +67,7 @@ class DatasetReport:
         """Which tables this collection allows.
 
         Returns:
-            One row per table: ``table``, ``there``, ``reason`` (empty if it is there).
+            One row per table: ``table``, ``there`` (whether it exists), ``reason`` (empty if it does).
         """
         rows = [(table, table in self.tables, self.missing.get(table, "")) for table in TABLES]
         return pd.DataFrame(rows, columns=["table", "there", "reason"])
@@ -150,25 +150,27 @@ def dataset_report(
     by: str = "type",
     proxy: bool = False,
 ) -> DatasetReport:
-    """Describe a collection as Chapter 3 of the thesis describes MS MARCO QnA.
+    """Describe a collection's queries: how many, of which types, and which were answered at which rank.
+
+    The tables are those of Chapter 3 of the thesis, which describes MS MARCO QnA.
 
     Source: Gupta, "Survivorship Bias in IR Datasets", MSc thesis, University of Glasgow, 2021.
 
-    When not to use it: to judge rankers; it describes queries, and a run that stands in for what was shown speaks of that system.
+    When not to use it: to judge rankers; it describes queries and, if a run is used as a proxy, the system of that run.
 
     Args:
-        dataset: Any dataset; candidates, answers and the column of types are used where it has them.
+        dataset: Any dataset; candidates, answers and the column of types are used if it has them.
         split: Split of topics and judgements; None for its default.
         min_label: The lowest label that is relevant.
-        exact: See :func:`~pyterrier_debias.survivorship.data.ranks.first_relevant`.
-        docno: See :func:`~pyterrier_debias.survivorship.data.ranks.first_relevant_ranks`.
+        exact: Whether a label must equal ``min_label``, as in the thesis.
+        docno: How docnos are compared; see :func:`~pyterrier_debias.survivorship.data.ranks.first_relevant_ranks`.
         by: The topics' column of types.
-        proxy: Whether the first run may stand in where the collection does not say what labellers were shown; the report says so.
+        proxy: Whether to use the first run if the collection does not say what labellers were shown; the report says so.
 
     Returns:
-        The report. Topics without a list shown to labellers are not answered. Texts that are repeated are counted for
-        collections in memory only. Datasets of ir_datasets list written answers for relevant documents only, so that none stands
-        without one.
+        The report. Topics without a list shown to labellers count as not answered. Repeated texts are counted only for
+        collections in memory. Datasets of ir_datasets have written answers for relevant documents only, so no answer is without
+        one.
 
     Raises:
         InputError: If the dataset has no topics or no judgements.
@@ -269,7 +271,7 @@ def _types(ranks: pd.DataFrame) -> pd.DataFrame:
 
 
 def _histogram(ranks: pd.DataFrame) -> pd.DataFrame:
-    """Queries first answered at each rank, and never; with shares of all and running totals."""
+    """How many queries were first answered at each rank, or never, with shares of all queries and running totals."""
     values = ranks["first_relevant_rank"].to_numpy(dtype=float)
     finite = values[np.isfinite(values)]
     places = [*map(float, range(1, int(finite.max(initial=0)) + 1)), NEVER]
@@ -297,7 +299,7 @@ def _by_type(ranks: pd.DataFrame) -> pd.DataFrame:
 
 
 def _duplicates(dataset: Any, topics: pd.DataFrame, qrels: pd.DataFrame, places: pd.DataFrame | None) -> pd.DataFrame:
-    """Queries and documents that stand in a collection more than once, and judgements that contradict one another."""
+    """Queries and documents that occur more than once in a collection, and contradictory judgements."""
     rows = []
     if "query" in topics.columns:
         texts = topics["query"].fillna("").astype(str).map(normal_text)
@@ -306,7 +308,7 @@ def _duplicates(dataset: Any, topics: pd.DataFrame, qrels: pd.DataFrame, places:
     pairs = qrels.groupby(["qid", "docno"])["label"].agg(["size", "nunique"])
     rows.append(("pairs judged more than once", len(pairs), int((pairs["size"] > 1).sum())))
     rows.append(("pairs judged more than once with different labels", len(pairs), int((pairs["nunique"] > 1).sum())))
-    # What must be held in memory is looked at only where it is there already.
+    # Texts are compared only for collections that are already in memory.
     if isinstance(dataset, Collection):
         corpus = dataset.get_corpus()
         texts = corpus["text"].astype(str).map(normal_text)

@@ -1,8 +1,8 @@
 """The rank at which labellers first met an answer.
 
-The definitions of Gupta (2021), "Survivorship Bias in IR Datasets": a query survives at k if one of the first k documents that
-its labellers were shown is relevant. Pure functions on labels and frames; :mod:`pyterrier_debias.survivorship.data.subset` makes
-a stage of them.
+Definitions are those of Gupta (2021), "Survivorship Bias in IR Datasets": a query survives at k if one of the first k documents
+that its labellers were shown is relevant. These are pure functions on labels and frames;
+:mod:`pyterrier_debias.survivorship.data.subset` is a stage that uses them.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ logger = logging.getLogger(__name__)
 #: The first relevant rank of a query whose labellers met no answer: later than any rank.
 NEVER = float("inf")
 
-#: Ways to read a docno: as it is, or as ``<passage>-<number of its address>``, of which the passage counts.
+#: How docnos are compared: as they are, or, in the form ``<passage>-<number of its address>``, by the passage.
 DOCNOS = ("qna", "passage")
-#: What becomes of documents that repeat an earlier one of their list.
+#: What to do with documents that repeat an earlier one of their list.
 REPEATS = ("keep", "drop")
 #: The source that decides whether a query was answered.
 ANSWERED_BY = ("qrels", "answers")
 
 RANK_COLUMNS = ["qid", "first_relevant_rank", "shown", "relevant_shown"]
 
-#: What the text of an answer is where labellers found none.
+#: The text of an answer if labellers found none.
 NO_ANSWER = "No Answer Present."
 
 _SPACE = re.compile(r"\s+")
 
 
 def first_relevant(labels: Sequence[float], *, min_label: int = 1, exact: bool = False) -> float:
-    """The rank, from 1, of the first relevant of some documents.
+    """The rank, from 1, of the first relevant document in a list.
 
     Args:
-        labels: Grades in the order in which the documents were shown; NaN for a document without judgement.
+        labels: Grades in the order in which documents were shown; NaN for a document without judgement.
         min_label: The lowest grade that is relevant.
         exact: Whether a grade must *equal* ``min_label``, as in the thesis, where grades above 1 do not count.
 
@@ -73,8 +73,8 @@ def relevant(labels: np.ndarray, *, min_label: int = 1, exact: bool = False) -> 
 
     Args:
         labels: Shape [n]; NaN is not relevant.
-        min_label: See :func:`first_relevant`.
-        exact: See :func:`first_relevant`.
+        min_label: The lowest grade that is relevant.
+        exact: Whether a grade must equal ``min_label``.
 
     Returns:
         Booleans, shape [n].
@@ -91,11 +91,11 @@ def survives(rank: np.ndarray, k: float | None) -> np.ndarray: ...
 
 
 def survives(rank: float | np.ndarray, k: float | None) -> bool | np.ndarray:
-    """Whether a query is answered within the first k documents shown; who survives at k survives at k + 1.
+    """Whether a query is answered within the first k documents shown; a query that survives at k also survives at k + 1.
 
     Args:
         rank: First relevant rank, or an array of them.
-        k: How many documents; None or infinity for any.
+        k: How many documents; None or infinity for any number.
 
     Returns:
         One boolean or an array of them.
@@ -114,7 +114,7 @@ def survives(rank: float | np.ndarray, k: float | None) -> bool | np.ndarray:
 
 
 def check_threshold(k: Any, stage: Any) -> None:
-    """A threshold is None, infinity, or a number of documents from 1.
+    """Check a threshold: None, infinity, or a number of documents from 1.
 
     Args:
         k: The threshold.
@@ -131,10 +131,10 @@ def check_threshold(k: Any, stage: Any) -> None:
 
 
 def passage_ids(docnos: Sequence[str]) -> list[str]:
-    """The ids of ``msmarco-passage`` behind docnos of ``msmarco-qna``: what stands before the last hyphen.
+    """Convert docnos of ``msmarco-qna`` to ids of ``msmarco-passage``: the part before the last hyphen.
 
     Args:
-        docnos: Such as ``'7066866-0'``; ids without a hyphen are passage ids already.
+        docnos: Such as ``'7066866-0'``; ids without a hyphen are already passage ids.
 
     Returns:
         Such as ``'7066866'``.
@@ -147,19 +147,20 @@ def passage_ids(docnos: Sequence[str]) -> list[str]:
 
 
 def presented(candidates: pd.DataFrame, stage: Any = "candidates", *, also: Sequence[str] = ()) -> pd.DataFrame:
-    """The documents that labellers were shown, with the place of each.
+    """The documents that labellers were shown, each with its position in the list.
 
     Args:
-        candidates: ``qid``, ``docno``, and ``score`` (the highest was shown first) or else ``rank`` (the lowest was). Where both
-            are there the score decides and the rank parts equal scores; what is equal still keeps the order of its rows.
+        candidates: ``qid``, ``docno``, and ``score`` (the highest was shown first) or ``rank`` (the lowest was shown first). With
+            both, documents are sorted by score and equal scores by rank; remaining ties keep the order of their rows.
         stage: The calling stage, named in messages.
         also: Further columns to keep.
 
     Returns:
-        A new frame ``qid``, ``docno``, what else is kept, ``place`` (from 1), queries in the order in which they first occur.
+        A new frame ``qid``, ``docno``, the further columns, ``place`` (from 1), with queries in the order in which they first
+        occur.
 
     Raises:
-        InputError: Where ``score`` and ``rank`` are both missing, or hold a value that is not a number.
+        InputError: If ``score`` and ``rank`` are both missing, or hold a value that is not a number.
     """
     missing = [column for column in ("qid", "docno") if column not in candidates.columns]
     if missing or not {"score", "rank"} & set(candidates.columns):
@@ -182,31 +183,31 @@ def presented(candidates: pd.DataFrame, stage: Any = "candidates", *, also: Sequ
 
 
 def mapped(frame: pd.DataFrame, docno: str, stage: Any = "ids") -> pd.DataFrame:
-    """Docnos in one scheme of ids.
+    """Convert the docnos of a frame to one scheme of ids.
 
     Args:
         frame: Any frame with ``docno``.
-        docno: ``'qna'`` leaves them, ``'passage'`` takes :func:`passage_ids`.
+        docno: ``'qna'`` leaves them unchanged, ``'passage'`` applies :func:`passage_ids`.
         stage: The calling stage, named in the message.
 
     Returns:
         The frame, or a copy with other docnos.
 
     Raises:
-        InputError: For another scheme.
+        InputError: For an unknown scheme.
     """
     check_choice(stage_name(stage), "docno", docno, DOCNOS)
     return frame if docno == "qna" else frame.assign(docno=passage_ids(frame["docno"].tolist()))
 
 
 def normal_text(text: str) -> str:
-    """A text by which repeats are found: lower case, runs of white space as one space.
+    """Normalise a text to find repeats: lower case, and one space for each run of white space.
 
     Args:
         text: Any text.
 
     Returns:
-        The same, so that two passages that differ in case and spaces alone are equal.
+        The normalised text; passages that differ only in case and white space become equal.
 
     Example:
         >>> normal_text("  The Seine\\n flows ")
@@ -218,15 +219,15 @@ def normal_text(text: str) -> str:
 def repeat_of(lists: pd.DataFrame, stage: Any = "repeat_of") -> np.ndarray:
     """Which document of the same list each document repeats.
 
-    A document repeats the first one of its query's list that has the same docno or, where there is a column ``text``, the same
-    text (:func:`normal_text`; empty and missing texts repeat nothing).
+    A document repeats the first one of its query's list that has the same docno or, if there is a column ``text``, the same text
+    (:func:`normal_text`; empty and missing texts repeat nothing).
 
     Args:
-        lists: ``qid``, ``docno``, and ``text`` where texts are compared; the rows of a query in their order.
+        lists: ``qid``, ``docno``, and ``text`` to compare texts; the rows of a query in the order of its list.
         stage: The calling stage, named in messages.
 
     Returns:
-        The position of the row that each row repeats, its own where it is the first, shape [rows].
+        The position of the row that each row repeats, or its own position if it is the first; shape [rows].
 
     Example:
         >>> lists = pd.DataFrame({"qid": "q1", "docno": ["a", "b", "c", "b"], "text": ["Tea", "rain", " tea", "rain"]})
@@ -249,16 +250,16 @@ def repeat_of(lists: pd.DataFrame, stage: Any = "repeat_of") -> np.ndarray:
 
 
 def check_repeats(repeats: str, columns: Iterable[Any], docno: str, stage: Any) -> None:
-    """Refuse an unknown choice, and repeats that nothing tells.
+    """Check the option ``repeats``, and that the lists have what is needed to find repeats.
 
     Args:
         repeats: ``'keep'`` or ``'drop'``.
         columns: The columns of the lists.
-        docno: The scheme of ids, see :func:`mapped`; those of passages tell repeats without texts.
+        docno: The scheme of ids, see :func:`mapped`; ids of passages identify repeats without texts.
         stage: The calling stage, named in messages.
 
     Raises:
-        InputError: Naming the remedy.
+        InputError: If not; the message says what to do.
     """
     check_choice(stage_name(stage), "repeats", repeats, REPEATS)
     if repeats == "drop" and docno != "passage" and "text" not in set(columns):
@@ -284,17 +285,17 @@ def first_relevant_ranks(
 
     Args:
         candidates: What labellers were shown, see :func:`presented`.
-        qrels: Judgements ``qid``, ``docno``, ``label``. A document without judgement is not relevant. Of several judgements of
-            one document for one query the highest counts.
+        qrels: Judgements ``qid``, ``docno``, ``label``. A document without judgement is not relevant. If a document has several
+            judgements for a query, the highest counts.
         min_label: The lowest grade that is relevant.
-        exact: See :func:`first_relevant`.
-        docno: ``'qna'`` takes docnos as they are; ``'passage'`` takes what stands before the hyphen, in candidates and
-            judgements alike, so that lists of ``msmarco-qna`` meet judgements of ``msmarco-passage``. A passage that was shown
-            from several addresses has its best place and its highest label; the others keep their places.
+        exact: Whether a grade must equal ``min_label``, as in the thesis.
+        docno: ``'qna'`` uses docnos as they are; ``'passage'`` uses the part before the hyphen, in both candidates and
+            judgements, so that lists of ``msmarco-qna`` match judgements of ``msmarco-passage``. A passage that was shown with
+            several addresses gets its best rank and its highest label; the other passages keep their ranks.
         repeats: ``'keep'``: lists count as they were shown. ``'drop'``: documents that repeat an earlier one of their list
-            (:func:`repeat_of`, by ``text`` and by docno) are removed before places are counted, so that what stood behind them
-            moves up; of the labels of a text the highest counts.
-        answers: Where it is given, a query counts as answered only if its answer is there (``answered_by='answers'``): ``qid``
+            (:func:`repeat_of`, by ``text`` and by docno) are removed before ranks are counted, so that later documents move up;
+            a text gets its highest label.
+        answers: If given, a query counts as answered only if its answer is given too (``answered_by='answers'``): ``qid``
             with ``answer``, one row per answer, or with ``answers``, a list. The placeholder "No Answer Present." is not an
             answer.
         stage: The calling stage, named in messages.
@@ -304,8 +305,8 @@ def first_relevant_ranks(
         is relevant), ``shown`` and ``relevant_shown`` (documents).
 
     Raises:
-        InputError: If a column is missing, the docnos of candidates and judgements have nothing in common though some query is
-            in both, or a mapping makes a query's whole list one document.
+        InputError: If a column is missing, if candidates and judgements share a query but no docno, or if the mapping turns a
+            query's whole list into one document.
 
     Example:
         >>> shown = pd.DataFrame({"qid": "q1", "docno": ["7-0", "8-0", "9-0"], "score": [0.0, -1.0, -2.0]})
@@ -313,8 +314,8 @@ def first_relevant_ranks(
         >>> first_relevant_ranks(shown, qrels).values.tolist()
         [['q1', 3.0, 3, 1]]
 
-    When not to use it: with a run in place of what labellers were shown, unless the result is called a proxy. A run tells where a
-    *system* meets an answer.
+    When not to use it: with a run instead of what labellers were shown, unless the result is marked as a proxy. A run shows where
+    a *system* finds an answer.
     """
     check_repeats(repeats, candidates.columns, docno, stage)
     told = ["text"] if repeats == "drop" and "text" in candidates.columns else []
@@ -364,7 +365,7 @@ def first_relevant_ranks(
 
 
 def _without_repeats(shown: pd.DataFrame, judged: pd.DataFrame, stage: Any) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Lists without repeats, places counted anew; a judgement of a repeat is one of the document that it repeats."""
+    """Lists without repeats, with new ranks; judgements of a repeat become judgements of the document that it repeats."""
     first = repeat_of(shown, stage)
     kept = shown[first == np.arange(len(shown))]
     kept = kept.assign(place=kept.groupby("qid", sort=False).cumcount() + 1)
@@ -375,17 +376,17 @@ def _without_repeats(shown: pd.DataFrame, judged: pd.DataFrame, stage: Any) -> t
 
 
 def list_strata(relevant_shown: Sequence[int], shown: Sequence[int]) -> list[str]:
-    """Which queries have lists in which an answer is met as early by chance: with as many answers, and as long.
+    """Group queries whose lists have equally many answers and are equally long.
 
-    The more answers a list holds and the shorter it is, the earlier is the first of them met, in whatever order it is shown; and
-    both go with how well a ranker does.
+    In such lists, labellers meet an answer equally early by chance. The more answers a list has and the shorter it is, the
+    earlier is the first of them, in any order; and both are associated with how well a ranker does.
 
     Args:
-        relevant_shown: n numbers of answers in the lists.
-        shown: n lengths of the lists. Those above 10 count as one by tens.
+        relevant_shown: The number of answers in each of n lists.
+        shown: The length of each of n lists. Lengths above 10 are grouped by tens.
 
     Returns:
-        n names of strata.
+        The names of the n strata.
 
     Example:
         >>> list_strata([1, 1, 2], [10, 14, 18])
@@ -396,13 +397,13 @@ def list_strata(relevant_shown: Sequence[int], shown: Sequence[int]) -> list[str
 
 
 def types_of(column: pd.Series) -> pd.Series:
-    """Types of queries as text, whatever stands for them.
+    """Types of queries as strings.
 
     Args:
-        column: Text, numbers or truth values; missing where a query has no type.
+        column: Text, numbers or truth values; missing if a query has no type.
 
     Returns:
-        The same as strings, ``''`` where one is missing.
+        The types as strings, ``''`` if missing.
 
     Example:
         >>> types_of(pd.Series([1.0, None])).tolist()
@@ -412,10 +413,10 @@ def types_of(column: pd.Series) -> pd.Series:
 
 
 def answered_qids(answers: pd.DataFrame, stage: Any = "answers") -> set[str]:
-    """The queries that somebody wrote an answer to.
+    """The queries with a written answer.
 
     Args:
-        answers: ``qid``, and ``answer`` (a text) or ``answers`` (a list of texts, or a mapping of ``text`` to one).
+        answers: ``qid``, and ``answer`` (a text) or ``answers`` (a list of texts, or a mapping from ``text`` to such a list).
         stage: The calling stage, named in the message.
 
     Returns:
@@ -448,12 +449,12 @@ def shown_to_labellers(dataset: Any, *, proxy: bool = True, stage: Any = "shown_
     """The lists that a dataset's labellers were shown.
 
     Args:
-        dataset: Any dataset: ``get_candidates()`` is asked first, then the first of ``get_runs()``.
-        proxy: Whether a run may stand in where the dataset does not know.
+        dataset: Any dataset: ``get_candidates()`` is tried first, then the first of ``get_runs()``.
+        proxy: Whether a run may be used if the dataset does not know these lists.
         stage: The calling stage, named in the message.
 
     Returns:
-        The candidates, and the name of the run that stands in for them; an empty name where none does.
+        The candidates, and the name of the run that is used as a proxy; an empty name if there is none.
 
     Raises:
         InputError: If the dataset has neither.
@@ -474,7 +475,7 @@ def shown_to_labellers(dataset: Any, *, proxy: bool = True, stage: Any = "shown_
 
 @reads_frames
 def with_ranks(topics: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
-    """Join first relevant ranks to topics; a query that was never shown to anybody has none.
+    """Join first relevant ranks to topics; a query for which no documents were shown has none.
 
     Args:
         topics: Any frame with ``qid``.

@@ -1,4 +1,4 @@
-"""SurvivorshipSubset: keeps the queries that were answered early enough."""
+"""SurvivorshipSubset: keeps the queries whose answer labellers met early enough."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ logger = logging.getLogger(__name__)
 
 
 class SurvivorshipSubset(RowWise):
-    """Keeps the queries whose labellers met an answer among the first ``rank`` documents they were shown (Gupta 2021).
+    """Keeps the queries whose labellers met an answer among the first ``rank`` documents shown to them (Gupta 2021).
 
     ===============  ==============================================================================================
     columns in       ``qid``: a query frame, a result frame or a frame of training examples
     columns out      the same, with ``first_relevant_rank`` (from 1) and ``first_relevant_in``: ``'shown'``, or
-                     ``'proxy: <run>'`` where a run stands in for what labellers were shown
+                     ``'proxy: <run>'`` if a run is used instead of what labellers were shown
     ===============  ==============================================================================================
 
-    Rows keep their order. A query that is not among the candidates never survives. With fewer documents shown than ``rank``,
-    those that were shown count. Ranks, scores and documents are left alone, so the stage may stand before retrieval or anywhere
-    behind: ``SurvivorshipSubset(...) >> bm25`` asks the surviving queries only, ``bm25 >> SurvivorshipSubset(...) >> texts >>
-    ranker`` trains on them. In ``pt.Experiment`` give it the *topics*, ``pt.Experiment(systems, subset(topics), qrels, ...)``:
-    with the stage inside a system the other topics count as 0, so that the mean says how many queries survived.
+    Rows keep their order. A query that is not among the candidates never survives. If fewer than ``rank`` documents were shown,
+    these count. Ranks, scores and documents are not changed, so the stage can be used before retrieval or anywhere after it:
+    ``SurvivorshipSubset(...) >> bm25`` runs only the surviving queries, ``bm25 >> SurvivorshipSubset(...) >> texts >> ranker``
+    trains on them. With ``pt.Experiment``, apply it to the *topics*, ``pt.Experiment(systems, subset(topics), qrels, ...)``: if
+    the stage is inside a system, the other topics count as 0, and the mean shows how many queries survived.
 
     Source: Gupta, "Survivorship Bias in IR Datasets", MSc thesis, University of Glasgow, 2021, whose function is ``1 in
-    labels[:k]``; on graded labels that is ``exact=True``.
+    labels[:k]``; on graded labels this is ``exact=True``.
 
-    When not to use it: to evaluate a ranker. What is left out are the queries that nobody could answer from one system's list; a
-    mean over what is left is a mean over survivors. Use it to *simulate* more survivorship, and
+    When not to use it: to evaluate a ranker. It removes the queries that nobody could answer from one system's list, and a mean
+    over the rest is a mean over survivors. Use it to *simulate* more survivorship, and
     :class:`~pyterrier_debias.survivorship.measures.curve.SurvivorshipCurve` to see both means.
 
     Example:
@@ -80,25 +80,25 @@ class SurvivorshipSubset(RowWise):
         """
         Args:
             candidates: What labellers were shown: a frame ``qid``, ``docno`` and ``score`` or ``rank``; or a dataset whose
-                ``get_candidates()`` says it, such as ``open_dataset('irds:msmarco-qna/dev')``. A dataset that does not know is
-                asked for its first run, which is then called a proxy.
-            qrels: Judgements ``qid``, ``docno``, ``label``; None for the dataset's. Ranks are computed once: give another frame
-                where judgements or candidates change, a frame that is changed in place is not noticed.
+                ``get_candidates()`` returns it, such as ``open_dataset('irds:msmarco-qna/dev')``. If a dataset does not know it,
+                its first run is used and marked as a proxy.
+            qrels: Judgements ``qid``, ``docno``, ``label``; None for the dataset's. Ranks are computed once: pass a new frame if
+                judgements or candidates change, because changes of a frame in place are not noticed.
             rank: Within how many documents a query must be answered, from 1; None for any number.
             min_label: The lowest grade that is relevant.
             exact: Whether the grade must equal ``min_label`` (the thesis' function).
-            docno: ``'qna'`` takes docnos as they are, ``'passage'`` by the part before ``-``, where candidates have ids of
-                ``msmarco-qna`` and judgements those of ``msmarco-passage``.
+            docno: ``'qna'`` uses docnos as they are, ``'passage'`` the part before ``-``, for candidates with ids of
+                ``msmarco-qna`` and judgements with those of ``msmarco-passage``.
             repeats: ``'keep'``: lists count as they were shown. ``'drop'``: passages that repeat an earlier one of their list are
-                removed before places are counted, as the thesis removed them before it labelled (its Section 3.4); see
+                removed before ranks are counted, as the thesis did before labelling (its Section 3.4); see
                 :func:`~pyterrier_debias.survivorship.data.ranks.first_relevant_ranks`. Texts are the candidates' column ``text``,
                 or those of the dataset that was passed.
-            answered_by: ``'qrels'``: a query is answered where a relevant document was shown. ``'answers'``: its answer must be
-                there too.
-            answers: ``qid`` and ``answer`` or ``answers``, for ``answered_by='answers'``; None for the dataset's, then for
-                the column ``answers`` of its topics.
-            proxy: The name of the run that the candidates are, where what labellers were shown is not known; None for none.
-            verbose: Accepted for uniformity; nothing here takes long.
+            answered_by: ``'qrels'``: a query is answered if a relevant document was shown. ``'answers'``: its answer must also
+                be given.
+            answers: ``qid`` and ``answer`` or ``answers``, for ``answered_by='answers'``; None for the dataset's, or else the
+                column ``answers`` of its topics.
+            proxy: The name of the run given as candidates, if it is not known what labellers were shown; None if it is known.
+            verbose: Has no effect: every stage accepts it, and this one is fast.
 
         An option out of range raises an InputError when the stage is first used.
         """
@@ -115,10 +115,10 @@ class SurvivorshipSubset(RowWise):
         self.verbose = verbose
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Keep the rows of surviving queries; see the class.
+        """Keep the rows of surviving queries, and add the columns that the class describes.
 
         Raises:
-            InputError: For an option out of range, or candidates and judgements that do not fit; see
+            InputError: For an option out of range, or candidates and judgements that do not fit together; see
                 :func:`~pyterrier_debias.survivorship.data.ranks.first_relevant_ranks`.
         """
         pt.validate.columns(inp, includes=["qid"], context=self)
@@ -142,7 +142,7 @@ class SurvivorshipSubset(RowWise):
         """The first relevant rank of every query of the candidates, computed once.
 
         Returns:
-            See :func:`~pyterrier_debias.survivorship.data.ranks.first_relevant_ranks`.
+            The frame of :func:`~pyterrier_debias.survivorship.data.ranks.first_relevant_ranks`.
         """
         names = ("candidates", "qrels", "min_label", "exact", "docno", "repeats", "answered_by", "answers")
         options = {name: getattr(self, name) for name in names}
@@ -159,16 +159,16 @@ class SurvivorshipSubset(RowWise):
 
     @property
     def source(self) -> str:
-        """What the rank is a rank in: ``'shown'``, or ``'proxy: <run>'``."""
+        """The list that ranks refer to: ``'shown'``, or ``'proxy: <run>'``."""
         proxy = self.proxy or (self._shown()[1] if not isinstance(self.candidates, pd.DataFrame) else "")
         return f"proxy: {proxy}" if proxy else "shown"
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is pickled: the options; ranks are computed again."""
+        """Only the options are pickled; ranks are computed again."""
         return {name: value for name, value in self.__dict__.items() if name not in ("_known", "_listed", "_judged")}
 
     def __copy__(self) -> Self:
-        """A stage with other options shares what was read and computed, which says what it is of."""
+        """A copy, possibly with other options; it shares what was read and computed, which is stored with its source."""
         made = type(self).__new__(type(self))
         made.__dict__.update(self.__dict__)
         return made
@@ -188,7 +188,7 @@ class SurvivorshipSubset(RowWise):
         return self._read("_listed", lambda: shown_to_labellers(self.candidates, stage=self))
 
     def _compared(self) -> pd.DataFrame:
-        """The lists, with texts where repeats are to be found by them."""
+        """The lists, with texts if these are needed to find repeats."""
         shown, _ = self._shown()
         load = getattr(self.candidates, "text_loader", None)
         if self.repeats == "drop" and self.docno != "passage" and "text" not in shown.columns and load is not None:
@@ -206,7 +206,7 @@ class SurvivorshipSubset(RowWise):
         return qrels
 
     def _read(self, name: str, read: Callable[[], Any]) -> Any:
-        """What the dataset gives, read once: large collections take minutes."""
+        """Data from the dataset, read only once: large collections take minutes."""
         if self.__dict__.get(name, (None,))[0] is not self.candidates:
             self.__dict__[name] = (self.candidates, read())
         return self.__dict__[name][1]

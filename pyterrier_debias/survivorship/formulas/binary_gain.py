@@ -1,4 +1,4 @@
-"""How many answers a ranking shows, and how early: the quality that the survivorship test correlates with ranks."""
+"""How many answers a ranking shows, and how early: the measure of quality in the survivorship test."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ def discounted_gain(
 ) -> np.ndarray:
     """DCG@k with gains of 0 and 1: the sum of 1 / log2(1 + i) over the ranks i of the documents that answer.
 
-    Why neither of the usual two. Where queries have several answers, RR@10 looks at the first one only and is the noisier for it.
-    nDCG@10 divides by what was *judged*, and labels come in part from the list that labellers were shown: a query answered early
-    in it shows more answers further down, hence a greater divisor, so that quality would go with ranks where nothing ties them.
-    Where each query has one answer (MS MARCO), DCG, nDCG and RR all put queries into the same order, and a rank correlation with
-    any of them is the same.
+    Neither of the two usual measures is suitable. If queries have several answers, RR@10 depends only on the first one and is
+    noisier. nDCG@10 divides by a sum over what was *judged*, and labels come in part from the list that labellers were shown: a
+    query answered early in it shows more answers further down, hence a larger divisor, so that quality would be correlated with
+    ranks without any other connection. If each query has one answer (MS MARCO), DCG, nDCG and RR all order queries in the same
+    way, and all give the same rank correlation.
 
     Args:
         results: Result frame ``qid``, ``docno``, ``score``.
         qrels: Judgements ``qid``, ``docno``, ``label``.
-        qids: Queries to give values for; one without results has 0.
+        qids: The queries to evaluate; one without results has 0.
         min_label: Lowest label of documents that answer.
-        cutoff: Down to which rank, from 1 on.
+        cutoff: The last rank that counts, k, at least 1.
 
     Returns:
         float64, shape [queries], in the order of ``qids``, at least 0.

@@ -1,12 +1,12 @@
 """Means over nested subsets and over strata of queries, and whether quality depends on the rank.
 
-v_q is the quality of query q, r_q the rank at which its labellers first met an answer (infinite for never), N all queries,
-n_k = #{q : r_q <= k}. Two means stand side by side everywhere:
+v_q is the quality of query q, r_q the rank at which its labellers first met an answer (infinite for never), N the number of all
+queries, n_k = #{q : r_q <= k}. Two means are always given together:
 
-- the *conditional* one over survivors, m_k = (1/n_k) sum over r_q <= k of v_q;
-- the *zero-filled* one over everybody, z_k = (1/N) sum over r_q <= k of v_q.
+- the *conditional* mean over survivors, m_k = (1/n_k) sum over r_q <= k of v_q;
+- the *zero-filled* mean over all queries, z_k = (1/N) sum over r_q <= k of v_q.
 
-z_k = m_k n_k / N, always. So the fall from m to z says how many queries are missing, and nothing about a ranker.
+z_k = m_k n_k / N, always. So the fall from m to z shows how many queries are missing, and nothing about a ranker.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Nested:
         share: n_k / N.
         mean: m_k, with Student's interval.
         zero_filled: z_k, with Student's interval.
-        change: m_k less the mean over all answered queries, with an interval that allows for their being the same queries.
+        change: m_k less the mean over all answered queries, with an interval that allows for the shared queries.
     """
 
     k: float
@@ -56,18 +56,18 @@ def nested_means(
     The change m_k - m_any is (1 - w) (m_k - m_later), with w = n_k / n_any and m_later the mean of queries answered later than at
     k. By the delta method for ratios over the same queries its variance is (1 - w)^2 (s_k^2 / n_k + s_later^2 / n_later) +
     w (1 - w) (m_k - m_later)^2 / n_any, with sample variances s^2. Student's quantile has the degrees of freedom of the smaller
-    group, which is a little too careful. There is no interval where either mean is of one query only.
+    group, which is slightly conservative. There is no interval if either mean is over one query only.
 
     Args:
         values: Shape [N], no NaN.
-        ranks: Shape [N], first relevant ranks, infinite for never.
-        thresholds: Each k.
-        clusters: N names of what queries have in common, such as the article that they are about; None where they have nothing.
-            Intervals are then those of :func:`influence_interval`.
+        ranks: First relevant ranks, infinite for never; shape [N].
+        thresholds: The values of k.
+        clusters: N names of what queries have in common, such as the article that they are about, with intervals of
+            :func:`influence_interval`; None if they have nothing in common.
         level: Coverage of intervals.
 
     Returns:
-        One item a threshold; means over no query are NaN.
+        One item per threshold; means over no query are NaN.
 
     Raises:
         InputError: For unequal lengths or NaN.
@@ -97,7 +97,7 @@ def nested_means(
 
 
 def _change(early: np.ndarray, later: np.ndarray, level: float) -> Interval:
-    """The mean of the early less that of both together; see :func:`nested_means`."""
+    """The mean of the early queries less that of all answered ones; see :func:`nested_means`."""
     from scipy import stats
 
     n, rest = len(early), len(later)
@@ -121,21 +121,21 @@ def difference_of_means(
     clusters: Sequence[object] | None = None,
     level: float = 0.95,
 ) -> Interval:
-    """The mean over some queries less the mean over others, which may be the same ones, or that mean alone.
+    """The mean over some queries, or its difference from the mean over other, possibly overlapping, queries.
 
-    With ``among`` all queries and judgements that say what was relevant where labellers never looked, it is how far a figure of
-    survivors is from the truth.
+    If ``among`` is all queries, and judgements say what is relevant where labellers never looked, the difference shows how far a
+    figure over survivors is from the truth.
 
     Args:
-        values: Shape [N]; only those of the two sets are read.
-        within: Shape [N], which queries the first mean is over.
-        among: Shape [N], which the second is over; None for no second mean.
-        clusters: See :func:`nested_means`.
+        values: Shape [N]; only those of the two sets are used.
+        within: Which queries the first mean is over, shape [N].
+        among: Which queries the second mean is over, shape [N]; None for no second mean.
+        clusters: What queries have in common, as in :func:`nested_means`.
         level: Coverage of the interval.
 
     Returns:
         The difference, with the interval of :func:`influence_interval`; ``n`` is the number of queries of the first mean. NaN
-        where a mean is over nothing.
+        if a mean is over no queries.
 
     Example:
         >>> values, early = np.array([1.0, 0.8, 0.4, 0.2]), np.array([True, True, False, False])
@@ -160,23 +160,24 @@ def difference_of_means(
 def influence_interval(
     estimate: float, influence: np.ndarray, clusters: Sequence[object], *, n: int, level: float = 0.95
 ) -> Interval:
-    """An interval from what each query adds to an estimate's error, for queries that come in clusters.
+    """An interval from each query's influence on an estimate, for queries in clusters.
 
-    Queries on one article or paragraph share what is ranked, so that they are not n independent ones. With e_q the influence of
-    query q, C clusters, and e_c the sum over those of cluster c, the variance is C / (C - 1) sum of e_c^2 (Liang and Zeger 1986),
-    and Student's quantile has C - 1 degrees of freedom. With each query a cluster of its own the interval of a mean is Student's.
+    Queries about one article or paragraph share the documents that are ranked, so they are not independent. With e_q the
+    influence of query q, C clusters, and e_c the sum over the queries of cluster c, the variance is C / (C - 1) sum of e_c^2
+    (Liang and Zeger 1986), and Student's quantile has C - 1 degrees of freedom. If each query is its own cluster, the interval of
+    a mean is Student's.
 
     Args:
         estimate: The estimate.
-        influence: Shape [n], whose sum is 0.
-        clusters: n names.
-        n: What the interval gives as its number of queries.
+        influence: Shape [n], sums to 0.
+        clusters: The names of the queries' clusters, shape [n].
+        n: The number of queries that the interval reports.
         level: Coverage of the interval.
 
     Returns:
         The interval; NaN ends for fewer than two clusters.
 
-    When not to use it: with fewer than some thirty clusters it is too narrow.
+    When not to use it: with fewer than about thirty clusters, where it is too narrow.
     """
     from scipy import stats
 
@@ -192,13 +193,13 @@ def influence_interval(
 def strata_means(
     values: np.ndarray, ranks: np.ndarray, last: int, *, clusters: Sequence[object] | None = None, level: float = 0.95
 ) -> list[tuple[int, Interval]]:
-    """The mean at each first relevant rank: strata that share no query, other than nested subsets.
+    """The mean at each first relevant rank, over strata that, unlike nested subsets, share no query.
 
     Args:
         values: Shape [N].
-        ranks: Shape [N].
-        last: The last rank with a stratum of its own.
-        clusters: See :func:`nested_means`.
+        ranks: First relevant ranks, shape [N].
+        last: The last rank with its own stratum.
+        clusters: What queries have in common, as in :func:`nested_means`.
         level: Coverage of intervals.
 
     Returns:
@@ -214,17 +215,17 @@ def strata_means(
 
 
 def strata_of_nested(sizes: Sequence[int], means: Sequence[float]) -> np.ndarray:
-    """Means by first relevant rank from published means of nested subsets: differences of their sums.
+    """Recover the means at each first relevant rank from published means of nested subsets.
 
     Args:
-        sizes: n_1, ..., n_n.
-        means: m_1, ..., m_n.
+        sizes: Sizes of the subsets, n_1, ..., n_n.
+        means: Means over the subsets, m_1, ..., m_n.
 
     Returns:
         (n_k m_k - n_{k-1} m_{k-1}) / (n_k - n_{k-1}) for k = 1, ..., n; NaN if no query was added.
 
     Raises:
-        InputError: If the lengths differ or sizes fall.
+        InputError: If the lengths differ or sizes decrease.
 
     Example:
         >>> strata_of_nested([2, 4], [1.0, 0.75]).tolist()
@@ -239,18 +240,18 @@ def strata_of_nested(sizes: Sequence[int], means: Sequence[float]) -> np.ndarray
 
 
 def zero_filled(mean: float, answered: int, total: int) -> float:
-    """The mean over all queries where those without an answer count 0: mean over answered ones times the share answered.
+    """The mean over all queries if those without an answer count as 0: the mean over answered ones times the share answered.
 
     Args:
-        mean: Over the answered queries.
-        answered: How many they are.
+        mean: The mean over the answered queries.
+        answered: How many queries are answered.
         total: How many queries there are.
 
     Returns:
         mean * answered / total.
 
     Raises:
-        InputError: If more are answered than there are, or there are none.
+        InputError: If more queries are answered than there are, or there are no queries.
 
     Example:
         >>> round(zero_filled(0.18670, 55568, 101093), 5)
@@ -266,13 +267,13 @@ class Trend:
     """How quality depends on the first relevant rank, among answered queries.
 
     Attributes:
-        rho: Spearman's rank correlation, ties in the middle; NaN if quality or rank does not vary.
+        rho: Spearman's rank correlation, with midranks for ties; NaN if quality or rank does not vary.
         low: Lower end of its interval (Bonett and Wright, 2000), which agrees with p; see :func:`agreeing`.
         high: Upper end.
-        p: Two-sided, by permutation.
-        noise_floor: Mean of the absolute correlation of permuted queries: what chance alone gives.
-        n: Answered queries.
-        slope: Change of the mean for one rank later, by least squares; with a constant of its own for each stratum.
+        p: Two-sided p, by permutation.
+        noise_floor: Mean absolute correlation of permuted queries, the value to expect by chance alone.
+        n: How many queries are answered.
+        slope: Change of the mean per rank, by least squares, with a separate constant for each stratum.
     """
 
     rho: float
@@ -293,22 +294,22 @@ def trend(
     level: float = 0.95,
     seed: int = 0,
 ) -> Trend:
-    """Does quality depend on the rank at which labellers first met the answer?
+    """Test whether quality depends on the rank at which labellers first met the answer.
 
-    Under the null hypothesis quality and rank are independent among answered queries, so that ranks may be permuted. Spearman's
-    correlation with midranks is the statistic; p is (1 + number at least as extreme) / (1 + resamples), valid with any ties.
+    Under the null hypothesis, quality and rank are independent among answered queries, so ranks may be permuted. The statistic is
+    Spearman's correlation with midranks; p is (1 + number at least as extreme) / (1 + resamples), valid with any ties.
 
     Args:
         values: Shape [N].
-        ranks: Shape [N]; queries with an infinite rank are left out.
-        strata: N names, such as types of queries: midranks are centred within strata and permuted within them, so that nothing
-            that differs between strata only is counted. None for none.
-        resamples: Permutations.
+        ranks: First relevant ranks, shape [N]; queries with an infinite rank are left out.
+        strata: N names, such as types of queries: midranks are centred and permuted within strata, so that differences between
+            strata do not count. None for no strata.
+        resamples: How many permutations.
         level: Coverage of the interval.
-        seed: Seed of the permutations. They depend on the order of the queries too: sort them by an identifier.
+        seed: Seed of the permutations. They also depend on the order of the queries: sort them by an identifier.
 
     Returns:
-        The trend; NaN with fewer than three answered queries or where one of the two does not vary.
+        The trend; NaN with fewer than three answered queries, or if quality or rank does not vary.
 
     Raises:
         InputError: For unequal lengths or NaN.
@@ -318,8 +319,8 @@ def trend(
         >>> round(found.rho, 2), found.n, found.p < 0.05
         (-0.97, 6, True)
 
-    When not to use it: as a statement about causes. Queries answered early may be of other types than those answered late; look
-    at the types one by one.
+    When not to use it: for statements about causes. Queries answered early may be of other types than those answered late; look
+    at each type separately.
     """
     from scipy import stats
 
@@ -364,23 +365,22 @@ def trend(
 
 
 def agreeing(rho: float, low: float, high: float, permuted: np.ndarray, level: float) -> tuple[float, float]:
-    """The interval of a correlation, which holds 0 exactly where a permutation test does not reject.
+    """Make the interval of a correlation agree with a permutation test: it contains 0 exactly if the test does not reject.
 
-    Bonett and Wright's interval takes a normal distribution for granted, and the test does not, so that in about one sample of a
-    hundred one excludes 0 and the other does not reject. There its width is taken from the test: with q, the size of a
-    correlation beyond which the test rejects, it is atanh(rho) -/+ atanh(q) sqrt((1 + rho^2 / 2) / (1 + q^2 / 2)) on Fisher's
-    scale.
-    atanh(x) / sqrt(1 + x^2 / 2) rises with x, hence it holds 0 exactly where the size of rho is at most q.
+    Bonett and Wright's interval assumes a normal distribution, and the test does not, so that in about one sample in a hundred
+    one excludes 0 and the other does not reject. In this case, the width comes from the test: with q, the size of a correlation
+    beyond which the test rejects, the interval is atanh(rho) -/+ atanh(q) sqrt((1 + rho^2 / 2) / (1 + q^2 / 2)) on Fisher's
+    scale. As atanh(x) / sqrt(1 + x^2 / 2) rises with x, it contains 0 exactly if the size of rho is at most q.
 
     Args:
         rho: The correlation.
         low: Lower end of its interval.
         high: Upper end.
-        permuted: Sizes of the correlation in permuted samples; too few to reject anything say nothing of the interval.
-        level: Coverage of the interval, 1 less the level of the test.
+        permuted: Sizes of the correlation in permuted samples; if there are too few to reject anything, they are not used.
+        level: Coverage of the interval, 1 minus the level of the test.
 
     Returns:
-        Both ends; as they are where they agree with the test, and NaN where no interval does.
+        Both ends; unchanged if they agree with the test, and NaN if no interval does.
 
     Example:
         >>> sizes = np.linspace(0, 0.5, 99)  # beyond .4796 the test rejects
@@ -389,7 +389,7 @@ def agreeing(rho: float, low: float, high: float, permuted: np.ndarray, level: f
         >>> agreeing(0.49, 0.01, 0.76, sizes, 0.95)
         (0.01, 0.76)
     """
-    # The test rejects where at most so many permuted samples are as extreme.
+    # The test rejects if at most this many permuted samples are as extreme.
     most = int(np.floor(round(1 - level, 12) * (len(permuted) + 1) + 1e-9)) - 1
     if most < 0 or not np.isfinite([low, high]).all():
         return low, high
@@ -404,11 +404,11 @@ def agreeing(rho: float, low: float, high: float, permuted: np.ndarray, level: f
     return (low, high) if rejects else (min(low, 0.0), max(high, 0.0))
 
 
-#: Correlations that differ by less are one.
+#: Correlations that differ by less than this are treated as equal.
 _SAME = 1e-12
-#: Of more queries than these, permutations of values of few kinds are drawn as tables.
+#: With more queries than this, permutations of values with few distinct levels are drawn as tables.
 _LARGE = 20_000
-#: A cell of a table takes as long to draw as so many values to shuffle.
+#: Drawing a cell of a table takes as long as shuffling this many values.
 _WORTH = 10
 
 
@@ -417,10 +417,10 @@ def _levels(values: np.ndarray) -> int:
 
 
 def _of_tables(x: np.ndarray, y: np.ndarray, resamples: int, generator: np.random.Generator) -> np.ndarray:
-    """Sums of products of x and permuted y, shape [resamples], drawn as what they depend on: how often values meet.
+    """Sums of products of x and permuted y, shape [resamples], computed from random tables of how often values meet.
 
-    Of a random permutation the table of counts has Fisher's multiple hypergeometric distribution, cell by cell given those before
-    it.
+    For a random permutation, the table of counts has Fisher's multiple hypergeometric distribution; cells are drawn one by one,
+    given the cells before.
     """
     (a, rows), (b, columns) = (np.unique(one, return_counts=True) for one in (x, y))
     left, total = np.tile(columns, (resamples, 1)), np.zeros(resamples)
@@ -436,7 +436,7 @@ def _of_tables(x: np.ndarray, y: np.ndarray, resamples: int, generator: np.rando
 
 
 def _stratum_numbers(strata: Sequence[object] | None, n: int) -> np.ndarray:
-    """Strata as numbers from 0; one where there are none."""
+    """Strata as numbers from 0; a single one if there are none."""
     if strata is None:
         return np.zeros(n, dtype=int)
     if len(strata) != n:
@@ -453,16 +453,16 @@ def _centred(values: np.ndarray, strata: np.ndarray) -> np.ndarray:
 def rank_influence(
     values: np.ndarray, ranks: np.ndarray, *, strata: Sequence[object] | None = None, most: int = 5000
 ) -> np.ndarray:
-    """One value per query whose mean is :func:`trend`'s correlation and whose paired differences compare those of two systems.
+    """A value for each query, such that the mean is :func:`trend`'s correlation; paired differences compare two systems.
 
-    They are the jackknife's pseudo-values, n rho - (n - 1) rho without the query, shifted so that their mean is rho exactly. With
-    more than ``most`` queries the midranks are taken for fixed numbers, and the values are those of Pearson's correlation.
+    They are the jackknife's pseudo-values, n rho - (n - 1) rho without the query, shifted so that their mean is exactly rho. With
+    more than ``most`` queries, midranks are treated as fixed numbers, and the values are those of Pearson's correlation.
 
     Args:
         values: Shape [n].
-        ranks: Shape [n], all finite.
-        strata: See :func:`trend`.
-        most: See above; the jackknife takes time with the square of n.
+        ranks: First relevant ranks, shape [n], all finite.
+        strata: The names of the queries' strata, as in :func:`trend`.
+        most: Up to how many queries the jackknife is used; its time grows with the square of n.
 
     Returns:
         Shape [n]; NaN if the correlation is not defined.
@@ -493,7 +493,7 @@ def rank_influence(
     member = np.eye(names.max() + 1)[names]
     for start in range(0, n, 256):
         i = np.arange(start, min(start + 256, n))
-        # Midranks of all queries without query i; its own entry counts for nothing.
+        # Midranks of all queries except query i, whose own entry does not count.
         own = np.arange(n)[None] != i[:, None]
         one, two = (
             (place - (numbers[i, None] < numbers) - 0.5 * (numbers[i, None] == numbers)) * own

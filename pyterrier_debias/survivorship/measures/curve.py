@@ -1,7 +1,7 @@
-"""SurvivorshipCurve: quality over the queries that a shallower labelling would have kept.
+"""SurvivorshipCurve: quality over the queries that would have survived if labellers had been shown fewer documents.
 
-Figure 5.1 and Appendix A of Gupta (2021), with additions: the size of every subset, both zero-filled and conditional means,
-strata by first relevant rank, intervals, a test of the trend, and the same by query type. The mathematics is in
+It gives Figure 5.1 and Appendix A of Gupta (2021), with additions: the size of every subset, both zero-filled and conditional
+means, strata by first relevant rank, intervals, a test of the trend, and all of these by query type. The mathematics is in
 :mod:`pyterrier_debias.survivorship.formulas.nested`.
 """
 
@@ -57,26 +57,26 @@ DIFFERENCE_COLUMNS = ["name", "baseline", "measure", "subset", "n", "difference"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SurvivorshipResult:
-    """What :meth:`SurvivorshipCurve.evaluate` returns.
+    """The result of :meth:`SurvivorshipCurve.evaluate`: means over survivors, strata, trends and differences.
 
     Attributes:
         table: One row per system (``name``), ``measure``, ``type`` and ``subset``: queries answered within 1, 2, ... documents,
             ``answered`` anywhere, and ``all``. ``n`` of ``total`` queries (``share``); the conditional ``mean``, the
-            ``zero_filled`` one, and the ``change`` of the conditional mean from that of all answered queries, each with its
-            interval. In the row ``all`` the mean is that of every query under the judgements as they are, which equals the
-            zero-filled one unless something is judged relevant that labellers were not shown.
+            ``zero_filled`` one, and the ``change`` of the conditional mean from that over all answered queries, each with its
+            interval. In the row ``all``, the mean is over every query under the given judgements; it equals the zero-filled one
+            unless a document is judged relevant that labellers were not shown.
         strata: One row per system, measure, type and ``first_relevant_rank``: strata that share no query.
         trend: One row per system, measure and type: rank correlation of the measure with the first relevant rank among answered
-            queries, with interval, p by permutation (corrected over the table by Holm's method), what chance alone gives
-            (``noise_floor``), and the ``slope`` for one rank later. Ranks are compared among queries with as many answers in
-            as long lists; see :func:`~pyterrier_debias.survivorship.data.ranks.list_strata`.
+            queries, with interval, p by permutation (corrected over the table by Holm's method), the value to expect by chance
+            alone (``noise_floor``), and the ``slope``, the change per rank. Ranks are compared among queries with equally many
+            answers in equally long lists; see :func:`~pyterrier_debias.survivorship.data.ranks.list_strata`.
         differences: System less baseline, paired by query, in each subset (conditional means), with p of the paired t-test,
             corrected over the table; empty without a baseline.
         per_query: ``name``, ``measure``, ``qid``, ``type``, ``first_relevant_rank`` (infinite for never), ``list`` (its
-            stratum, such as ``'2 of 10'``: answers and length; empty where they were not given), ``cluster`` (empty without
+            stratum, such as ``'2 of 10'``: answers and length; empty if they were not given), ``cluster`` (empty without
             clusters), ``value``.
-        notes: What a reader should know.
-        convention: The choices under which all this was computed.
+        notes: Remarks for the reader.
+        convention: The options under which all this was computed.
         options: The options of the :class:`SurvivorshipCurve`.
         level: Coverage of intervals.
     """
@@ -98,7 +98,7 @@ class SurvivorshipResult:
         return f"<SurvivorshipResult: {found}{'; ...' if len(rows) > 4 else ''}>"
 
     def identity(self) -> pd.DataFrame:
-        """The mean over all queries, and what it is made of.
+        """Shows that the mean over all queries is the mean over answered ones times the share answered.
 
         Returns:
             One row per system and measure: ``all`` (zero-filled mean over all queries), ``answered`` (mean over answered ones),
@@ -115,22 +115,22 @@ class SurvivorshipResult:
         ).reset_index(drop=True)  # fmt: skip
 
     def against_all(self, *, baseline: str | None = None) -> pd.DataFrame:
-        """How far what is measured on survivors is from the mean over all queries.
+        """How far the mean over survivors is from the mean over all queries.
 
-        It takes judgements that say what is relevant for queries that labellers did not answer, as in a simulation on a
-        collection that is judged already; where an unanswered query has no relevant document, its 0 is counted, as in
+        This needs judgements that say what is relevant for queries that labellers did not answer, as in a simulation on a
+        collection that is already judged; if an unanswered query has no relevant document, it counts as 0, as in
         :meth:`identity`.
 
         Args:
-            baseline: A system: what is measured is each other system's lead over it. None: each system's mean.
+            baseline: A system: compare the mean lead of each other system over it. None: compare each system's mean.
 
         Returns:
-            One row a system, measure and subset: ``survivors`` (mean over them), ``all`` (over all queries, as they are judged),
-            ``distortion`` (the one less the other) with its interval, which allows for their being the same queries; ``n`` of
-            ``total`` queries. ``baseline`` is empty where there is none.
+            One row per system, measure and subset: ``survivors`` (mean over them), ``all`` (over all queries, as judged),
+            ``distortion`` (the former less the latter) with its interval, which allows for the shared queries; ``n`` of
+            ``total`` queries. ``baseline`` is empty if there is none.
 
         Raises:
-            InputError: If the baseline is no system.
+            InputError: If the baseline is not one of the systems.
 
         Example:
             >>> frame = pd.DataFrame({"qid": list("abc"), "value": [1.0, 0.5, 0.0], "first_relevant_rank": [1, 2, np.inf]})
@@ -165,12 +165,15 @@ class SurvivorshipResult:
         return _frame(rows, DISTORTION_COLUMNS)
 
     def order(self) -> pd.DataFrame:
-        """Whether the systems stand in the same order among survivors as over all queries; judgements as in :meth:`against_all`.
+        """Whether the order of the systems is the same among survivors as over all queries.
+
+        This needs the same judgements as :meth:`against_all`.
 
         Returns:
-            One row a measure and subset: Kendall's ``tau`` (b) of the systems' means among ``n`` survivors with those over all
-            queries; ``swapped``, the pairs that change places, the better one of all queries first (``'BM25 > mine'``); and
-            ``reversed``, those of them of which both differences have intervals without 0. Pairs are separated by ``'; '``.
+            One row per measure and subset: Kendall's ``tau`` (b) between the systems' means among ``n`` survivors and over all
+            queries; ``swapped``, the pairs that change places, with the better one over all queries first (``'BM25 > mine'``);
+            and ``reversed``, those of these pairs for which both differences have intervals without 0. Pairs are separated by
+            ``'; '``.
         """
         from scipy import stats
 
@@ -202,20 +205,19 @@ class SurvivorshipResult:
         return _frame(rows, ORDER_COLUMNS)
 
     def appendix(self, measure: str | None = None, *, unanswered: str = "drop", kind: str = EVERY_TYPE) -> pd.DataFrame:
-        """The layout of Appendix A: a row for all queries and for each threshold, from the last to the first; a column per
-        system.
+        """Means in the layout of Appendix A of the thesis.
 
         Args:
             measure: Which measure; None for the first.
-            unanswered: ``'drop'``: means over survivors, as in the thesis; ``'zero_fill'``: over all queries, those without an
-                answer within the threshold as 0. The row ``All`` is zero-filled in both.
+            unanswered: ``'drop'``: means over survivors, as in the thesis; ``'zero_fill'``: over all queries, counting those
+                without an answer within the threshold as 0. The row ``All`` is zero-filled in both.
             kind: Which type of queries.
 
         Returns:
-            Frame ``k``, ``n`` and one column per system.
+            Frame ``k``, ``n`` and one column per system; a row for all queries, and one per threshold, the last one first.
 
         Raises:
-            InputError: For an unknown measure, treatment or type, a system that is named as a column, or a result without
+            InputError: For an unknown measure, treatment or type, a system with the name of another column, or a result without
                 values.
         """
         check_choice("appendix", "unanswered", unanswered, UNANSWERED)
@@ -238,13 +240,13 @@ class SurvivorshipResult:
     def plot(
         self, ax: Axes | None = None, *, measure: str | None = None, kind: str = EVERY_TYPE, order: Sequence[str] | None = None
     ) -> Axes:
-        """Draw Figure 5.1: means over all queries and over each subset, solid over survivors, dashed zero-filled.
+        """Draw Figure 5.1 of the thesis: means over all queries and over each subset, solid over survivors, dashed zero-filled.
 
         Args:
             ax: Matplotlib axes; None makes new ones.
             measure: Which measure; None for the first.
             kind: Which type of queries.
-            order: All systems by name, so that each has the colour of its place in other figures too; None: as they are here.
+            order: The names of all systems, so that each has the same colour in several figures; None for the order here.
 
         Returns:
             The axes.
@@ -275,15 +277,15 @@ class SurvivorshipResult:
     def plot_strata(
         self, ax: Axes | None = None, *, measure: str | None = None, kind: str = EVERY_TYPE, order: Sequence[str] | None = None
     ) -> Axes:
-        """Draw the mean at each first relevant rank, with intervals: strata that share no query.
+        """Draw the mean at each first relevant rank, with intervals; these strata share no query.
 
-        Strata are small, so that Student's intervals can pass the ends of a measure in [0, 1]; they are drawn up to there.
+        Strata are small, so Student's intervals can exceed the range [0, 1] of a measure; they are cut off at its ends.
 
         Args:
             ax: Matplotlib axes; None makes new ones.
             measure: Which measure; None for the first.
             kind: Which type of queries.
-            order: All systems by name, so that each has the colour of its place in other figures too; None: as they are here.
+            order: The names of all systems, so that each has the same colour in several figures; None for the order here.
 
         Returns:
             The axes.
@@ -325,25 +327,25 @@ class SurvivorshipResult:
 
 
 class SurvivorshipCurve(Stage):
-    """Quality over the queries answered within the first k documents shown, for k = 1, 2, ... and for all queries.
+    """Quality of systems over the queries answered within the first k documents shown, for k = 1, 2, ..., and over all queries.
 
-    Input: topics (``qid``, ``query``; ``type`` where known), all that were shown to labellers, answered or not. Output: one row
-    a system (``name``), ``measure``, ``type`` and ``subset`` (``'1'``, ``'2'``, ..., ``'answered'``, ``'all'``) with ``n``,
+    Input: topics (``qid``, ``query``; ``type`` if known), all that were shown to labellers, answered or not. Output: one row per
+    system (``name``), ``measure``, ``type`` and ``subset`` (``'1'``, ``'2'``, ..., ``'answered'``, ``'all'``) with ``n``,
     ``total``, ``share`` and, each with its interval, the conditional ``mean``, the ``zero_filled`` one and the ``change`` against
     all answered queries. :meth:`evaluate` adds strata, a test of the trend, paired differences and figures.
 
-    **What falls when all queries are counted is not quality.** The mean over all queries is the mean over answered ones times
-    the share answered, whatever the ranker: :meth:`SurvivorshipResult.identity`. What speaks of rankers and queries is the trend
-    among the answered ones.
+    **The drop from counting all queries is not a drop in quality.** The mean over all queries is the mean over answered ones
+    times the share answered, for any ranker: :meth:`SurvivorshipResult.identity`. Only the trend among the answered queries says
+    something about rankers and queries.
 
     Queries that are not among the candidates count as unanswered, and those that have an answer but no results of a system count
-    0; both are counted in the notes. Results that share no query with the topics are refused.
+    as 0; the notes say how many there are of both. Results that share no query with the topics are rejected.
 
     Source: Gupta, "Survivorship Bias in IR Datasets", MSc thesis, University of Glasgow, 2021 (Figure 5.1, Appendix A); trend,
     strata and intervals are ours.
 
     Raises:
-        InputError: For an option that is unknown or out of range, when it is first used.
+        InputError: For an option that is unknown or out of range, when the stage is first used.
 
     Example:
         >>> import pandas as pd
@@ -355,8 +357,8 @@ class SurvivorshipCurve(Stage):
         >>> curve(topics)[["subset", "n", "mean", "zero_filled"]].round(3).values.tolist()
         [['1', 1, 1.0, 0.25], ['2', 3, 0.667, 0.5], ['answered', 3, 0.667, 0.5], ['all', 4, 0.5, 0.5]]
 
-    When not to use it: over topics that survived already (the topics of ``msmarco-passage/dev`` with judgements): then everything
-    is answered, and the share, which is the point, is 1. And with a run in place of what was shown, unless it is called a proxy.
+    When not to use it: over topics that have already survived (the topics of ``msmarco-passage/dev`` with judgements): then all
+    are answered, and the share, which is the point, is 1. Nor with a run instead of what was shown, unless marked as a proxy.
 
     .. cite.dblp:: journals/corr/abs-2204-12852
     """
@@ -390,27 +392,26 @@ class SurvivorshipCurve(Stage):
     ):
         """
         Args:
-            systems: Name to pipeline or result frame, or a list of them, or one.
-            candidates: What labellers were shown: a frame or a dataset; see :class:`SurvivorshipSubset`, as for ``min_label``,
-                ``exact``, ``docno``, ``answered_by``, ``answers`` and ``proxy``.
-            qrels: Judgements; None for the dataset's. Their docnos are those of the systems' results: ``docno='passage'`` changes
-                the comparison of candidates and judgements only.
-            measures: ir_measures objects or names. Those with grades of their own (``RR(rel=2)@10``) go with ``min_label=2``.
-            ranks: The last k with a subset of its own.
-            baseline: The system that others are compared with.
-            by: The topics' column of query types; where there is none, there is one type.
+            systems: A pipeline or result frame, a list of them, or a mapping from names to them.
+            candidates: What labellers were shown: a frame or a dataset, as in :class:`SurvivorshipSubset`.
+            qrels: Judgements; None for the dataset's. Their docnos must be those of the systems' results: ``docno='passage'``
+                only changes the comparison of candidates and judgements.
+            measures: ir_measures objects or names. Measures with their own grade (``RR(rel=2)@10``) go with ``min_label=2``.
+            ranks: The last k with its own subset.
+            baseline: The system with which the others are compared.
+            by: The topics' column of query types; without it, all queries are of one type.
             cluster: The topics' column that says which queries have something in common, such as the article that they are about:
                 intervals of means and differences allow for it, and are wider (see
-                :func:`~pyterrier_debias.survivorship.formulas.nested.influence_interval`). The trend's test does not. None for
-                queries that have nothing in common.
-            min_label: See above.
-            exact: See above.
-            docno: See above.
-            answered_by: See above.
-            answers: See above.
-            proxy: See above.
+                :func:`~pyterrier_debias.survivorship.formulas.nested.influence_interval`); the test of the trend does not. None
+                if the queries have nothing in common.
+            min_label: The lowest grade that is relevant.
+            exact: Whether the grade must equal ``min_label``, as in :class:`SurvivorshipSubset`.
+            docno: How docnos are compared, as in :class:`SurvivorshipSubset`.
+            answered_by: When a query counts as answered, as in :class:`SurvivorshipSubset`.
+            answers: Written answers, as in :class:`SurvivorshipSubset`.
+            proxy: The name of the run given as candidates, as in :class:`SurvivorshipSubset`.
             level: Coverage of intervals.
-            resamples: Permutations of the trend test.
+            resamples: Permutations of the test of the trend.
             seed: Seed of the permutations.
             verbose: Whether to show progress.
         """
@@ -434,7 +435,7 @@ class SurvivorshipCurve(Stage):
         self.verbose = verbose
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """The table; see the class."""
+        """The table of means that the class describes."""
         pt.validate.query_frame(inp, extra_columns=["query"], context=self)
         self._check()
         if len(inp) == 0:
@@ -444,17 +445,17 @@ class SurvivorshipCurve(Stage):
 
     @reads_frames
     def evaluate(self, inp: pd.DataFrame) -> SurvivorshipResult:
-        """The table, strata, trends and differences.
+        """Compute the table, strata, trends and differences.
 
         Args:
-            inp: Topics; see the class.
+            inp: The topics, answered or not, as for the stage.
 
         Returns:
             The result.
 
         Raises:
-            InputError: For an option out of range, no topics, results that cannot be used, or candidates and judgements that do
-                not fit.
+            InputError: For an option out of range, no topics, unusable results, or candidates and judgements that do not fit
+                together.
         """
         pt.validate.query_frame(inp, extra_columns=["query"], context=self)
         self._check()
@@ -476,7 +477,7 @@ class SurvivorshipCurve(Stage):
 
     @property
     def convention(self) -> str:
-        """The choices under which figures are computed, in words."""
+        """The options under which figures are computed, as text."""
         return self._convention(self.subset)
 
     def _convention(self, subset: SurvivorshipSubset) -> str:
@@ -511,7 +512,7 @@ class SurvivorshipCurve(Stage):
         return named
 
     def _values(self, inp: pd.DataFrame, subset: SurvivorshipSubset) -> tuple[pd.DataFrame, list[str]]:
-        """Long form: one row per system, measure and query, in the order of qids."""
+        """The values in long form: one row per system, measure and query, sorted by qid."""
         topics = inp.drop_duplicates("qid").sort_values("qid").reset_index(drop=True)
         known = subset.ranks()
         strata = dict(zip(known["qid"], list_strata(known["relevant_shown"], known["shown"])))
@@ -565,7 +566,7 @@ class SurvivorshipCurve(Stage):
 
 
 def _lacking(results: pd.DataFrame, name: Any, topics: pd.DataFrame, qrels: pd.DataFrame) -> Iterator[str]:
-    """What results lack, in words: topics, or any judged document. What shares no query with the topics is refused."""
+    """What the results lack, as text: topics, or judged documents. Results that share no query with the topics are rejected."""
     ours, theirs = set(topics["qid"]), set(results["qid"])
     if not ours & theirs:
         found = f"(e.g. {min(theirs)!r}) have no qid of the topics (e.g. {min(ours)!r})" if theirs else "are empty"
@@ -573,7 +574,7 @@ def _lacking(results: pd.DataFrame, name: Any, topics: pd.DataFrame, qrels: pd.D
             f"SurvivorshipCurve: the results of {name!r} {found}, so that all its means would be 0; check that they are of the "
             f"same collection and split, or leave the system out"
         )
-    # Of a query without a relevant document there is nothing to be found: its 0 is not for lack of results.
+    # A query without a relevant document has the value 0 with any results.
     asked = ours & set(qrels.loc[qrels["label"] > 0, "qid"])
     absent = len(asked - theirs)
     if absent:
@@ -598,26 +599,26 @@ def curve_of_values(
     convention: str = "",
     options: Mapping[str, Any] | None = None,
 ) -> SurvivorshipResult:
-    """The curve of given values, as an audit or ``pt.Experiment(perquery=True)`` has them.
+    """The survivorship curve of per-query values, such as those of an audit or of ``pt.Experiment(perquery=True)``.
 
     Args:
         values: ``name``, ``measure``, ``qid``, ``value`` and ``first_relevant_rank`` (infinite for never); ``type``, ``list``
-            and ``cluster`` where known. All queries, the unanswered ones too.
-        ranks: See :class:`SurvivorshipCurve`, as for the rest.
-        baseline: See there.
-        level: See there.
-        resamples: See there.
-        seed: See there.
-        notes: What a reader should know.
-        convention: The choices under which the values were computed.
-        options: What the result carries along.
+            and ``cluster`` if known; for all queries, including unanswered ones.
+        ranks: The last k with its own subset.
+        baseline: The system with which the others are compared.
+        level: Coverage of intervals.
+        resamples: Permutations of the test of the trend.
+        seed: Seed of the permutations.
+        notes: Remarks for the reader, kept in the result.
+        convention: The options under which the values were computed.
+        options: Options to keep in the result.
 
     Returns:
         The result.
 
     Raises:
-        InputError: If a column is missing, a row names no system or measure, a value is no number, a query has two values, or
-            lacks one that another system or measure has; for a baseline that is no system.
+        InputError: If a column is missing, a row names no system or measure, a value is not a number, or a query has two values,
+            or none where another system or measure has one; for a baseline that is not one of the systems.
     """
     stage: Any = "curve_of_values"
     pt.validate.columns(values, includes=["name", "measure", "qid", "value", "first_relevant_rank"], context=stage)
@@ -643,7 +644,7 @@ def curve_of_values(
 
 
 def _check_comparable(values: pd.DataFrame, baseline: str | None) -> None:
-    """Refuse values that are missing, of different queries, or several of one."""
+    """Reject missing values, different queries per system or measure, and several values of one query."""
     missing = values["value"].isna()
     if missing.any():
         row = values[missing].iloc[0]
@@ -669,12 +670,12 @@ def _check_comparable(values: pd.DataFrame, baseline: str | None) -> None:
 
 
 def _clusters(own: pd.DataFrame) -> list[str] | None:
-    """The clusters of one system's rows; None where there are none."""
+    """The clusters of one system's rows; None if there are none."""
     return own["cluster"].tolist() if (own["cluster"] != "").any() else None
 
 
 def _wide(own: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray, list[str] | None]:
-    """Values of one measure, a column per system in their order, with first relevant ranks and clusters."""
+    """The values of one measure, one column per system in the given order, with first relevant ranks and clusters."""
     names = list(dict.fromkeys(own["name"]))
     wide = own.pivot(index="qid", columns="name", values="value")[names]
     first = own[own["name"] == names[0]].set_index("qid").reindex(wide.index)
@@ -682,7 +683,7 @@ def _wide(own: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray, list[str] | None
 
 
 def _groups(values: pd.DataFrame) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
-    """Every system and measure, over all types and over each."""
+    """The rows of each system and measure, for all types together and for each type."""
     for (name, measure), own in values.groupby(["name", "measure"], sort=False):
         yield {"name": name, "measure": measure, "type": EVERY_TYPE}, own
         kinds = sorted(set(own["type"]))
@@ -762,7 +763,7 @@ def _difference_rows(values: pd.DataFrame, ranks: int, baseline: str | None, lev
 
 
 def _p(before: np.ndarray, after: np.ndarray, change: Interval, clusters: set[str] | None) -> float:
-    """p of the paired t-test; over clusters, with the error and the degrees of freedom of the interval."""
+    """p of the paired t-test; with clusters, by the standard error and the degrees of freedom of the interval."""
     from scipy import stats
 
     if clusters is None:
@@ -776,7 +777,7 @@ def _p(before: np.ndarray, after: np.ndarray, change: Interval, clusters: set[st
 
 
 def _frame(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
-    """Rows as a frame whose columns have one type, whether there are rows or not."""
+    """Rows as a frame; the types of columns are the same with and without rows."""
     words = {"name", "measure", "type", "subset", "baseline", "swapped", "reversed"}
     whole = {"n", "total", "first_relevant_rank"}
     frame = pd.DataFrame(list(rows), columns=list(columns))

@@ -1,7 +1,7 @@
-"""Answerability: for which queries will labellers find an answer?
+"""Answerability: predicts for which queries labellers will find an answer.
 
-The future work of Gupta (2021): a classifier on the text of queries, fitted on one split and tested on another, that predicts the
-answered share of a split without labels. It uses scikit-learn, which is imported when something is fitted.
+This is the future work of Gupta (2021): a classifier on the text of queries, fitted on one split and tested on another, which
+predicts the answered share of a split without labels. It uses scikit-learn, which is imported when something is fitted.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ RELIABILITY_COLUMNS = ["bin", "low", "high", "n", "predicted", "observed", "obse
 
 
 def bins_of(p: np.ndarray, bins: int) -> np.ndarray:
-    """The number of each probability's bin, of equally wide ones; 1 belongs to the last."""
+    """The number of the bin of each probability; bins are equally wide, and 1 belongs to the last."""
     return np.minimum((np.asarray(p, dtype=float) * bins).astype(int), bins - 1)
 
 
@@ -47,13 +47,13 @@ def calibration_error(p: np.ndarray, y: np.ndarray, *, bins: int = 10) -> float:
     """Expected calibration error: how far predicted and observed shares are apart, over bins of equal width.
 
     Args:
-        p: Shape [n], in [0, 1].
-        y: Shape [n], 0 or 1.
-        bins: How many.
+        p: Predicted probabilities, shape [n], in [0, 1].
+        y: Outcomes, shape [n], 0 or 1.
+        bins: How many bins.
 
     Returns:
-        sum over bins of n_b / n |mean p - mean y|, in [0, 1]; NaN over nothing. It is above 0 by chance alone, the more so the
-        fewer queries a bin has.
+        sum over bins of n_b / n |mean p - mean y|, in [0, 1]; NaN without queries. It is above 0 by chance alone, and the more
+        so the fewer queries a bin has.
 
     Example:
         >>> round(calibration_error([0.25, 0.25, 0.75, 0.75], [0, 0, 1, 1]), 3)
@@ -67,11 +67,11 @@ def calibration_error(p: np.ndarray, y: np.ndarray, *, bins: int = 10) -> float:
 
 
 def reliability(p: np.ndarray, y: np.ndarray, *, bins: int = 10, level: float = 0.95) -> pd.DataFrame:
-    """The reliability table: what was predicted and what was observed, by bins of the prediction.
+    """The reliability table: predicted and observed shares in bins of the prediction.
 
     Args:
-        p: Shape [n], in [0, 1].
-        y: Shape [n], 0 or 1.
+        p: Predicted probabilities, shape [n], in [0, 1].
+        y: Outcomes, shape [n], 0 or 1.
         bins: Bins of equal width.
         level: Coverage of the intervals (Clopper and Pearson).
 
@@ -93,23 +93,23 @@ def reliability(p: np.ndarray, y: np.ndarray, *, bins: int = 10, level: float = 
 
 
 def predicted_share(p: np.ndarray, held_p: np.ndarray, held_y: np.ndarray, *, level: float = 0.95) -> Interval:
-    """The share of some unlabelled queries that would be answered, from calibrated probabilities.
+    """Estimate the share of unlabelled queries that would be answered, from calibrated probabilities.
 
-    mean(p) + mean(y - p) over labelled queries that the model had not seen: what the model gets wrong on average there is taken
-    out again (prediction-powered inference, Angelopoulos et al. 2023). Two things make it uncertain: sum p (1 - p) / N^2, since a
-    query with probability p is answered or not; and the variance of mean(y - p) over the labelled ones.
+    It is mean(p) plus mean(y - p) over labelled queries that the model has not seen, which corrects the model's average error
+    there (prediction-powered inference, Angelopoulos et al. 2023). Its uncertainty has two sources: sum p (1 - p) / N^2, since a
+    query with probability p is either answered or not; and the variance of mean(y - p) over the labelled queries.
 
     Args:
-        p: Shape [N], of the unlabelled queries.
-        held_p: Shape [n], of labelled queries that were held out.
-        held_y: Shape [n], 0 or 1.
+        p: Probabilities of the unlabelled queries, shape [N].
+        held_p: Probabilities of labelled queries that were held out, shape [n].
+        held_y: Outcomes of these, shape [n], 0 or 1.
         level: Coverage of the interval.
 
     Returns:
         The share, in [0, 1], and a normal interval for the share of *these* N queries; NaN without queries.
 
-    When not to use it: where the unlabelled queries are of another kind than those the model was fitted on. Nothing in the data
-    says so; the interval does not allow for it.
+    When not to use it: if the unlabelled queries are of a different kind from those the model was fitted on. The data cannot show
+    this, and the interval does not allow for it.
     """
     from scipy import stats
 
@@ -126,13 +126,13 @@ def predicted_share(p: np.ndarray, held_p: np.ndarray, held_y: np.ndarray, *, le
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AnswerabilityResult:
-    """What :meth:`Answerability.evaluate` returns.
+    """The result of :meth:`Answerability.evaluate`: how good the predictions are.
 
     Attributes:
-        table: One row a ``figure``: ``Brier`` (and of a forecast that always gives the fitted split's share, ``Brier, share
-            alone``), ``skill`` (1 - Brier / that), ``AUC``, ``ECE``, ``answered, observed`` and ``answered, predicted``; with
-            ``value``, ``low``, ``high``, ``n``.
-        reliability: See :func:`reliability`.
+        table: One row per ``figure``: ``Brier``, ``Brier, share alone`` (for a forecast that always gives the answered share of
+            the fitted split), ``skill`` (1 - the former / the latter), ``AUC``, ``ECE``, ``answered, observed`` and
+            ``answered, predicted``; with ``value``, ``low``, ``high``, ``n``.
+        reliability: The table of :func:`reliability`.
         per_query: ``qid``, ``p_answered``, ``answered``.
     """
 
@@ -149,13 +149,13 @@ class AnswerabilityResult:
         """The value of a figure of :attr:`table`.
 
         Args:
-            name: Such as ``'Brier'``.
+            name: The figure's name, such as ``'Brier'``.
 
         Returns:
             The value.
 
         Raises:
-            InputError: If there is none of that name.
+            InputError: If there is no figure of this name.
         """
         rows = self.table[self.table["figure"] == name]
         if rows.empty:
@@ -185,7 +185,7 @@ class AnswerabilityResult:
 
 
 class Answerability(Stage):
-    """Predicts from its text whether a query will be answered.
+    """Predicts from a query's text whether labellers will find an answer to it.
 
     ===============  ==============================================================================================
     columns in       ``qid``, ``query``; for ``fit`` and ``evaluate`` also ``answered`` (True or False, 1 or 0) or
@@ -193,17 +193,17 @@ class Answerability(Stage):
     columns out      the same, with ``p_answered``, a calibrated probability
     ===============  ==============================================================================================
 
-    Logistic regression on hashed words and pairs of words (or on features of your own, such as the vectors of a sentence
-    encoder). ``fit`` cross-fits: each training query is predicted by a model that has not seen it or any query with the same
-    text, a sigmoid is fitted to these predictions (Platt), and the final model learns from all queries.
+    The model is a logistic regression on hashed words and pairs of words (or on your own features, such as the vectors of a
+    sentence encoder). ``fit`` cross-fits: each training query is predicted by a model that has not seen it or any query with the
+    same text, a sigmoid is fitted to these predictions (Platt), and the final model learns from all queries.
 
     Source: the future work of Gupta (2021).
 
     Raises:
         InputError: For an option that is unknown or out of range, when the stage is first used.
 
-    When not to use it: to decide which queries to leave out (that is the bias). And what it learns is whether *one system's ten
-    documents* answered such queries, not whether an answer exists.
+    When not to use it: to decide which queries to leave out (this is the bias itself); or to tell whether an answer exists,
+    because it only learns whether *one system's ten documents* answered such queries.
 
     Example:
         >>> import pandas as pd
@@ -242,12 +242,12 @@ class Answerability(Stage):
                 other languages and misspellings; or a function from texts to an array or sparse matrix with one row per text,
                 such as ``SentenceTransformer(model).encode``.
             strength: Inverse of the weight of the L2 penalty (scikit-learn's ``C``), positive.
-            rank: With ``first_relevant_rank``: answered means within so many documents; None for any number.
-            folds: Parts of the cross-fitting, at least 2.
+            rank: Within how many documents a query must be answered, for input with ``first_relevant_rank``; None for any number.
+            folds: How many folds for cross-fitting, at least 2.
             level: Coverage of intervals.
             resamples: Bootstrap resamples of ``evaluate``.
-            seed: Seed of the folds, which go by the text of queries, and of the resamples.
-            verbose: Accepted for uniformity.
+            seed: Seed of the folds, which depend on the text of queries, and of the resamples.
+            verbose: Has no effect: every stage accepts it.
         """
         self.features = features
         self.strength = strength
@@ -260,7 +260,7 @@ class Answerability(Stage):
         self._fitted: dict[str, Any] | None = None
 
     def identity(self) -> dict[str, Any]:  # type: ignore[override]  # see Stage.identity
-        """Options, and what was fitted."""
+        """The options and the fitted parameters."""
         return {**super().identity(), "fitted": self._fitted["fingerprint"] if self._fitted else None}
 
     @reads_frames
@@ -268,14 +268,15 @@ class Answerability(Stage):
         """Learn from queries whose outcome is known.
 
         Args:
-            inp: ``qid``, ``query`` and the outcome; see the class.
+            inp: ``qid``, ``query`` and the outcome, in a column that the class describes.
 
         Returns:
-            The stage itself.
+            This stage.
 
         Raises:
-            InputError: For an option out of range, no outcome, an outcome that is neither true nor false, a split in which fewer
-                than ``folds`` texts were answered, or answered under no qid, or ``features`` that gives no row of numbers a text.
+            InputError: For an option out of range; no outcome, or one that is neither true nor false; a split with fewer than
+                ``folds`` texts that were answered, or that were answered under no qid; or ``features`` that do not return one row
+                of numbers per text.
         """
         topics, y = self._outcomes(inp)
         texts = topics["query"].tolist()
@@ -289,7 +290,7 @@ class Answerability(Stage):
                     f"fit on a larger split, or with fewer folds"
                 )
         x = self._matrix(texts)
-        # A column that no training query has keeps the coefficient 0: leaving it out changes nothing but the time.
+        # A column that no training query has keeps the coefficient 0: leaving it out only saves time.
         columns = None if callable(self.features) else np.flatnonzero(x.getnnz(axis=0))
         x = x if columns is None else x[:, columns]
         fold = self._folds(texts, y)
@@ -314,7 +315,7 @@ class Answerability(Stage):
         return self
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Add ``p_answered``; see the class."""
+        """Add ``p_answered``, the calibrated probability that a query is answered."""
         pt.validate.columns(inp, includes=["qid", "query"], context=self)
         check_text(inp, "query", self)
         if len(inp) == 0:
@@ -328,11 +329,11 @@ class Answerability(Stage):
 
     @reads_frames
     def evaluate(self, inp: pd.DataFrame, *, bins: int = 10) -> AnswerabilityResult:
-        """Test on queries whose outcome is known; give another split than that of ``fit``.
+        """Test on queries whose outcome is known; use a different split from that of ``fit``.
 
         Args:
-            inp: ``qid``, ``query`` and the outcome; see the class.
-            bins: Of the reliability table and of ECE.
+            inp: ``qid``, ``query`` and the outcome, as for ``fit``.
+            bins: How many bins the reliability table and ECE have.
 
         Returns:
             The result, with bootstrap intervals over queries.
@@ -375,7 +376,7 @@ class Answerability(Stage):
 
     @reads_frames
     def share(self, inp: pd.DataFrame) -> Interval:
-        """The share of queries without labels that would be answered; see :func:`predicted_share`.
+        """Estimate the share of queries without labels that would be answered; see :func:`predicted_share`.
 
         Args:
             inp: ``qid``, ``query``.
@@ -399,7 +400,7 @@ class Answerability(Stage):
         return self._fitted
 
     def _outcomes(self, inp: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
-        """Distinct topics by qid, and 1 where answered."""
+        """The distinct topics by qid, and for each 1 if answered, else 0."""
         pt.validate.columns(inp, includes=["qid", "query"], context=self)
         check_text(inp, "query", self)
         check_threshold(self.rank, self)
@@ -419,12 +420,12 @@ class Answerability(Stage):
         return topics[first].reset_index(drop=True), y[first]
 
     def _answered(self, topics: pd.DataFrame) -> np.ndarray:
-        """1 where answered, row by row."""
+        """For each row, 1 if answered, else 0."""
         if "answered" in topics.columns:
             known = topics["answered"]
             if known.isna().any():
                 raise InputError(f"Answerability: 'answered' is missing for query {topics['qid'][known.isna()].iloc[0]!r}")
-            # A text would count as true, "False" among them.
+            # A string would count as true, even "False".
             bad = [not (isinstance(value, (numbers.Real, np.bool_)) and value in (0, 1)) for value in known]
             if any(bad):
                 row = bad.index(True)
@@ -479,7 +480,7 @@ class Answerability(Stage):
 
     @staticmethod
     def _calibrator(logits: np.ndarray, y: np.ndarray) -> _Sigmoid:
-        """Platt's sigmoid over held-out logits."""
+        """Platt's sigmoid, fitted to held-out logits."""
         from sklearn.linear_model import LogisticRegression
 
         model = LogisticRegression(C=100.0, max_iter=1000).fit(logits[:, None], y)
@@ -488,7 +489,7 @@ class Answerability(Stage):
 
 @dataclass(frozen=True)
 class _Sigmoid:
-    """From logits to probabilities."""
+    """A sigmoid that maps logits to probabilities."""
 
     slope: float
     intercept: float
@@ -514,7 +515,7 @@ def _auc(p: np.ndarray, y: np.ndarray, level: float) -> Interval:
 
 
 def _checked(found: Any, n: int) -> Any:
-    """What a user's function gives for n texts, as an array or a sparse matrix by rows."""
+    """The features that a user's function returns for n texts, checked, as an array or a sparse matrix by rows."""
     from scipy.sparse import issparse
 
     try:

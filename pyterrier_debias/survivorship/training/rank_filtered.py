@@ -1,7 +1,7 @@
-"""Rank-filtered training sets: the training data of a ranker if fewer queries had survived.
+"""Rank-filtered training sets: the training data that a ranker would have if fewer queries had survived.
 
-Gupta (2021) leaves training on such subsets to future work; Gupta and MacAvaney (SIGIR 2022) did this and found rankers that are
-up to 9.9 % worse on fuller judgements. The subsets shrink with k, so a ranker fitted on one has also seen *less*: each subset
+Gupta (2021) leaves training on such subsets to future work; Gupta and MacAvaney (SIGIR 2022) did it and found rankers that are up
+to 9.9 % worse on fuller judgements. The subsets shrink with k, so a ranker fitted on one has also seen *less* data: each subset
 comes with one of equal size drawn from all answered queries.
 """
 
@@ -25,14 +25,14 @@ FILTERED, DRAWN, LATER = "first k", "as many, drawn", "later than k"
 
 @dataclass(frozen=True)
 class TrainingSubset:
-    """The rows that one arm trains on.
+    """The training set of one arm.
 
     Attributes:
-        k: Queries answered within so many documents; infinite for all answered ones.
-        kind: ``'first k'``: those queries; ``'as many, drawn'``: as many of all answered ones, by a seed; ``'later than k'``: the
-            answered ones that are left out.
-        queries: How many there are.
-        frame: Their rows.
+        k: The threshold in documents; infinite for all answered queries.
+        kind: ``'first k'``: the queries answered within k documents; ``'as many, drawn'``: equally many of all answered ones,
+            drawn by a seed; ``'later than k'``: the answered ones that are left out.
+        queries: How many queries there are.
+        frame: The rows of these queries.
     """
 
     k: float
@@ -52,22 +52,22 @@ def training_subsets(
     later: bool = False,
     size: int | None = None,
 ) -> Iterator[TrainingSubset]:
-    """Training frames for several thresholds, each with one of equal size that was not filtered by rank.
+    """Training frames for several thresholds, each with a frame of equal size that was not filtered by rank.
 
     Args:
         frame: Training candidates or topics, with ``qid``.
-        subset: Knows the first relevant ranks; its own ``rank`` is not read.
-        ranks: Thresholds; None for all answered queries.
-        seed: Seed of the draws, which go by qid and are nested: a smaller set is part of a larger one.
-        drawn: Whether to give sets of equal size too.
-        later: Whether to give the queries too that a threshold leaves out. They are the opposite selection: where training on
-            them makes no difference either, that on survivors could hardly make one.
-        size: How many queries a set has at most, drawn by the seed, so that sets of several thresholds are equally large; None
-            for all.
+        subset: The stage that knows the first relevant ranks; its own ``rank`` is not used.
+        ranks: List of thresholds, in which None means all answered queries.
+        seed: Seed of the draws, which depend on the qid and are nested: a smaller set is part of a larger one.
+        drawn: Whether to return sets of equal size too.
+        later: Whether to also return the queries that a threshold leaves out. They are the opposite selection: if training on
+            them makes no difference either, training on survivors could hardly make one.
+        size: The maximum number of queries per set, drawn by the seed, so that the sets of several thresholds are equally large;
+            None for all.
 
     Yields:
-        One :class:`TrainingSubset` a threshold and kind; all answered queries have one kind only, and so has a set that is drawn
-        from all of them already.
+        One :class:`TrainingSubset` per threshold and kind; all answered queries have only one kind, and so has a set that is
+        already drawn from all of them.
 
     Raises:
         InputError: If there are no thresholds, no query of the frame was answered, or the size is below 1.
@@ -97,7 +97,7 @@ def training_subsets(
         return len(taken), known[known["qid"].isin(taken)].reset_index(drop=True)
 
     for rank in ranks:
-        # The stage itself filters, so that options are checked in one place.
+        # Filtered by the stage itself, so that options are checked in one place.
         within = set(subset.apply_attributes(rank=rank)(known)["qid"])
         n, chosen = limited([qid for qid in order if qid in within])
         k = NEVER if rank is None else float(rank)
