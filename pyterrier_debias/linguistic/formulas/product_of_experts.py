@@ -1,4 +1,4 @@
-r"""Product of experts: the robust model need not learn what the biased one has learned.
+r"""Product of experts: losses with which a robust model need not learn what a biased one has learned.
 
 Pure functions on scores; torch is imported inside. Symbols of Cheng and Amiri 2025: :math:`s_R` and :math:`s_B` are the scores
 that the robust and the biased learner give a query's candidates, :math:`z_R` and :math:`z_B` their softmax over the candidates.
@@ -25,26 +25,26 @@ def joint_scores(
     alpha: float = 0.1,
     biased_temperature: float = 1.0,
 ) -> torch.Tensor:
-    r"""The scores of the product of both experts, :math:`s_R + \alpha s_B / T`.
+    r"""Compute the scores of the product of both experts, :math:`s_R + \alpha s_B / T`.
 
-    Printed is :math:`\log z_D = \sigma(\alpha \log z_B + \log z_R)`, a logarithm that equals a softmax. The reading that makes
-    sense is :math:`z_D \propto z_R z_B^\alpha` over the candidates of a query; the normalisers of :math:`z_R` and :math:`z_B` are
-    constant in a row and cancel, so that :math:`\log z_D` is the log-softmax of these sums.
+    The paper prints :math:`\log z_D = \sigma(\alpha \log z_B + \log z_R)`, which equates a logarithm with a softmax. The sensible
+    reading is :math:`z_D \propto z_R z_B^\alpha` over the candidates of a query; the normalisers of :math:`z_R` and :math:`z_B`
+    are constant in a row and cancel, so that :math:`\log z_D` is the log-softmax of these sums.
 
     Source: Cheng and Amiri, "EqualizeIR", NAACL 2025, Equation 3.
 
     Args:
         scores: :math:`s_R`, shape [B, n].
-        biased: :math:`s_B`, the same shape; no gradient passes through.
-        mask: Shape [B, n], False where there is no document, whose scores are not changed; None for all.
-        alpha: How much the biased learner counts; 0 leaves :math:`s_R`.
-        biased_temperature: T, for biased scores on another scale.
+        biased: :math:`s_B`, the same shape; no gradient passes through it.
+        mask: Shape [B, n], False where there is no document: such scores are not changed; None means documents everywhere.
+        alpha: Weight of the biased scores; with 0, the result is :math:`s_R`.
+        biased_temperature: T, the divisor of biased scores that are on another scale.
 
     Returns:
         Shape [B, n], float32 or better, with the gradient of ``scores``.
 
     Raises:
-        InputError: For two shapes, a negative alpha or a temperature that is not above 0.
+        InputError: For different shapes, a negative alpha or a temperature that is not above 0.
 
     Example:
         >>> import torch
@@ -78,11 +78,11 @@ def product_of_experts(
     biased_temperature: float = 1.0,
     loss: Loss = info_nce,
 ) -> torch.Tensor:
-    r"""The loss of the product of a robust and a frozen biased learner: :math:`-\log z_D(d^+)`, a mean over queries.
+    r"""Compute the loss of the product of a robust and a frozen biased learner: the mean of :math:`-\log z_D(d^+)` over queries.
 
-    The gradient with respect to :math:`s_R` is :math:`z_D` minus 1 at the positive. Where the biased learner is sure and right,
-    loss and gradient are below the plain ones: the robust model need not learn what needs no understanding. Where it is sure and
-    wrong, they are above. At ``alpha=0`` this is the plain loss.
+    The gradient with respect to :math:`s_R` is :math:`z_D` minus 1 at the positive. Where the biased learner is confident and
+    right, loss and gradient are smaller than the plain ones: the robust model need not learn what needs no understanding. Where
+    it is confident and wrong, they are larger. At ``alpha=0`` this is the plain loss.
 
     Source: Cheng and Amiri, "EqualizeIR", NAACL 2025, Equations 3 and 4; after Clark, Yatskar and Zettlemoyer, "Don't Take the
     Easy Way Out", EMNLP 2019 (there with an alpha of 1).
@@ -95,17 +95,17 @@ def product_of_experts(
         weights: Shape [B] or [B, n]; see :func:`~pyterrier_debias.training.losses.info_nce`.
         alpha: See :func:`joint_scores`.
         biased_temperature: See :func:`joint_scores`.
-        loss: What is computed on the joint scores: ``info_nce``, the softmax over candidates, is the paper's.
+        loss: The loss that is computed on the joint scores: ``info_nce``, the softmax over candidates, is the paper's;
             ``pointwise_bce`` is the same product over two classes, relevant and not.
 
     Returns:
         A scalar.
 
     Raises:
-        InputError: As :func:`joint_scores`.
+        InputError: As in :func:`joint_scores`.
 
-    When not to use it: with scores of the biased learner on a scale of their own (dot products in the hundreds), which at any
-    alpha leave nothing to learn; set ``biased_temperature`` to their spread.
+    When not to use it: with biased scores on a much larger scale (dot products in the hundreds), which leave nothing to learn at
+    any alpha; set ``biased_temperature`` to their spread.
 
     Example:
         >>> import torch
@@ -128,30 +128,30 @@ def focal_by_confidence(
     biased_temperature: float = 1.0,
     loss: Loss = info_nce,
 ) -> torch.Tensor:
-    r"""Plain loss, in which a query counts :math:`(1 - z_B(d^+))^\gamma`: little where the biased learner is right already.
+    r"""Compute the plain loss with weight :math:`(1 - z_B(d^+))^\gamma` for each query: low if the biased learner is right.
 
-    Unlike the product it looks at the biased learner's answer only, not at which candidate it prefers, and moves no gradient from
-    one candidate to another.
+    Unlike the product of experts, it depends only on the biased learner's probability of the positive, not on which candidate
+    that learner prefers, and moves no gradient from one candidate to another.
 
     Source: Mahabadi, Belinkov and Henderson, "End-to-End Bias Mitigation by Modelling Biases in Corpora", ACL 2020 (debiased
     focal loss), there over classes.
 
     Args:
         scores: :math:`s_R`, shape [B, n], positive first.
-        biased: :math:`s_B`, the same shape and candidates; no gradient passes through.
+        biased: :math:`s_B`, the same shape and candidates; no gradient passes through it.
         labels: See ``loss``.
         mask: Shape [B, n], False where there is no document.
-        weights: Shape [B] or [B, n]; multiplied.
-        gamma: Steepness; 0 is the plain loss.
-        biased_temperature: T.
-        loss: What is weighed, one term a query.
+        weights: Shape [B] or [B, n]; multiplied with the focal weights.
+        gamma: How steeply weights fall with the biased learner's confidence; 0 is the plain loss.
+        biased_temperature: T, the divisor of biased scores.
+        loss: The loss that is weighted, with one term per query.
 
     Returns:
-        A scalar, the mean over queries. A large gamma makes it small, and steps with it, unless ``loss`` divides by the sum of
+        A scalar, the mean over queries. A large gamma makes it small, and so the steps, unless ``loss`` divides by the sum of
         the weights (``partial(info_nce, reduction='weights')``).
 
     Raises:
-        InputError: For a gamma below 0, and as :func:`joint_scores`.
+        InputError: For a gamma below 0, and as in :func:`joint_scores`.
 
     Example:
         >>> import torch
