@@ -80,7 +80,7 @@ class Texts:
     def counted(
         self, frame: pd.DataFrame, wordlist: WordList, tokeniser: str | Tokeniser, stage: Any
     ) -> tuple[WordCounts, np.ndarray]:
-        """See :func:`counted`. If texts come from a loader, no document is counted twice."""
+        """See :func:`counted`. Unless texts are a column of the frame, no document is counted twice."""
         texts = self.of(frame, stage)
         if self.source is None:
             first, own = document_numbers(frame["docno"].tolist(), texts)

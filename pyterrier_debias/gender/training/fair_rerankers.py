@@ -214,7 +214,7 @@ class AdversarialReranker(_FairReranker):
         InputError: For options that are unknown or out of range, or a ranker of another kind; when scoring before ``fit``.
 
     When not to use it: to lower a measure of bias in rankings without checking that measure: the encoder unlearns the *presence*
-    of gendered words, not a preference for one gender, and only a linear probe after training shows whether it worked.
+    of gendered words, not a preference for one gender; a linear probe after training shows whether it worked.
 
     Example:
         >>> AdversarialReranker("distilbert-base-uncased", reversal=0.5)
