@@ -246,7 +246,7 @@ class SurvivorshipResult:
             ax: Matplotlib axes; None makes new ones.
             measure: Which measure; None for the first.
             kind: Which type of queries.
-            order: The names of all systems, so that each has the same colour in several figures; None: those here.
+            order: The names of all systems, so that each has the same colour in several figures; None: those of this result.
 
         Returns:
             The axes.
@@ -285,7 +285,7 @@ class SurvivorshipResult:
             ax: Matplotlib axes; None makes new ones.
             measure: Which measure; None for the first.
             kind: Which type of queries.
-            order: The names of all systems, so that each has the same colour in several figures; None: those here.
+            order: The names of all systems, so that each has the same colour in several figures; None: those of this result.
 
         Returns:
             The axes.
