@@ -63,20 +63,20 @@ def write_card(result: AuditTables, folder: str | Path, system: str | None = Non
 
 
 def merged(text: str, result: AuditTables, system: str | None = None) -> str:
-    """A card with an audit's part renewed.
+    """A card in which the audit's part is replaced.
 
     Args:
-        text: The card so far; may be empty.
+        text: The current card; may be empty.
         result: The audit.
-        system: The system that the card is of; None shows all of them, and leaves figures out of the metadata where several were
+        system: The system that the card describes; None shows all systems, and leaves figures out of the metadata if several were
             audited.
 
     Returns:
-        The card. Metadata that does not change keeps its form, comments included; otherwise it is written anew.
+        The card. Metadata that does not change keeps its form, including comments; otherwise it is written anew.
 
     Raises:
-        InputError: Where the metadata is not a YAML table or has an invalid model index, markers do not pair, or the system
-            was not audited.
+        InputError: If the metadata is not a YAML table or has an invalid model index, markers do not match, or the system was
+            not audited.
     """
     from huggingface_hub import ModelCard, RepoCard
     from huggingface_hub.repocard import REGEX_YAML_BLOCK

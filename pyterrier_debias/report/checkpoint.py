@@ -72,14 +72,14 @@ _LONGEST = 120
 
 
 class Kept(NamedTuple):
-    """What a bias found: findings, and the figures of the report."""
+    """The results of a bias: findings, and the figures of the report."""
 
     findings: Sequence[Finding]
     figures: Sequence[Figure] = ()
 
 
 class Checkpoint:
-    """The folder of one audit."""
+    """The folder in which one audit stores the results of finished biases."""
 
     def __init__(self, folder: str | Path):
         """
@@ -87,7 +87,7 @@ class Checkpoint:
             folder: A folder that does not exist yet, is empty, or holds a checkpoint.
 
         Raises:
-            InputError: Where something else stands there.
+            InputError: If it holds anything else.
         """
         self.folder = Path(folder).expanduser()
         #: Systems that failed when they were to be told apart: what is kept of them is read only while that is so.
@@ -98,16 +98,16 @@ class Checkpoint:
             raise InputError(f"checkpoint folder {self.folder} holds something else; name one that does not exist yet")
 
     def claim(self, fingerprint: Mapping[str, Any], again: Callable[[str], list[float] | None] = lambda name: None) -> None:
-        """Say what is audited, or see that it is what was audited before.
+        """Write what is audited into the folder, or check that it is the same as before.
 
-        What was not known of a system that had failed is noted now.
+        What was unknown about a system that failed earlier is added now.
 
         Args:
             fingerprint: What :func:`fingerprint` returned.
-            again: Asks a system of this name once more for the scores in it, to see whether a difference is chance.
+            again: A function that computes the scores of the named system again, to see whether a difference is due to chance.
 
         Raises:
-            InputError: Where the folder is of another audit; the message names what differs.
+            InputError: If the folder belongs to another audit; the message names what differs.
         """
         there = self._about() if (self.folder / ABOUT).is_file() else None
         what = None if there is None else _difference(there, fingerprint, again)
@@ -121,19 +121,19 @@ class Checkpoint:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Be the only audit that keeps its findings there.
+        """Make sure that no other process writes into the folder.
 
         Raises:
-            InputError: Where another process does so; the message names it and its host.
+            InputError: If another process does; the message names it and its host.
         """
         with locked_inside(self.folder):
             yield
 
     def scores(self, system: System) -> System:
-        """A system whose scores are kept here until :meth:`forget_scores`; the same where it has no ranker.
+        """A system whose scores are stored here until :meth:`forget_scores`; a system without a ranker is unchanged.
 
         Args:
-            system: One of the systems of the audit, under its name there.
+            system: One of the systems of the audit, under its name in the audit.
 
         Returns:
             The system.
@@ -145,7 +145,7 @@ class Checkpoint:
         return replace(system, kept=KeptScores(self.folder, name, workers))
 
     def forget_scores(self) -> None:
-        """Remove what :meth:`scores` kept: findings of all biases are there."""
+        """Remove the scores that :meth:`scores` stored, because the findings of all biases are complete."""
         forget_scores(self.folder)
 
     def _about(self) -> dict[str, Any] | None:
@@ -160,15 +160,14 @@ class Checkpoint:
         return check_seal(about, path) if isinstance(about, dict) and about.get(_MARK) == PACKAGE else None
 
     def kept(self, name: str, made: Any = None) -> Kept | None:
-        """What a finished bias found; None where it has not finished.
+        """The results of a finished bias; None if it has not finished.
 
         Args:
-            name: Its name.
-            made: What :func:`made_from` says of it.
+            name: The bias' name.
+            made: What :func:`made_from` returned for it.
 
         Returns:
-            The findings, with figures as pictures. A file that is damaged is logged and counts as none, so that the bias runs
-            again.
+            The findings, with figures as pictures. A damaged file is logged and ignored, so that the bias runs again.
         """
         file = self._file(name, made)
         if not file.is_file():
@@ -185,18 +184,18 @@ class Checkpoint:
             return None
 
     def keep(self, name: str, examined: Kept, made: Any = None) -> Kept:
-        """Keep what a bias found.
+        """Store the results of a bias.
 
         Args:
-            name: Its name.
-            examined: What it found.
-            made: What :func:`made_from` says of it.
+            name: The bias' name.
+            examined: Its results.
+            made: What :func:`made_from` returned for it.
 
         Returns:
-            The same, with its figures drawn, so that nothing is drawn twice.
+            The results with the figures drawn, so that nothing is drawn twice.
 
         Raises:
-            InputError: Where the place cannot be written.
+            InputError: If the file cannot be written.
         """
         figures = [DrawnFigure.of(figure) for figure in examined.figures]
         content = {
@@ -250,14 +249,14 @@ def _unwrapped(value: Any) -> Any:
 
 
 def made_from(bias: Bias, systems: Sequence[System]) -> dict[str, Any]:
-    """The key of a kept result: the bias with its options, such as its words, and the systems that it could examine.
+    """The key of a stored result: the bias with its options, such as its words, and the systems that it could examine.
 
     Args:
-        bias: The bias; what its methods do is not in the key.
-        systems: The systems; one that got an indexer may be examined in ways that it was not before.
+        bias: The bias; the code of its methods is not in the key.
+        systems: The systems; a system that was given an indexer may be examined in ways that it was not before.
 
     Returns:
-        What JSON can hold; equal in every process.
+        JSON data, equal in every process.
     """
     told = [[system.name, None if system.indexer is None else _describe(system.indexer)] for system in systems]
     kind = f"{type(bias).__module__}.{type(bias).__qualname__}"
@@ -265,19 +264,19 @@ def made_from(bias: Bias, systems: Sequence[System]) -> dict[str, Any]:
 
 
 def fingerprint(context: Context, *, dataset: str, split: str | None) -> dict[str, Any]:
-    """What two audits must share so that findings of one may stand in the other.
+    """What two audits must have in common so that findings of one can be used in the other.
 
-    Systems are black boxes: beside the names of their stages it is what they retrieve, with its texts, and how they score some of
-    it, that tells them apart, so that other weights under the same name are found out. Which biases are examined, the baseline
-    and the correction are free: they do not change a finding.
+    Systems are black boxes: they are identified by the names of their stages, by the documents and texts that they retrieve, and
+    by some of their scores, so that different weights under the same name are detected. The choice of biases, the baseline and
+    the correction are not included, because they do not change a finding.
 
     Args:
-        context: What is audited. Its systems retrieve for it.
+        context: The audit; its systems retrieve in order to be identified.
         dataset: The collection's name.
         split: The test set's name.
 
     Returns:
-        What JSON can hold.
+        JSON data.
     """
     return {
         "form": _FORM,
@@ -330,8 +329,8 @@ def sample_scores(system: System, context: Context) -> list[float]:
     """How a system scores the first candidates of a few queries.
 
     Args:
-        system: One of the context's.
-        context: What is audited.
+        system: One of the context's systems.
+        context: The audit.
 
     Returns:
         The scores, in the order of qid and docno.

@@ -1,6 +1,6 @@
 """A figure across two biases: the wording of queries by the rank at which labellers first met an answer.
 
-Biases do not import each other. Figures that need two of them are here, and are computed if an audit examines both.
+Biases do not import each other. Figures that need two biases are here, and are computed if an audit examines both.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NEVER_ANSWERED = "never answered"
 
 
 class WordingByRank(JointBias):
-    """How queries are worded, by the rank at which labellers first met an answer: easy queries may be worded otherwise.
+    """How queries are worded, by the rank at which labellers first met an answer: easy queries may be worded differently.
 
     When not to use it: as a finding about rankers; it describes the queries of a collection.
     """
@@ -57,11 +57,11 @@ CROSS_BIASES = (WordingByRank(),)
 
 
 def missing_reason(cross: WordingByRank, ran: Sequence[str], context: Context) -> str | None:
-    """Why what needs several biases cannot be examined; None where it can.
+    """The reason why a figure across several biases cannot be computed; None if it can.
 
     Args:
-        cross: What needs several.
-        ran: The biases that were examined, by name.
+        cross: The figure across biases.
+        ran: The names of the examined biases.
         context: The audit.
 
     Returns:
@@ -78,14 +78,14 @@ def missing_reason(cross: WordingByRank, ran: Sequence[str], context: Context) -
 
 
 def wording_by_rank(topics: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """Queries with their complexity and their type-token ratio, measured as the linguistic bias measures it.
+    """Queries with their complexity, measured as the linguistic bias measures it, and their type-token ratio.
 
     Args:
-        topics: ``qid``, and ``query``; ``complexity`` is taken as it is where it is there.
+        topics: ``qid`` and ``query``; a column ``complexity`` is used if there is one.
 
     Returns:
-        The topics with ``complexity`` and ``TTR`` (different words by words, in (0, 1]); NaN where a text defines neither, and
-        without a column that cannot be had. And how complexity was measured, in words.
+        The topics with ``complexity`` and ``TTR`` (distinct words divided by words, in (0, 1]); a value is NaN if it is not
+        defined for the text, and a column that cannot be computed is missing. Also how complexity was measured, in words.
 
     Example:
         >>> topics = pd.DataFrame({"qid": ["1"], "query": ["to be or not to be"], "complexity": [0.2]})

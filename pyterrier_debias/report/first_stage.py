@@ -1,4 +1,4 @@
-"""The systems of an audit that is given models and runs, or nothing: a run or BM25 with PISA, and rerankers."""
+"""The systems that an audit builds from models and runs, or by default: a run or BM25 with PISA, and rerankers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _INSTALL_PISA = "pip install 'pyterrier-debias[pisa]' (Linux on x86-64)"
 
 
 def pisa_installed() -> bool:
-    """Whether pyterrier_pisa is there; it is published for Linux on x86-64 only."""
+    """Whether pyterrier_pisa is installed; it is published only for Linux on x86-64."""
     return importlib.util.find_spec("pyterrier_pisa") is not None
 
 
@@ -80,8 +80,8 @@ class PisaIndexer:
     """Indexes documents with PISA and retrieves from them with BM25 (k1 = 0.9, b = 0.4, Porter's stemmer).
 
     Attributes:
-        folder: Where the indexes go, each in a folder of its own; whoever makes the folder removes it.
-        num_results: How many documents a query gets.
+        folder: The folder for the indexes, which each get a subfolder; the caller removes it.
+        num_results: The number of documents to retrieve per query.
     """
 
     folder: Path
@@ -94,10 +94,10 @@ class PisaIndexer:
             documents: Dictionaries with ``docno`` and ``text``.
 
         Returns:
-            A retriever. Keep the object: PISA's retrievers compare unequal even where they are alike.
+            A retriever. Reuse the object: two PISA retrievers over the same index are not equal.
 
         Raises:
-            InputError: Where there are no documents, or a docno holds white space, at which PISA ends it.
+            InputError: If there are no documents, or a docno contains white space, at which PISA cuts it off.
         """
         from pyterrier_pisa import PisaIndex
 
@@ -121,23 +121,23 @@ def _checked(documents: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def first_stage(dataset: Any, folder: Path, *, depth: int = 100, complete: bool = False) -> System:
-    """The retriever that an audit uses where the user names none.
+    """The retriever that an audit uses if the user names none.
 
-    A collection that brings a BM25 run is audited on that run, since its passages may be a sample of what the run was made
-    from; rankings over changed texts then come from re-indexing the passages at hand. A collection over a Terrier index is
-    searched with Terrier's BM25; see :func:`terrier_stage`. Other collections are indexed.
+    A collection with a BM25 run of its own is audited on that run, because its passages may be only a sample of the corpus from
+    which the run was made; rankings over changed texts then come from indexing the available passages. A collection over a
+    Terrier index is searched with Terrier's BM25; see :func:`terrier_stage`. Other collections are indexed.
 
     Args:
         dataset: The collection.
         folder: An existing folder for indexes.
-        depth: How many candidates rankers will be given; the retriever returns at least 1000, or as many.
-        complete: Whether the corpus is all there is to retrieve from, so that indexing it is preferred to a run.
+        depth: The number of candidates that rankers will be given; the retriever returns at least 1000, or this number if larger.
+        complete: Whether the corpus is complete, so that indexing it is preferred to a run.
 
     Returns:
         The first stage.
 
     Raises:
-        InputError: Where there is neither a run nor PISA.
+        InputError: If there is no run and PISA is not available.
     """
     if hasattr(dataset, "indexer_of"):
         return terrier_stage(dataset, "BM25", depth=depth)
@@ -169,14 +169,14 @@ def terrier_stage(collection: Any, model: str, *, depth: int = 100) -> System:
 
     Args:
         collection: A :class:`~pyterrier_debias.TerrierCollection`, or a view of one.
-        model: Terrier's name of it, such as ``'BM25'``.
-        depth: How many candidates rankers will be given; the retriever returns at least 1000, or as many.
+        model: Terrier's name of the weighting model, such as ``'BM25'``.
+        depth: The number of candidates that rankers will be given; the retriever returns at least 1000, or this number if larger.
 
     Returns:
         The first stage.
 
     Raises:
-        InputError: Where Terrier has no such model.
+        InputError: If Terrier has no such model.
     """
     retriever = collection.retriever(model, num_results=max(1000, depth))
     note = f"{model} is Terrier's, over the index of the collection; queries are tokenised before it reads them."
@@ -195,25 +195,28 @@ def default_systems(
     workers: int | None = None,
     **ranker_options: Any,
 ) -> list[System]:
-    """First stages alone, and each of them followed by each model; on request also by the model over rotations of passages.
+    """The systems of an audit: each first stage alone, and followed by each model; optionally also by models over rotations.
 
     Args:
         dataset: The collection.
         folder: An existing folder for indexes; it must last as long as the systems are used.
         models: The models; None means all-MiniLM-L6-v2, an empty list none.
-        runs: Name to result frame: used in place of a retriever. Where there are none, the first stage is the collection's
-            BM25 run or BM25 through PISA; see :func:`first_stage`.
-        weighting_models: Of Terrier, over the index of a :class:`~pyterrier_debias.TerrierCollection`; used in place of runs.
-        depth: How many candidates the models rerank.
-        rotations: Over how many rotations of a passage the scores of each model are averaged in one system more; None for none.
-        workers: In how many processes models score; see :class:`~pyterrier_debias.core.spread.Spread`. None: in this one.
+        runs: Result frames by name, used in place of a retriever. Without runs, the first stage is the collection's BM25 run or
+            BM25 with PISA; see :func:`first_stage`.
+        weighting_models: Terrier's weighting models, over the index of a :class:`~pyterrier_debias.TerrierCollection`; used in
+            place of runs.
+        depth: The number of candidates that models rerank.
+        rotations: Adds a system for each model with its scores averaged over this number of rotations of a passage; None adds
+            none.
+        workers: The number of processes in which models score; see :class:`~pyterrier_debias.core.spread.Spread`. None uses this
+            process.
         ranker_options: Options of the rankers, such as ``device`` and ``dtype``.
 
     Returns:
         The systems.
 
     Raises:
-        InputError: Where there are no candidates, or the default model is not installed.
+        InputError: If there are no candidates, or the default model is not installed.
     """
     if models is None:
         models = [find_model(DEFAULT_MODEL)]

@@ -50,7 +50,7 @@ JUDGEMENT = ["qid", "docno", "label"]
 def check_settings(
     *, correction: str, depth: Any, draws: Any, topics: Any, seed: Any = 0
 ) -> tuple[int, int | None, pd.DataFrame | int | None, int]:
-    """Refuse settings that no audit can have.
+    """Refuse invalid settings of an audit.
 
     Args:
         correction: As for :func:`~pyterrier_debias.report.run.audit`.
@@ -60,10 +60,10 @@ def check_settings(
         seed: As for :func:`~pyterrier_debias.report.run.audit`.
 
     Returns:
-        Depth, draws, topics and seed, numbers as Python's own.
+        Depth, draws, topics and seed, with numbers as Python's own types.
 
     Raises:
-        InputError: For an unknown correction, what is no whole number, or one that is too small.
+        InputError: If the correction is unknown, or a number is not whole or too small.
     """
     check_choice("audit", "correction", correction, CORRECTION_NAMES)
     return (
@@ -95,10 +95,10 @@ def check_baseline(baseline: str | None, systems: Sequence[System]) -> None:
 
     Args:
         baseline: As for :func:`~pyterrier_debias.report.run.audit`.
-        systems: What is examined.
+        systems: The systems to examine.
 
     Raises:
-        InputError: Where no system has that name.
+        InputError: If no system has that name.
     """
     names = [system.name for system in systems]
     if baseline is not None and baseline not in names:
@@ -106,14 +106,14 @@ def check_baseline(baseline: str | None, systems: Sequence[System]) -> None:
 
 
 def meant(name: str, choices: Iterable[str]) -> str:
-    """The choice that a misspelt name is most like, as a part of a message.
+    """The choice that is closest to a misspelt name, as a part of a message.
 
     Args:
-        name: What was written.
-        choices: What there is.
+        name: The misspelt name.
+        choices: The possible names.
 
     Returns:
-        Such as ``" (did you mean 'position'?)"``; empty where nothing is like it.
+        Text such as ``" (did you mean 'position'?)"``; empty if no choice is similar.
 
     Example:
         >>> meant("positon", ["position", "pooling"]), meant("astrology", ["position", "pooling"])
@@ -124,16 +124,16 @@ def meant(name: str, choices: Iterable[str]) -> str:
 
 
 def find_biases(biases: str | Bias | Sequence[str | Bias]) -> list[Bias]:
-    """Biases by their names.
+    """Find biases by name.
 
     Args:
-        biases: ``'all'`` (the five), a name, a bias, or names and biases; those of ``FURTHER`` are not among all.
+        biases: ``'all'`` (the five), a name, a bias, or names and biases; ``'all'`` does not include those of ``FURTHER``.
 
     Returns:
-        The biases, each once; a bias that is given takes the place of the one of its name that is named, or among all.
+        The biases, each once; a given bias object replaces the bias of the same name, also in ``'all'``.
 
     Raises:
-        InputError: For an unknown name, something that is not a bias, two that are given and have one name, or none at all.
+        InputError: If a name is unknown, something is not a bias, two given objects have the same name, or there is no bias.
     """
     wanted = [biases] if isinstance(biases, (str, Bias)) else list(biases or ())
     found: dict[str, Bias] = {}
@@ -170,7 +170,7 @@ def _bias(bias: str | Bias) -> Bias:
 def topics_and_qrels(
     collection: Any, topics: pd.DataFrame | int | None = None, qrels: Any = None
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Topics and judgements to audit on, checked.
+    """The topics and judgements of an audit, checked.
 
     Args:
         collection: The dataset.
@@ -181,8 +181,8 @@ def topics_and_qrels(
         Topics (``qid``, ``query``, ...) and judgements (``qid``, ``docno``, ``label``) with string identifiers.
 
     Raises:
-        InputError: Where a column is missing, a query is no text, a qid is repeated, a label is no whole number, a pair has two
-            labels, or the two do not overlap.
+        InputError: If a column is missing, a query is not a text, a qid is repeated, a label is not a whole number, a pair has
+            two labels, or topics and judgements do not overlap.
     """
     limit = None if topics is None or isinstance(topics, pd.DataFrame) else _limit(topics)
     asked: pd.DataFrame = topics if isinstance(topics, pd.DataFrame) else collection.get_topics()
@@ -210,17 +210,17 @@ def topics_and_qrels(
 
 
 def named_systems(systems: Any, collection: Any) -> list[System]:
-    """Systems from whatever a user gives.
+    """The systems that a user passed, with names.
 
     Args:
-        systems: A dictionary from name to system, a list, or one; see :func:`~pyterrier_debias.report.run.audit`.
-        collection: The dataset, where rankers alone find candidates.
+        systems: A dictionary from name to system, a list, or one system; see :func:`~pyterrier_debias.report.run.audit`.
+        collection: The dataset, the source of candidates for rankers alone.
 
     Returns:
         Systems with distinct names.
 
     Raises:
-        InputError: Where there are none, two share a name, one has an empty name, or one is nothing that can be examined.
+        InputError: If there are none, two share a name, one has an empty name, or one cannot be examined.
     """
     several = systems if isinstance(systems, (Mapping, list, tuple)) else [systems]
     named = list(several.items()) if isinstance(several, Mapping) else list(zip(_labels(several), several))

@@ -1,4 +1,4 @@
-"""From the name of a model to a ranker, without loading it."""
+"""Find a model by its name and choose a ranker for it, without loading it."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ _SENTENCE_TRANSFORMERS = {
 
 @dataclass(frozen=True)
 class Model:
-    """A model that is known to be there.
+    """A model that was found.
 
     Attributes:
-        name: What reports call it: the last part of its name or folder.
+        name: The name in reports: the last part of its name or folder.
         source: The folder, or the name on the Hugging Face hub.
         kind: One of :data:`KINDS`.
     """
@@ -67,18 +67,18 @@ class Model:
 
 
 def find_model(name: str, kind: str | None = None) -> Model:
-    """Look for a model and tell its kind, reading small configuration files only.
+    """Find a model and determine its kind, reading only small configuration files.
 
     Args:
         name: A folder or a name on the Hugging Face hub, ``all-MiniLM-L6-v2`` (``minilm``) for the weights that the extra
-            ``demo`` installs, or either after a kind and a colon, such as ``cross:./my-model``.
-        kind: One of :data:`KINDS` where the name does not say it; None detects it.
+            ``demo`` installs, or any of these after a kind and a colon, such as ``cross:./my-model``.
+        kind: One of :data:`KINDS`, if the name does not begin with a kind; None detects it.
 
     Returns:
         The model.
 
     Raises:
-        InputError: Where the model is not there, is damaged, or its kind cannot be told.
+        InputError: If the model does not exist or is damaged, or its kind cannot be determined.
     """
     prefix, colon, rest = name.partition(":")
     if colon and prefix in KINDS:

@@ -1,4 +1,4 @@
-"""An audit with textual options: opens what they name, runs the audit, writes its files."""
+"""Run an audit from textual options: open what they name, run the audit, write its files."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ if TYPE_CHECKING:
 def perform(
     request: Request, say: Callable[[str], None], fit: Callable[[list[str]], None] = lambda systems: None
 ) -> AuditResult:
-    """What can be checked cheaply is checked first, then the audit runs, then its files appear.
+    """Run the audit of a request: first everything that can be checked cheaply, then the audit, then its files.
 
     Args:
-        request: What is asked for.
-        say: Is given a line when the audit begins, where somebody looks.
-        fit: Is given the names of the systems before anything is retrieved or scored; what it raises ends the audit.
+        request: The options.
+        say: A function that shows the user a line when the audit begins.
+        fit: A function that gets the names of the systems before anything is retrieved or scored; an error in it ends the audit.
 
     Returns:
-        The result; written to ``out`` already where that is given.
+        The result, already written to ``out`` if that is set.
 
     Raises:
-        InputError: For whatever is wrong with the request; nothing is written then.
-        UnwrittenError: Where the audit was finished and its files could not be written to ``out``; it has the audit.
+        InputError: If the request is invalid; nothing is written then.
+        UnwrittenError: If the audit is complete but cannot be written to ``out``; the error holds the audit.
     """
     r = request
     with keeping(r.out) as finished, ExitStack() as stack:
@@ -102,7 +102,7 @@ def perform(
 
 
 class UnwrittenError(InputError):
-    """Raised where an audit was finished and could not be written to its place.
+    """Raised if an audit is complete but cannot be written to its folder.
 
     Attributes:
         result: The audit.
@@ -111,7 +111,7 @@ class UnwrittenError(InputError):
     def __init__(self, told: str, result: AuditResult):
         """
         Args:
-            told: Why, and where its files are instead.
+            told: The reason, and where its files are instead.
             result: The audit.
         """
         super().__init__(told)
@@ -120,16 +120,16 @@ class UnwrittenError(InputError):
 
 @contextmanager
 def keeping(out: Path | None) -> Iterator[list[AuditResult]]:
-    """Lose no audit that was finished: what cannot be written to its place goes to a temporary folder.
+    """Save a complete audit to a temporary folder if it cannot be written to its own.
 
     Args:
-        out: Where it was to be written.
+        out: The folder to write to.
 
     Yields:
-        A list that takes the audit when it is finished.
+        A list, to which the caller adds the audit when it is complete.
 
     Raises:
-        UnwrittenError: In place of whatever the block raises once the list holds an audit.
+        UnwrittenError: In place of any error of the block after the list holds an audit.
     """
     finished: list[AuditResult] = []
     try:
@@ -238,17 +238,17 @@ def _told_of_ties(r: Request, systems: Sequence[System]) -> list[System]:
 
 
 def with_classifier(biases: Sequence[Bias], folder: Path | None) -> list[Bias]:
-    """The biases, that of gender with a saved classifier, which is tried on a query before anything is retrieved.
+    """The biases, with a saved classifier for the gender bias, which is tried on a query before anything is retrieved.
 
     Args:
-        biases: What is asked for.
-        folder: What :meth:`GenderClassifier.save` wrote; None for the biases as they are.
+        biases: The requested biases.
+        folder: The folder that :meth:`GenderClassifier.save` wrote; None leaves the biases unchanged.
 
     Returns:
         The biases, in the same order.
 
     Raises:
-        InputError: Where the bias gender is not among them, or the folder holds no classifier that can tell neutral queries.
+        InputError: If the gender bias is not among them, or the folder holds no classifier that recognises neutral queries.
     """
     if folder is None:
         return list(biases)

@@ -24,7 +24,7 @@ DARK = {
 
 @dataclass(frozen=True)
 class DrawnFigure(Figure):
-    """A figure that was drawn before.
+    """A figure that has already been drawn.
 
     Attributes:
         pictures: Format (``'png'``, ``'svg'``) to the content of a file.
@@ -59,7 +59,7 @@ class DrawnFigure(Figure):
             pictures: ``'png'`` and ``'svg'``.
 
         Returns:
-            The figure; drawn onto axes it is an image.
+            The figure; if it is drawn onto axes, it is an image.
         """
         return cls(name, caption, partial(_show, pictures["png"]), pictures)
 
@@ -78,7 +78,7 @@ def picture(figure: Figure, kind: str) -> bytes:
     """Draw a figure in the style of all pictures of the library.
 
     Args:
-        figure: What to draw.
+        figure: The figure to draw.
         kind: ``'png'`` or ``'svg'``.
 
     Returns:
@@ -103,13 +103,13 @@ def _drawn(figure: Figure) -> mpl.Figure:
 
 
 def following_the_scheme(svg: bytes) -> bytes:
-    """A picture whose colours follow the reader's colour scheme: as drawn on a light page and in print, others on a dark one.
+    """A picture whose colours follow the reader's colour scheme: unchanged on a light page and in print, others on a dark page.
 
     Args:
-        svg: What :func:`picture` gave as ``'svg'``.
+        svg: What :func:`picture` returned for ``'svg'``.
 
     Returns:
-        The picture; colours that are not the library's stay.
+        The picture; colours that are not the library's are kept.
 
     Example:
         >>> text = following_the_scheme(b'<svg width="9"><path style="fill: #0072b2"/></svg>').decode()

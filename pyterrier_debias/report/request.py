@@ -112,17 +112,17 @@ class Request:
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any], where: str) -> Request:
-        """From options by name, such as a table of a TOML file.
+        """Create a request from options by name, such as a table of a TOML file.
 
         Args:
-            table: Option to value; lists may also be one text (``biases`` with commas).
-            where: The file and the table; named in messages.
+            table: The value of each option; a list may also be one text (``biases`` with commas).
+            where: The file and the table, which messages name.
 
         Returns:
             The request.
 
         Raises:
-            InputError: For an option that does not exist, or a value of another kind.
+            InputError: If an option does not exist, or a value has the wrong type.
 
         Example:
             >>> Request.from_table({"model": "none", "biases": "position, pooling"}, "budget.toml").biases

@@ -21,7 +21,7 @@ CORRECTION_NAMES = {
 
 
 def number(value: float, digits: int = 3) -> str:
-    """A figure for a table: fixed digits, blank where it is not defined, never ``-0.000``."""
+    """A figure for a table: fixed digits, blank if it is not defined, never ``-0.000``."""
     if math.isnan(value):
         return ""
     text = f"{value:.{digits}f}"
@@ -29,12 +29,12 @@ def number(value: float, digits: int = 3) -> str:
 
 
 def interval(low: float, high: float) -> str:
-    """An interval for a table; blank where there is none."""
+    """An interval for a table; blank if there is none."""
     return "" if math.isnan(low) or math.isnan(high) else f"[{number(low)}, {number(high)}]"
 
 
 def probability(p: float) -> str:
-    """A p value for a table: blank where nothing was tested."""
+    """A p value for a table; blank if nothing was tested."""
     return "" if math.isnan(p) else "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
@@ -61,13 +61,13 @@ def as_text(result: AuditTables, width: int) -> str:
 
 
 def convention_marks(conventions: Iterable[str]) -> dict[str, str]:
-    """A letter for each convention, so that figures computed in different ways never look alike.
+    """A letter for each convention, which keeps figures apart that were computed in different ways.
 
     Args:
         conventions: The findings' conventions; empty ones get no letter.
 
     Returns:
-        Convention to its mark: ``a`` to ``z``, then ``aa``, ``ab``, ...
+        For each convention its mark: ``a`` to ``z``, then ``aa``, ``ab``, ...
     """
     letters = "abcdefghijklmnopqrstuvwxyz"
     distinct = [text for text in dict.fromkeys(conventions) if text]
@@ -75,7 +75,7 @@ def convention_marks(conventions: Iterable[str]) -> dict[str, str]:
 
 
 def shortened_conventions(marks: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Mark and text of each convention; one that begins like an earlier one names that one's mark instead.
+    """The mark and text of each convention; the part that it shares with an earlier one is replaced with that mark.
 
     Args:
         marks: What :func:`convention_marks` returned.
@@ -96,7 +96,7 @@ def shortened_conventions(marks: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def correction_made(result: AuditTables) -> str:
-    """What the corrected p values are, in sentences that go on after "p corr. is"; empty where nothing was corrected."""
+    """What the corrected p values are, in sentences that continue "p corr. is"; empty if nothing was corrected."""
     correction, tested = result.settings["correction"], result.findings["p"].notna()
     two_step = correction == "two-step"
     if two_step:
@@ -116,7 +116,7 @@ def correction_made(result: AuditTables) -> str:
 
 
 def failures(failed: pd.DataFrame) -> list[tuple[str, list[tuple[str, str]]]]:
-    """What failed, in groups: a heading, and pairs of bias and error; systems that raised are not a bias' own failures."""
+    """What failed, in groups of a heading and pairs of bias and error; errors of systems are separate from failures of biases."""
     raised = failed["system"].ne("")
     groups = (("Systems that raised an error", failed[raised]), ("Failed with an internal error", failed[~raised]))
     return [(heading, list(zip(rows["bias"], rows["error"]))) for heading, rows in groups if len(rows)]
