@@ -1,4 +1,4 @@
-"""What this package saves in folders, as PyTerrier artifacts: for ``pt.Artifact.load``, ``to_hf`` and ``from_hf``.
+"""Folders that this package saves, as PyTerrier artifacts for ``pt.Artifact.load``, ``to_hf`` and ``from_hf``.
 
 PyTerrier finds the class by the file :data:`META` in the folder and by the entry points of the group ``pyterrier.artifact``.
 Folders that were written before this file existed are recognised by their list of files, see :func:`told_by_files`.
@@ -37,11 +37,11 @@ _HOLDS = {
 
 
 def format_of(name: str, package: str = "pyterrier_debias") -> str:
-    """The format of an artifact: the package and the class, in the spelling of PyTerrier's own.
+    """The format of an artifact: the package and the class, spelt like PyTerrier's own formats.
 
     Args:
         name: The class's name.
-        package: The package that has it.
+        package: The package of the class.
 
     Returns:
         The format.
@@ -74,14 +74,14 @@ class Saved(pt.Artifact):
         super(pt.Artifact, self).__init__()  # which would ask for a path
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Give the class its format."""
+        """Set the format of the class."""
         super().__init_subclass__(**options)
         package = cls.__module__.partition(".")[0]
         cls.ARTIFACT_FORMAT, cls.ARTIFACT_PACKAGE_HINT = format_of(cls.__name__, package), package
 
     @abstractmethod
     def saved_state(self) -> Any:
-        """What :meth:`build_package` compares with the folder: equal values for what was saved and what is opened again."""
+        """The state that :meth:`build_package` compares with the folder: equal for the saved and the opened object."""
 
     @classmethod
     def write_meta(cls, folder: Path) -> None:
@@ -91,12 +91,12 @@ class Saved(pt.Artifact):
 
     @contextmanager
     def saving(self, folder: str | Path, *, holds: str, overwrite: bool) -> Iterator[Path]:
-        """As :func:`~pyterrier_debias.core.files.whole_folder`, with :data:`META` beside what the block writes.
+        """Like :func:`~pyterrier_debias.core.files.whole_folder`, and adds :data:`META` to what the block writes.
 
         Args:
             folder: The folder to make.
             holds: What is written, in words.
-            overwrite: Whether an earlier result there may be replaced.
+            overwrite: Whether an earlier result in the folder may be replaced.
 
         Yields:
             A temporary folder.
@@ -110,7 +110,7 @@ class Saved(pt.Artifact):
         self.kept_in(folder)
 
     def kept_in(self, folder: str | Path) -> None:
-        """Take note of the folder that holds what is in memory; not of a temporary one."""
+        """Remember the folder in which this object is saved, unless it is a temporary one."""
         place = Path(folder).expanduser().resolve()
         if not any(map(is_unfinished, (place, *place.parents))):
             self.path = place
@@ -120,17 +120,17 @@ class Saved(pt.Artifact):
     def build_package(self, package_path: str | None = None, **options: Any) -> str:
         """Pack the folder into one file, as ``to_hf``, ``to_zenodo`` and ``to_p2p`` do.
 
-        The folder is opened again for it: what is packed is what is in memory, and as it was written.
+        The folder is opened again first, to make sure that it agrees with the object in memory and is undamaged.
 
         Args:
-            package_path: The file; by default the folder with ``.tar.lz4`` behind its name.
+            package_path: The file; by default the name of the folder followed by ``.tar.lz4``.
             options: See ``pt.Artifact.build_package``.
 
         Returns:
             The file.
 
         Raises:
-            InputError: Where nothing was saved or opened, weights or options have changed since, or the folder is damaged.
+            InputError: If nothing was saved or opened, weights or options have changed since, or the folder is damaged.
         """
         name, folder = type(self).__name__, self.path
         if not isinstance(folder, Path):
@@ -161,14 +161,14 @@ class Saved(pt.Artifact):
 
 
 def told_by_files(path: str, names: Sequence[str]) -> dict[str, str] | None:
-    """What a folder without :data:`META` holds: the entry point of PyTerrier's ``metadata_adapter``.
+    """The kind of artifact in a folder without :data:`META`: the entry point of PyTerrier's ``metadata_adapter``.
 
     Args:
         path: The folder.
         names: The files in it.
 
     Returns:
-        Type, format and package, or None for what this package did not write.
+        Type, format and package, or None if this package did not write the folder.
     """
     folder = Path(path).expanduser()
     try:

@@ -3,7 +3,7 @@
 ``ScorerCache`` of pyterrier_caching stores scores by query and docno. A stage that changes a text keeps its docno, because labels
 are joined on it, so such a cache after it would return the scores of the unchanged text. Two checks prevent this: pipelines are
 searched when they are built or split, and changed rows carry a mark (:data:`VARIANT`) that the caches of pyterrier_caching are
-made to check. A mark in ``DataFrame.attrs`` is lost where frames of different origin are merged; a column is not.
+made to check. A mark in ``DataFrame.attrs`` is lost when frames of different origin are merged; a column is not.
 """
 
 from __future__ import annotations
@@ -32,16 +32,17 @@ _NAMES_OF = {"query": "qid"}
 
 
 def marked(frame: pd.DataFrame, column: str) -> pd.DataFrame:
-    """Mark the rows of a result frame as having a changed text, so that no cache takes them for the originals.
+    """Mark the rows of a result frame as having a changed text, so that no cache mistakes them for the originals.
 
-    For whoever writes a stage that changes texts: its ``transform`` ends with it, and :meth:`Stage.changes` names the column.
+    If you write a stage that changes texts, call this at the end of its ``transform``, and name the column in
+    :meth:`Stage.changes`.
 
     Args:
-        frame: The frame with the new texts; one without ``qid`` (documents on their way into an index) is not marked.
+        frame: The frame with the new texts; a frame without ``qid`` (documents to be indexed) is not marked.
         column: The column that was changed.
 
     Returns:
-        A copy with :data:`VARIANT`; the same frame where there is no ``qid`` or no ``docno``.
+        A copy with :data:`VARIANT`; the same frame if there is no ``qid`` or no ``docno``.
 
     Example:
         >>> changed = pd.DataFrame({"qid": ["1"], "docno": ["d7"], "text": ["the end of it"]})
@@ -63,22 +64,22 @@ def variant_name(docno: Any, text: str, before: str = "") -> str:
     Args:
         docno: The document's own name.
         text: The new text.
-        before: The name that it had, where it was changed before.
+        before: Its earlier name, if it has been changed before.
 
     Returns:
-        What :data:`VARIANT` holds.
+        The value of :data:`VARIANT`.
     """
     return f"{docno}%t{digest([before, text])[:12]}"
 
 
 def key_of(stage: Any) -> frozenset[str] | None:
-    """The columns by which a cache finds what it keeps.
+    """The columns that form the key of a cache.
 
     Args:
         stage: Any stage: one of pyterrier_caching, or another one with ``cache`` in its name around a pipeline.
 
     Returns:
-        The columns; None for what is no cache of results. One that does not tell is taken to go by query and docno.
+        The columns; None if it is not a cache of results. A cache that does not say is assumed to use query and docno.
 
     Example:
         >>> key_of(pt.Transformer.identity()) is None
@@ -108,15 +109,15 @@ def _names(columns: Any) -> set[str]:
 
 
 def check_caches(pipeline: pt.Transformer, changed: Iterable[str] = (), by: Any = None) -> None:
-    """Refuse a pipeline with a cache that goes by names behind a stage that changes what they stand for.
+    """Refuse a pipeline with a cache that identifies documents or queries by name, after a stage that changes their texts.
 
     Args:
-        pipeline: A pipeline; what its stages call is looked at, too.
-        changed: Columns that whoever runs it changes before.
-        by: Who that is.
+        pipeline: A pipeline; the pipelines that its stages call are checked too.
+        changed: Columns that the caller has changed before.
+        by: The caller.
 
     Raises:
-        InputError: Naming the stage, the cache and the remedy.
+        InputError: If there is such a cache; the message names the stage, the cache and the remedy.
     """
     _walk(flatten(pipeline), dict.fromkeys(changed, by))
 
@@ -161,8 +162,8 @@ def _refusal(cache: str, key: Iterable[str], column: str, by: str) -> str:
 
 
 def guard_caches() -> None:
-    """Make the caches of pyterrier_caching refuse marked rows, if that package is loaded: pipelines that begin with others'
-    stages are not ours to check when they are built."""
+    """Make the caches of pyterrier_caching refuse marked rows, if that package is loaded, because pipelines that begin with
+    stages of other packages cannot be checked when they are built."""
     module = sys.modules.get("pyterrier_caching")
     for name in _GUARDED:
         kind = getattr(module, name, None)

@@ -29,14 +29,14 @@ _BRING = {
 
 
 class MissingColumnError(pt.validate.InputValidationError, InputError):
-    """Raised by a stage whose input lacks a column; PyTerrier's own kind of error, so that pipelines can be inspected."""
+    """Raised by a stage whose input lacks a column. It is a subclass of PyTerrier's error, so that pipelines can be inspected."""
 
     def __str__(self) -> str:
-        """The message alone."""
+        """The message only."""
         return str(self.args[0])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For a pickle: the message alone, which is all that ``args`` holds, would not make it again."""
+        """The state for a pickle: ``args`` holds only the message, which is not enough to create the error again."""
         return type(self), (self.args[0], self.modes)
 
 
@@ -45,10 +45,10 @@ def remedy(missing: Iterable[str], texts: Sequence[str] = ("text",)) -> str:
 
     Args:
         missing: The columns.
-        texts: Those that hold documents' texts.
+        texts: The columns that hold documents' texts.
 
     Returns:
-        One sentence without its full stop; for columns that nothing is known of, that a stage must add them.
+        One sentence without its full stop; for unknown columns it says that a stage must add them.
 
     Example:
         >>> remedy(["title"], ["title"])
@@ -69,15 +69,15 @@ def remedy(missing: Iterable[str], texts: Sequence[str] = ("text",)) -> str:
 
 
 def in_words(error: pt.validate.InputValidationError, stage: Any, name: str) -> MissingColumnError | None:
-    """What PyTerrier's validation raised for a stage, in words.
+    """An error of PyTerrier's validation, with a message for users.
 
     Args:
-        error: What was raised.
+        error: The error.
         stage: The stage.
-        name: What messages call it.
+        name: The stage's name in messages.
 
     Returns:
-        The same error with the stage, the column and the remedy; None where another stage raised it, or no column is missing.
+        The same error with the stage, the column and the remedy; None if another stage raised it, or no column is missing.
     """
     if isinstance(error, MissingColumnError) or f"in transformer {stage}" not in str(error.args[0]):
         return None
@@ -93,14 +93,14 @@ def in_words(error: pt.validate.InputValidationError, stage: Any, name: str) -> 
 
 
 def tells_columns(function: Callable[P, R], name: Callable[..., str]) -> Callable[P, R]:
-    """A function or method that tells in words which column is missing.
+    """Make a function or method say in its error which column is missing.
 
     Args:
-        function: Validates its input with ``pt.validate``.
-        name: What messages call it, from the arguments.
+        function: A function that validates its input with ``pt.validate``.
+        name: A function from the arguments to the name in messages.
 
     Returns:
-        The same, but that it raises :class:`MissingColumnError`.
+        The same function, which now raises :class:`MissingColumnError`.
     """
 
     @wraps(function)

@@ -13,15 +13,15 @@ from pyterrier_debias.core.errors import NotProvidedError
 
 @runtime_checkable
 class Dataset(Protocol):
-    """What every dataset has. The splits are ``train``, ``dev``, ``test`` or the collection's own names.
+    """The methods that every dataset has. The splits are ``train``, ``dev``, ``test`` or have names of the collection's own.
 
-    Beyond these, where the collection knows them (see :func:`provided`):
+    Some collections also have (see :func:`provided`):
 
-    - ``get_candidates()``: frame ``qid, docno, score, rank``: what labellers were shown, in that order;
+    - ``get_candidates()``: a frame ``qid, docno, score, rank`` of what labellers were shown, in that order;
     - ``get_runs()``: a mapping from a name to a result frame ``qid, docno, score, rank``;
-    - ``get_answers()``: frame ``qid, docno, answer, start, end``: character offsets into the document's ``text``, ``end``
-      exclusive, -1 where only the answer's string is known;
-    - ``get_qrels('full')``: fuller judgements than the split's own, over all topics of the collection;
+    - ``get_answers()``: a frame ``qid, docno, answer, start, end``, with character offsets into the document's ``text``, ``end``
+      exclusive, -1 if only the answer's string is known;
+    - ``get_qrels('full')``: more complete judgements than the split's own, over all topics of the collection;
     - ``truth``: a mapping that says what was planted;
     - columns ``type`` and ``gender`` of the topics.
     """
@@ -30,7 +30,7 @@ class Dataset(Protocol):
         """Documents as dictionaries with ``docno`` and ``text``, in the collection's order."""
 
     def get_topics(self, variant: str | None = None) -> pd.DataFrame:
-        """Topics of a split: ``qid``, ``query`` and what else is known of them."""
+        """Topics of a split: ``qid``, ``query`` and further columns."""
 
     def get_qrels(self, variant: str | None = None) -> pd.DataFrame:
         """Judgements of a split: ``qid``, ``docno``, ``label``."""
@@ -40,18 +40,18 @@ class Dataset(Protocol):
 
 
 def provided(dataset: Any, method: str, *args: Any) -> Any:
-    """Ask a dataset for something that not every dataset has.
+    """Call a method that not every dataset has.
 
     Args:
         dataset: Any dataset.
         method: The method's name, such as ``'get_answers'``.
-        args: What to call it with.
+        args: Arguments of the call.
 
     Returns:
         What the method returned, or None if the dataset lacks it.
 
     Raises:
-        InputError: If the dataset has it and cannot give it, e.g. after a download that failed.
+        InputError: If the dataset has the method but cannot provide the data, e.g. after a failed download.
     """
     function = getattr(dataset, method, None)
     if function is None:

@@ -20,13 +20,13 @@ _MARK = "query_mark"
 
 @dataclass(frozen=True)
 class Parts:
-    """A pipeline from topics, taken apart.
+    """A pipeline from topics, split into candidates and ranker.
 
     Attributes:
-        candidates: The stages that make candidates: up to the texts, with the text loaders, cut-offs and resets of the query
+        candidates: The stages that produce candidates: up to the texts, with the text loaders, cut-offs and resets of the query
             (``pt.rewrite.reset()``) right after.
-        ranker: The stages that score texts; none where the pipeline is a retriever, or cannot be split.
-        reason: Why changed texts cannot reach the ranker, in one sentence; empty where they can, or where there is no ranker.
+        ranker: The stages that score texts; none if the pipeline is a retriever, or cannot be split.
+        reason: Why changed texts cannot reach the ranker, in one sentence; empty if they can, or if there is no ranker.
     """
 
     candidates: list[pt.Transformer]
@@ -37,14 +37,15 @@ class Parts:
 def take_apart(stages: Sequence[pt.Transformer]) -> Parts:
     """Split a pipeline from topics after its text stage.
 
-    A text stage adds the column ``text`` and no more: a retriever that gives stored texts, a text loader, a fusion of these. A
-    stage inside which texts are loaded *and* scored (``(loader >> ranker) ** pl2``) is none; such a pipeline stays whole.
+    A text stage adds the column ``text`` without scoring the texts: a retriever that returns stored texts, a text loader, a
+    fusion of these. A stage that both loads and scores texts (``(loader >> ranker) ** pl2``) is not a text stage; such a pipeline
+    is not split.
 
     Args:
         stages: The stages in order; see :func:`pyterrier_debias.core.stage.flatten`.
 
     Returns:
-        The parts. Without any text stage all of it makes candidates.
+        The parts. Without a text stage, all stages belong to the candidates.
     """
     columns: list[str] = _TOPICS
     loader = None
@@ -65,11 +66,11 @@ def take_apart(stages: Sequence[pt.Transformer]) -> Parts:
 
 
 def behind_text(stages: Sequence[pt.Transformer], columns: Sequence[str]) -> Parts:
-    """Take apart what follows candidates with texts: what still makes candidates of them, and what ranks.
+    """Split the stages that follow candidates with texts into those that still belong to the candidates, and the ranker.
 
     Args:
         stages: The stages in order.
-        columns: What the candidates have.
+        columns: The columns of the candidates.
 
     Returns:
         The parts.
@@ -83,15 +84,15 @@ def behind_text(stages: Sequence[pt.Transformer], columns: Sequence[str]) -> Par
 
 
 def out_of_reach(ranker: Sequence[pt.Transformer], columns: Sequence[str]) -> str:
-    """Why changed texts under new docnos cannot reach every part of a ranker, by what its stages make of empty frames.
+    """Why changed texts under new docnos cannot reach every part of a ranker, judged by what its stages do with empty frames.
 
     Args:
-        ranker: Its stages.
-        columns: What the candidates have.
+        ranker: The stages of the ranker.
+        columns: The columns of the candidates.
 
     Returns:
-        One sentence; empty if nothing speaks against it. What only rows can show (a store that is asked by docno) is found by
-        :func:`pyterrier_debias.core.counterfactuals.score_arms`.
+        One sentence; empty if no obstacle was found. Obstacles that only rows can show (a store that looks up docnos) are found
+        by :func:`pyterrier_debias.core.counterfactuals.score_arms`.
     """
     for stage, given in _leaves(ranker, list(columns)):
         if _is_function(stage):
@@ -208,14 +209,14 @@ def _makes_documents(stage: pt.Transformer, columns: Sequence[str]) -> bool:
 
 
 def loads_text(stage: pt.Transformer, columns: Sequence[str]) -> bool:
-    """Whether a stage gives texts to documents that have none, and no scores.
+    """Whether a stage adds texts to documents that have none, without scores.
 
     Args:
         stage: A transformer.
-        columns: What it is given.
+        columns: The columns of its input.
 
     Returns:
-        Whether it does, by what it makes of empty frames.
+        Whether it does, judged by its output for empty frames.
     """
     parts = parts_of(stage)
     if parts:

@@ -16,7 +16,7 @@ from pyterrier_debias.core.frames import check_overlap, highest_grades, pair_num
 
 
 def parse_measures(measures: Sequence[Any]) -> list[Any]:
-    """Measures from their names.
+    """Parse the names of measures.
 
     Args:
         measures: ir_measures objects or names such as ``'nDCG@10'``.
@@ -25,7 +25,7 @@ def parse_measures(measures: Sequence[Any]) -> list[Any]:
         ir_measures objects.
 
     Raises:
-        InputError: For a name that ir_measures does not know, or a name in place of a list.
+        InputError: If ir_measures does not know a name, or a name is given in place of a list.
     """
     if isinstance(measures, str):
         raise InputError(f"measures must be a list, not {measures!r}; give [{measures!r}]")
@@ -45,13 +45,13 @@ _SHARES = frozenset(
 
 
 def value_range(measure: Any) -> tuple[float, float]:
-    """The least and the greatest value that a measure can have, as far as that is known.
+    """The smallest and the largest value that a measure can have, if known.
 
     Args:
         measure: ir_measures object or name.
 
     Returns:
-        (0, 1) for shares and normalised measures of ir_measures, else (-inf, inf).
+        (0, 1) for shares and normalised measures of ir_measures, otherwise (-inf, inf).
 
     Example:
         >>> value_range("nDCG@10"), value_range("NumRet")
@@ -61,14 +61,14 @@ def value_range(measure: Any) -> tuple[float, float]:
 
 
 def from_grade(measure: str, grade: int) -> str:
-    """The name of a measure for which documents are relevant from a grade on.
+    """The name of a measure for which documents with at least a certain grade are relevant.
 
     Args:
         measure: Its name, such as ``'RR@10'``.
         grade: The lowest label of a relevant document.
 
     Returns:
-        The same for 1, which ir_measures takes where nothing is said; else with ``rel``.
+        The same name for 1, which is the default of ir_measures; otherwise the name with ``rel``.
 
     Example:
         >>> from_grade("RR@10", 1), from_grade("RR@10", 2), from_grade("AP", 2)
@@ -79,27 +79,27 @@ def from_grade(measure: str, grade: int) -> str:
 
 
 def per_query(results: pd.DataFrame, qrels: pd.DataFrame, measures: Sequence[Any], qids: Sequence[str]) -> pd.DataFrame:
-    """Measures of each query.
+    """Compute measures for each query.
 
-    A query that is judged and has no results counts 0, since its user found nothing; a query without judgements has no
-    value and must not be asked for. Every measure sees one order: equal scores by descending docno, as trec_eval has it. (Left to
-    themselves, ir_measures' RR@k and Judged@k take ascending ones, and trec_eval calls scores equal that differ by less than
-    single precision holds; see :func:`~pyterrier_debias.core.frames.ranked`.)
+    A judged query without results counts 0, because its user found nothing; a query without judgements has no value and must
+    not be in ``qids``. All measures see the same order, with equal scores by descending docno as in trec_eval. (By default,
+    ir_measures' RR@k and Judged@k use ascending docno, and trec_eval treats scores as equal if they are equal in single
+    precision; see :func:`~pyterrier_debias.core.frames.ranked`.)
 
     Args:
         results: Result frame ``qid``, ``docno``, ``score``.
-        qrels: Judgements ``qid``, ``docno``, ``label``; of a document that is judged more than once the highest label counts.
+        qrels: Judgements ``qid``, ``docno``, ``label``; if a document is judged more than once, the highest label counts.
         measures: ir_measures objects or names.
-        qids: The queries to give values for, all of them judged; see :func:`judged_qids`.
+        qids: The queries to evaluate, all of them judged; see :func:`judged_qids`.
 
     Returns:
-        Frame with one row per query, in the order of ``qids``: index ``qid`` (as they were given), one column per measure (its
-        name as text).
+        Frame with one row per query, in the order of ``qids``: index ``qid`` (as given), one column per measure (its name as
+        text).
 
     Raises:
-        InputError: For an unknown measure, a label that is not a whole number, or, where scores are tied, one that is NaN.
+        InputError: If a measure is unknown, a label is not a whole number, or, if scores are tied, a score is NaN.
 
-    Identifiers are compared as strings, so that 7 and ``'7'`` are one query.
+    Identifiers are compared as strings, so that 7 and ``'7'`` are the same query.
     """
     parsed = parse_measures(measures)
     asked = [str(qid) for qid in qids]
@@ -147,13 +147,13 @@ def _named(measure: Any) -> str:
 
 
 def deepest(measures: Sequence[Any]) -> int | None:
-    """How many documents of a list measures look at.
+    """The number of documents at the head of a list that measures look at.
 
     Args:
         measures: ir_measures objects or names.
 
     Returns:
-        The greatest cut-off; None where a measure has none, or may look beyond it.
+        The largest cut-off; None if a measure has none, or may look beyond it.
 
     Example:
         >>> deepest(["nDCG@10", "RR@20"]), deepest(["nDCG@10", "AP"]), deepest(["nDCG(judged_only=True)@10"])
@@ -210,13 +210,13 @@ def _safe(labels: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def refuse_batches(measure: Any) -> None:
-    """Refuse to evaluate a measure in batches of queries, whose value of one query depends on all the others.
+    """Refuse to evaluate a measure in batches of queries if its value for one query depends on all the others.
 
-    ``pt.Experiment(..., batch_size=4)`` evaluates four queries at a time and averages what comes of it, which would be another
-    number, and hands a measure nothing that tells: so this looks who is calling.
+    ``pt.Experiment(..., batch_size=4)`` evaluates four queries at a time and averages the results, which would be a different
+    number. It does not tell the measure that it does so, therefore this function inspects its callers.
 
     Args:
-        measure: The measure, named in the message.
+        measure: The measure that the message names.
 
     Raises:
         InputError: If PyTerrier is evaluating in batches.
@@ -234,15 +234,15 @@ def refuse_batches(measure: Any) -> None:
 
 
 def evaluated_qids(qrels: pd.DataFrame, measure: Any) -> dict[str, Any]:
-    """The queries that ir_measures asks a measure for.
+    """The queries for which ir_measures requests values of a measure.
 
     Args:
-        qrels: Judgements with ``query_id``, as ir_measures hands them to ``runtime_impl``.
-        measure: The measure; named in messages.
+        qrels: Judgements with ``query_id``, as ir_measures passes them to ``runtime_impl``.
+        measure: The measure that messages name.
 
     Returns:
-        Each query's name as text, by which frames are joined, to the name that the judgements have. Values must be given under
-        the latter: ir_measures adds a 0 for every query of the judgements that has none.
+        For the name of each query as text, by which frames are joined, its name in the judgements. Values must use the latter:
+        ir_measures adds a 0 for every query of the judgements that has no value.
 
     Example:
         >>> evaluated_qids(pd.DataFrame({"query_id": [7, 7, 8]}), "example")
@@ -269,20 +269,20 @@ def judged_qids(topics: pd.DataFrame, qrels: pd.DataFrame) -> list[str]:
 def judged_input(
     stage: Any, inp: pd.DataFrame, qrels: pd.DataFrame | None, topics: pd.DataFrame | None
 ) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, list[str]]:
-    """What a stage's ``evaluate`` works on: candidates or topics of judged queries.
+    """The input of a stage's ``evaluate``: candidates or topics of judged queries.
 
     Args:
-        stage: The stage, with the option ``dataset``; named in messages.
+        stage: The stage, with the option ``dataset``; messages name it.
         inp: Candidates or topics.
         qrels: Judgements; None for the dataset's.
-        topics: The topics, where ``inp`` are candidates; None for those of ``inp``.
+        topics: The topics, if ``inp`` are candidates; None for those of ``inp``.
 
     Returns:
-        ``inp`` without queries that nobody judged, judgements (of a pair with several the highest), topics, and the judged qids,
-        sorted: what is drawn at random by a query's place must not depend on the order of rows.
+        ``inp`` without unjudged queries, judgements (the highest of several for a pair), topics, and the judged qids, sorted, so
+        that random draws by the place of a query do not depend on the order of rows.
 
     Raises:
-        InputError: Where there are no judgements, or no query is judged.
+        InputError: If there are no judgements, or no query is judged.
     """
     name, qrels = type(stage).__name__, provided(stage.dataset, "get_qrels") if qrels is None else qrels
     if qrels is None:

@@ -15,7 +15,7 @@ from pyterrier_debias.core.errors import InputError
 
 @contextmanager
 def handed_over(documents: Iterable[dict[str, Any]]) -> Iterator[Iterator[dict[str, Any]]]:
-    """Guard a stream of documents that an indexer reads while this lasts.
+    """Guard a stream of documents while an indexer reads it.
 
     Indexers such as Terrier's and PISA's read their documents in their own thread. An exception there ends the stream
     and is lost: an index of the first documents remains, without an error.
@@ -24,7 +24,7 @@ def handed_over(documents: Iterable[dict[str, Any]]) -> Iterator[Iterator[dict[s
         documents: Any stream of documents.
 
     Yields:
-        The same documents, to be given to the indexer.
+        The same documents, to pass to the indexer.
 
     Raises:
         Exception: The exception of the stream, with a note on how many documents the indexer had received.
@@ -72,7 +72,7 @@ class _Stream:
 
 
 class GuardedIndexer(pt.Indexer):
-    """An indexer with a guarded stream of documents, see :func:`handed_over`; it gets numbers that it stores as text."""
+    """An indexer with a guarded stream of documents (see :func:`handed_over`); numbers that it stores become text."""
 
     def __init__(self, indexer: pt.Indexer):
         """
@@ -86,13 +86,13 @@ class GuardedIndexer(pt.Indexer):
 
         Args:
             iter: The documents.
-            options: For the indexer.
+            options: Options of the indexer.
 
         Returns:
             What the indexer returns.
 
         Raises:
-            InputError: See :func:`handed_over`, as for whatever the stream raised.
+            InputError: See :func:`handed_over`, which also raises the errors of the stream.
         """
         with handed_over(_as_stored(iter, getattr(self.indexer, "meta", ()))) as documents:
             return self.indexer.index(documents, **options)

@@ -1,4 +1,4 @@
-"""Scores of finished parts of lists on disk, so that an audit that was killed does not score them again."""
+"""Scores of finished lists on disk, so that an interrupted audit does not score them again."""
 
 from __future__ import annotations
 
@@ -30,18 +30,17 @@ _FILES = f"scores-{_HEX * 8}-{_HEX * 32}.npz"
 
 
 class KeptScores:
-    """Scores of one ranker by the lists that it was given, in files of a folder.
+    """The scores of one ranker for the lists that it was given, in files of a folder.
 
-    Lists are scored a few at a time, whole queries always and for no more than about a minute, and after each minute of scoring
-    one file is written, whole or not at all; where it cannot be, a warning says so, and its scores are written with the next
-    ones. Lists that are in a file are not scored again: those of the same qids, docnos and
-    other cells, in the same order. Only scores are kept; a ranker that leaves out rows, adds or changes columns, or is given
-    anything but texts and numbers is asked each time.
+    Lists are scored a few at a time, always whole queries and for no more than about a minute, and after each minute of scoring
+    one file is written, either completely or not at all. If this fails, a warning says so, and the scores are written with the
+    next ones. A list in a file (with the same qids, docnos and other cells, in the same order) is not scored again. Only scores
+    are stored; a ranker that leaves out rows, adds or changes columns, or gets anything but texts and numbers scores every time.
 
     Args:
-        folder: Where files are.
+        folder: The folder of the files.
         name: The ranker's name.
-        workers: In how many processes it scores.
+        workers: The number of processes in which it scores.
 
     Example:
         >>> import tempfile
@@ -55,7 +54,7 @@ class KeptScores:
         >>> again["score"].tolist()
         [9.0, 3.0]
 
-    When not to use it: for a ranker whose weights may have changed since; whoever opens the folder has to see to that.
+    When not to use it: for a ranker whose weights may have changed since; the caller must make sure that they have not.
     """
 
     def __init__(self, folder: Path, name: str, workers: int = 1):
@@ -76,14 +75,14 @@ class KeptScores:
                 logger.warning("checkpoint: %s cannot be read (%s); what it holds is scored again", file, one_line(error))
 
     def ask(self, ranker: Callable[[pd.DataFrame], pd.DataFrame], inp: pd.DataFrame) -> pd.DataFrame:
-        """What a ranker makes of lists, those that are known left out.
+        """Score lists with a ranker, except those whose scores are known.
 
         Args:
-            ranker: The same one in every call.
+            ranker: The same ranker in every call.
             inp: A result frame.
 
         Returns:
-            What the ranker returns, query by query; of lists that were known ``inp`` with ``score`` and ``rank``.
+            What the ranker returns, query by query; for known lists ``inp`` with ``score`` and ``rank``.
         """
         if not {"qid", "docno"} <= set(inp.columns) or not len(inp):
             return ranker(inp)
@@ -125,10 +124,10 @@ class KeptScores:
         return found
 
     def write(self) -> None:
-        """Write what was scored since the last time.
+        """Write the scores that were computed since the last call.
 
         Raises:
-            InputError: Where the folder cannot be written.
+            InputError: If the folder cannot be written.
         """
         if self._new:
             content, scores = io.BytesIO(), list(self._new.values())
@@ -142,7 +141,7 @@ def forget_scores(folder: Path) -> None:
     """Remove the files of all rankers.
 
     Args:
-        folder: Where they are. Files of others stay.
+        folder: The folder of the files. Other files in it are kept.
 
     Example:
         >>> import tempfile

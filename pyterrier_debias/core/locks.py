@@ -1,4 +1,4 @@
-"""Only one process at a time writes into a folder; the error for a second one names the first."""
+"""Locks: only one process at a time writes into a folder, and the error for a second process names the first."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _IN_USE, _SETTLED = "in-use", 60.0
 
 
 class HeldError(InputError):
-    """Raised where another process, or another thread of this one, holds a lock."""
+    """Raised if another process, or another thread of this process, holds a lock."""
 
 
 @contextmanager
 def only_one(lock: Path, shown: str | Path, *, wait: float = 0.0) -> Iterator[None]:
-    """Hold a lock as long as the block runs.
+    """Hold a lock while the block runs.
 
-    The operating system holds it for the process, and gives it up when the process ends, however it ends. The file says which
-    process on which host that is, and is removed when the block ends; one that a killed process left is taken over.
+    The operating system releases the lock when the process ends, however it ends. The file names the process and its host, and is
+    removed when the block ends; the file of a killed process is taken over.
 
     Args:
         lock: The lock's file. Its folder must exist.
@@ -42,8 +42,8 @@ def only_one(lock: Path, shown: str | Path, *, wait: float = 0.0) -> Iterator[No
         wait: How many seconds to wait for another process.
 
     Raises:
-        HeldError: Naming the process that holds it, and its host.
-        OSError: Where the file cannot be made.
+        HeldError: If another process holds the lock; the message names it and its host.
+        OSError: If the file cannot be created.
 
     Example:
         >>> import tempfile
@@ -51,7 +51,7 @@ def only_one(lock: Path, shown: str | Path, *, wait: float = 0.0) -> Iterator[No
         ...     (Path(folder) / "lock").read_text().startswith(f"process {os.getpid()} on host ")
         True
 
-    When not to use it: for readers, who see whole results without it.
+    When not to use it: for readers, which see complete results without a lock.
     """
     import filelock
 
@@ -86,22 +86,22 @@ def _holder(lock: Path) -> str:
 def scratch_folder() -> Iterator[Path]:
     """An empty folder in the system's temporary folder, removed when the block ends.
 
-    Folders that killed processes left are removed first. A process holds a lock in its folder as long as it lives, which the
-    operating system gives up for it; so a folder is removed where its lock can be had, it is a minute old, and it belongs to the
-    same user. Everything else in the temporary folder is left as it is.
+    Folders that killed processes left are removed first. A process holds a lock in its folder until it ends, when the operating
+    system releases the lock. A folder is therefore removed if its lock is free, it is a minute old, and it belongs to the same
+    user. Everything else in the temporary folder is left alone.
 
     Yields:
         The folder.
 
     Raises:
-        InputError: Where no folder, or no lock in it, can be made.
+        InputError: If the folder, or the lock in it, cannot be created.
 
     Example:
         >>> with scratch_folder() as folder:
         ...     list(folder.iterdir())
         []
 
-    When not to use it: for what a user is to find afterwards.
+    When not to use it: for results that the user needs afterwards.
     """
     import filelock
 

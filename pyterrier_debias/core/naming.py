@@ -1,4 +1,4 @@
-"""Names of systems, made of their weighting models, rankers and models."""
+"""Names of systems, made from their weighting models, rankers and models."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _LONGEST = 120
 
 
 def system_name(pipeline: Any) -> str:
-    """The name of a pipeline for which the user gave none.
+    """The name of a pipeline that the user did not name.
 
     Args:
         pipeline: A transformer.
 
     Returns:
-        The names of its stages (see :func:`stage_name_of`), with ``>>`` between them. Text loaders, cut-offs, tokenised
-        queries and ``reset`` are left out, unless nothing else remains; so are the workers in which a ranker scores.
+        The names of its stages (see :func:`stage_name_of`), joined by ``>>``. Text loaders, cut-offs, tokenised queries and
+        ``reset`` are left out, unless nothing else remains; so are the workers in which a ranker scores.
 
     Example:
         >>> from pyterrier_debias import CrossEncoder
@@ -43,15 +43,15 @@ def system_name(pipeline: Any) -> str:
 
 
 def stage_name_of(stage: Any) -> str:
-    """What a stage is called.
+    """The name of a stage.
 
     Args:
         stage: A transformer.
 
     Returns:
-        Its weighting model for a retriever of Terrier (``BM25``); its class and model for a ranker
-        (``CrossEncoder(ms-marco-MiniLM-L6-v2)``); both sides of an operator (``BM25 + DPH``); else what PyTerrier's schematics
-        call it, or its class.
+        For a Terrier retriever its weighting model (``BM25``); for a ranker its class and model
+        (``CrossEncoder(ms-marco-MiniLM-L6-v2)``); for an operator both sides (``BM25 + DPH``); otherwise its name in PyTerrier's
+        schematics, or its class.
     """
     kind = type(stage).__name__
     if isinstance(stage, pt.Compose):
@@ -68,13 +68,13 @@ def stage_name_of(stage: Any) -> str:
 
 
 def distinct_names(pipelines: Sequence[Any]) -> list[str]:
-    """Names of several pipelines; equal names are extended by the options, or else the stages, that differ.
+    """Distinct names of several pipelines; equal names are extended with the options, or otherwise the stages, that differ.
 
     Args:
         pipelines: Transformers.
 
     Returns:
-        One name each. Equal names with equal options are numbered.
+        One name per pipeline. Equal names with equal options are numbered.
 
     Example:
         >>> from pyterrier_debias import CrossEncoder
@@ -98,26 +98,26 @@ def distinct_names(pipelines: Sequence[Any]) -> list[str]:
 
 
 def is_tokeniser(stage: Any) -> bool:
-    """Whether a stage is ``pt.rewrite.tokenise()``, which is an applied function of PyTerrier's.
+    """Whether a stage is ``pt.rewrite.tokenise()``, which PyTerrier implements as an applied function.
 
     Args:
         stage: A transformer.
 
     Returns:
-        Whether it is; also with a tokeniser of the user's own.
+        True if it is, also with a tokeniser of the user's own.
     """
     function = getattr(stage, "fn", None)
     return getattr(function, "__qualname__", "").startswith("tokenise.") and function.__module__ == "pyterrier.terrier.rewrite"
 
 
 def is_text_loader(stage: Any) -> bool:
-    """Whether a stage is called a text loader; what it makes of a frame is not looked at.
+    """Whether a stage is a text loader by its name; its output is not checked.
 
     Args:
         stage: A transformer.
 
     Returns:
-        Whether its class, or PyTerrier's schematic of it, has that name.
+        True if its class, or PyTerrier's schematic of it, has that name.
     """
     return type(stage).__name__.endswith("TextLoader") or _label(stage) == "TextLoader"
 

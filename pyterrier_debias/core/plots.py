@@ -71,7 +71,7 @@ _SETTINGS = threading.RLock()
 def style() -> Iterator[None]:
     """Draw in the library's style inside this block, whatever the user's own settings are.
 
-    One thread at a time: matplotlib's settings are the whole process'.
+    Only one thread draws at a time, because matplotlib's settings apply to the whole process.
 
     Example:
         >>> with style():
@@ -92,10 +92,10 @@ def style() -> Iterator[None]:
 
 
 def colour(index: int) -> str:
-    """The colour of the series with this number; starts again after the last.
+    """The colour of the series with this number; after the last colour, the first is used again.
 
     Args:
-        index: From 0.
+        index: The number of the series, from 0.
 
     Returns:
         A colour such as ``'#0072B2'``.
@@ -108,10 +108,10 @@ def colours(names: Iterable[str], order: Sequence[str] | None = None) -> dict[st
 
     Args:
         names: The series of one figure.
-        order: All series of several figures, so that each has one colour in all of them; None: those of this one.
+        order: All series of several figures, so that each has the same colour in all of them; None uses those of this figure.
 
     Returns:
-        Name to colour.
+        The colour of each name.
     """
     return {name: colour(place) for place, name in enumerate(dict.fromkeys(names if order is None else order))}
 
@@ -140,10 +140,10 @@ def label_axes(
     Args:
         axes: Matplotlib axes.
         x: The label of the horizontal axis, with its unit in brackets.
-        y: The same for the vertical axis.
+        y: The label of the vertical axis.
         title: What the picture shows; may be empty.
-        n: How many units the picture is based on, or those of each system; added to the horizontal label.
-        unit: What the units are.
+        n: The number of units that the picture is based on, or the number for each system; added to the horizontal label.
+        unit: The name of the units.
     """
     axes.set_xlabel(textwrap.fill(x if n is None else f"{x}   [n = {spanned(n)} {unit}]", _LINE))
     axes.set_ylabel(y)
@@ -152,13 +152,13 @@ def label_axes(
 
 
 def spanned(counts: int | Sequence[int]) -> str:
-    """A number, or the least and the greatest of several that differ.
+    """A number, or the smallest and the largest of several different numbers, as text.
 
     Args:
-        counts: Such as the queries of each system.
+        counts: Numbers, such as the queries of each system.
 
     Returns:
-        For a label.
+        Text for a label.
 
     Example:
         >>> spanned(1200), spanned([90, 90]), spanned([90, 87, 88])
@@ -169,11 +169,11 @@ def spanned(counts: int | Sequence[int]) -> str:
 
 
 def name_ticks(axes: Axes, names: Sequence[str]) -> None:
-    """Put names at 0, 1, 2, ... of the horizontal axis, in as many lines as it takes for them to stand apart.
+    """Put names at 0, 1, 2, ... of the horizontal axis, in as many lines as they need in order not to overlap.
 
     Args:
         axes: Matplotlib axes.
-        names: Such as those of systems.
+        names: Names, such as those of systems.
 
     Example:
         >>> axes = new_axes()
@@ -187,13 +187,13 @@ def name_ticks(axes: Axes, names: Sequence[str]) -> None:
 
 
 def legend_label(name: str) -> str:
-    """A name as a legend shows it: matplotlib leaves out those that begin with an underscore.
+    """A name that a legend shows: matplotlib leaves out names that begin with an underscore.
 
     Args:
-        name: Such as that of a system.
+        name: A name, such as that of a system.
 
     Returns:
-        The name, with a character of no width before a first underscore.
+        The name, with a zero-width character before a leading underscore.
 
     Example:
         >>> legend_label("BM25"), legend_label("_mine")
@@ -207,11 +207,11 @@ def ends(value: Any, low: Any, high: Any) -> np.ndarray:
 
     Args:
         value: Figures, a number or shape [n].
-        low: Lower ends of their intervals, alike; NaN where there is none.
-        high: Upper ends.
+        low: Lower ends of their intervals, in the same shape; NaN if there is none.
+        high: Upper ends of their intervals.
 
     Returns:
-        Shape [2, n]; 0 where an interval is not defined, or leaves the figure out.
+        Shape [2, n]; 0 where an interval is not defined, or does not contain the figure.
 
     Example:
         >>> ends([0.5, 0.2], [0.4, float("nan")], [0.7, float("nan")]).round(1).tolist()
@@ -222,7 +222,7 @@ def ends(value: Any, low: Any, high: Any) -> np.ndarray:
 
 
 def rendered(figure: Figure | SubFigure, kind: str = "png", *, dpi: int = 150) -> bytes:
-    """A figure as the content of a file, as large as its texts need; the figure is closed. The same figure gives the same bytes.
+    """The content of a file with a figure, as large as its texts need; the figure is closed. Equal figures give equal bytes.
 
     Args:
         figure: The figure.
@@ -236,7 +236,7 @@ def rendered(figure: Figure | SubFigure, kind: str = "png", *, dpi: int = 150) -
 
 
 def rendered_as(figure: Figure | SubFigure, kinds: Iterable[str], *, dpi: int = 150) -> dict[str, bytes]:
-    """A figure in several formats, the first as :func:`rendered` gives it; the figure is closed.
+    """A figure in several formats, the first as from :func:`rendered`; the figure is closed.
 
     Args:
         figure: The figure.
@@ -244,7 +244,7 @@ def rendered_as(figure: Figure | SubFigure, kinds: Iterable[str], *, dpi: int = 
         dpi: See :func:`rendered`.
 
     Returns:
-        The content of a file by format.
+        The content of a file for each format.
     """
     root = figure.get_figure(root=True)
     found: dict[str, bytes] = {}
@@ -285,15 +285,15 @@ def _make_visible(figure: Figure | SubFigure) -> None:
 
 
 def save(figure: Figure | SubFigure, path: str | Path, *, dpi: int = 150) -> None:
-    """Write a figure, whole or not at all, and close it. The same figure gives the same bytes; a PNG has at most 256 colours.
+    """Write a figure, completely or not at all, and close it. Equal figures give equal bytes; a PNG has at most 256 colours.
 
     Args:
         figure: The figure.
-        path: The file; its ending says the format (``.png``, ``.svg``, ``.pdf``).
+        path: The file; its ending determines the format (``.png``, ``.svg``, ``.pdf``).
         dpi: Dots per inch, for formats that have them.
 
     Raises:
-        InputError: If the place cannot be written.
+        InputError: If the file cannot be written.
     """
     path = Path(path).expanduser()
     kind = path.suffix.lstrip(".").lower() or "png"

@@ -1,7 +1,7 @@
 """Spread: a ranker that scores in several processes, on one machine or a cluster of Ray.
 
-It lies in core, not with the rankers: it wraps any transformer and needs none of them. Audits put it around whatever they are
-given.
+It is in core, not with the rankers, because it wraps any transformer and needs none of them. Audits put it around the given
+rankers.
 """
 
 from __future__ import annotations
@@ -41,30 +41,30 @@ _TRIES = 3
 
 
 class Spread(Stage):
-    """A ranker that scores in several processes: each row is scored by one of them, and ranks are made here.
+    """Score with a ranker in several processes: each row is scored in one of them, and this stage adds the ranks.
 
     ===============  ==========================================================================
-    columns in       what the ranker needs, ``qid`` and ``docno`` among it
+    columns in       what the ranker needs, including ``qid`` and ``docno``
     columns out      what the ranker returns; with ``score`` also ``rank``, sorted by query and rank
     ===============  ==========================================================================
 
-    Workers are actors of Ray. Where the program is not connected to a cluster, the one that ``RAY_ADDRESS`` names is used, or one
-    on this machine is started; ``ray.init(...)`` before the first call decides otherwise. Workers start with the first frame,
-    stay until the program ends or :meth:`close` is called, and are shared by all stages with the same number of workers. A ranker
-    goes from them after its stage has gone, with the next ranker that is sent. They
-    take no processors from Ray's account, so that Ray Data does not wait for them. Each computes with one thread, unless
-    ``OMP_NUM_THREADS`` was set where the cluster was started.
+    Workers are actors of Ray. If the program is not connected to a cluster, it uses the one that ``RAY_ADDRESS`` names, or starts
+    one on this machine; call ``ray.init(...)`` first to choose otherwise. Workers start with the first frame, run until the
+    program ends or :meth:`close` is called, and are shared by all stages with the same number of workers. They drop a ranker
+    whose stage no longer exists when the next ranker is sent. They reserve no processors in Ray, so that Ray Data does not wait
+    for them. Each computes with one thread, unless ``OMP_NUM_THREADS`` was set when the cluster was started.
 
-    The ranker is pickled for them without weights, where they can be loaded again; each worker loads them once, and again after
-    a training. A ranker of another package is sent once: after a change of it call :meth:`close`.
+    The ranker is pickled for the workers, without its weights if they can be loaded again; each worker loads them once, and again
+    after training. A ranker of another package is sent once: call :meth:`close` after you change it.
 
-    Rows of rankers that score pairs (see :func:`~pyterrier_debias.core.stage.scores_rows`) go to the workers by a hash of the
-    document's text, so that ``remembering`` (there if the ranker has it) finds in each worker what it has scored before. For all
-    others lists stay whole: queries are dealt to the workers, the longest lists first. Where a worker ends (memory, a machine
-    that is lost), its rows are scored by the others, and another one takes its place for the next frame. Scores are those of
-    one process up to rounding.
+    Rows of rankers that score pairs (see :func:`~pyterrier_debias.core.stage.scores_rows`) are assigned to workers by a hash of
+    the document's text, so that with ``remembering`` (available if the ranker has it) each worker finds the scores that it
+    computed before. For all other rankers, lists are kept whole: queries are distributed over the workers, the longest lists
+    first. If a worker ends (no memory, a lost machine), the others score its rows, and a new worker replaces it for the next
+    frame. Scores are those of a single process up to rounding.
 
-    Source: no paper; actors are those of Moritz et al., "Ray: A Distributed Framework for Emerging AI Applications", OSDI 2018.
+    Source: no paper; the actors are those of Moritz et al., "Ray: A Distributed Framework for Emerging AI Applications", OSDI
+    2018.
 
     Example:
         ::
@@ -73,7 +73,7 @@ class Spread(Stage):
 
             pipeline = bm25 % 100 >> texts >> Spread(CrossEncoder(model), workers=8)
 
-    When not to use it: for a few hundred pairs, since a worker takes seconds to start and to load a model; on one GPU, which one
+    When not to use it: for a few hundred pairs, because a worker takes seconds to start and load a model; on one GPU, which one
     process keeps busy; around stages that need Terrier, which cannot be sent to another process.
     """
 
@@ -92,12 +92,13 @@ class Spread(Stage):
     ):
         """
         Args:
-            ranker: Orders the documents that it is given; a ranker of this package, another one, or a pipeline of them.
-            workers: How many processes.
-            gpus_per_worker: How many GPUs each has for itself: 0, 1, or a part of one. None: one each where the cluster has as
-                many, else none. Leave the ranker's ``device`` at None, so that it finds its own.
-            whole_queries: Whether all rows of a query go to one worker. None: only where the ranker is not known to score each
-                row by itself. False for a ranker of another package that does.
+            ranker: A transformer that ranks the documents of its input; a ranker of this package, another one, or a pipeline of
+                rankers.
+            workers: The number of processes.
+            gpus_per_worker: The number of GPUs that each worker has for itself: 0, 1, or a fraction. None: one each if the
+                cluster has enough, otherwise none. Leave the ranker's ``device`` at None, so that it finds its own.
+            whole_queries: Whether all rows of a query go to the same worker. None: only if the ranker is not known to score each
+                row separately. Set False for a ranker of another package that does.
             verbose: Whether to show progress.
         """
         super().__init__()
@@ -109,19 +110,19 @@ class Spread(Stage):
         self._state: _State = _State()
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Score every row somewhere, and rank.
+        """Score every row in one of the workers, and rank.
 
         Args:
-            inp: A result frame with what the ranker needs.
+            inp: A result frame with the columns that the ranker needs.
 
         Returns:
             What the ranker returns; ranked, if there are scores.
 
         Raises:
-            InputError: For an invalid option, pairs that occur twice, a missing package, fewer GPUs than workers need, a ranker
-                that cannot be pickled, and whatever the ranker finds wrong.
-            RuntimeError: If three workers ended with the same rows; and in place of an error of the ranker's that cannot be
-                pickled, with its kind and message.
+            InputError: If an option is invalid, a pair occurs twice, a package is missing, there are fewer GPUs than workers
+                need, the ranker cannot be pickled, or the ranker refuses its input.
+            RuntimeError: If three workers ended on the same rows; also in place of an error of the ranker that cannot be pickled,
+                with its type and message.
         """
         self._check_options()
         modes = pt.inspect.transformer_inputs(self.ranker, strict=False) or [[]]
@@ -178,7 +179,7 @@ class Spread(Stage):
         return next((stage.text_columns() for stage in all_stages(self.ranker) if hasattr(stage, "text_columns")), ["text"])
 
     def warm_up(self) -> Self:
-        """Start the workers, load the model in one of them and score a pair, so that what is wrong with it is found out first.
+        """Start the workers, load the model in one of them and score a pair, so that errors appear at once.
 
         Returns:
             The stage itself.
@@ -210,10 +211,10 @@ class Spread(Stage):
 
     @property
     def remembering(self) -> Callable[..., Any]:
-        """As the ranker's own, in all workers: see :meth:`pyterrier_debias.rankers.base.Ranker.remembering`.
+        """The ranker's own ``remembering``, in all workers; see :meth:`pyterrier_debias.rankers.base.Ranker.remembering`.
 
-        ``limit`` is divided among the workers; without it each keeps as much as the ranker in one process. A ranker that has no
-        ``remembering`` has none here either.
+        ``limit`` is divided among the workers; without it, each keeps as much as the ranker does in a single process. It is not
+        available if the ranker has no ``remembering``.
         """
         if not all(any(hasattr(one, "remembering") for one in all_stages(stage)) for stage in flatten(self.ranker)):
             raise AttributeError("remembering")
@@ -232,7 +233,7 @@ class Spread(Stage):
             limits.pop()
 
     def forget(self) -> None:
-        """Let the workers go of the ranker and of what it remembers; they stay for other stages, and the next frame sends it."""
+        """Drop the ranker and its memory in the workers, which keep running for other stages; the next frame sends it again."""
         with self._state.lock:
             if self._state.sent is not None:
                 pool, _, version, _ = self._state.sent
@@ -240,26 +241,26 @@ class Spread(Stage):
                 self._state.sent = None
 
     def close(self) -> None:
-        """End the workers, those of stages that share them included; the next frame starts others."""
+        """End the workers, also for stages that share them; the next frame starts new ones."""
         if self._state.sent is not None:
             self._state.sent[0].close()
             self._state.sent = None
 
     def changes(self) -> frozenset[str]:
-        """Those of the ranker."""
+        """The columns that the ranker changes."""
         own = (stage.changes() for stage in flatten(self.ranker) if isinstance(stage, Stage))
         return frozenset().union(*own)
 
     def cache_key(self) -> dict[str, Any]:
-        """How many workers there are changes nothing."""
+        """The cache key, without the number of workers, which does not change the result."""
         return self.identity()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Options only."""
+        """Only the options."""
         return {name: value for name, value in self.__dict__.items() if name != "_state"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take the options; nothing is sent yet."""
+        """Set the options; nothing is sent yet."""
         self.__dict__.update(state)
         self._state = _State()
 
@@ -276,13 +277,13 @@ class _State:
 
 
 def unspread(pipeline: pt.Transformer) -> list[pt.Transformer]:
-    """The stages of a pipeline, as they would be in one process.
+    """The stages of a pipeline as they would be in one process.
 
     Args:
         pipeline: A transformer.
 
     Returns:
-        Its stages, with those inside :class:`Spread` in its place, also where it is an option of another stage.
+        Its stages, in which each :class:`Spread` is replaced with the stages inside it, even if it is an option of another stage.
     """
     stages = []
     for stage in flatten(pipeline):
@@ -516,10 +517,10 @@ _POOLS_LOCK = threading.Lock()
 
 @contextmanager
 def signal_handlers_kept() -> Iterator[None]:
-    """Puts back what answered faults of memory and arithmetic before the block; Ray replaces it as it starts and as it ends.
+    """Restore the handlers of memory and arithmetic faults (signals) after the block; Ray replaces them when it starts and ends.
 
-    Java stops its threads by such faults: where its handler is gone, the next collection of garbage in Terrier can end the
-    process. :mod:`signal` knows Python's own handlers alone. The C library is asked, in buffers that hold any record.
+    Java uses such faults to stop its threads: without its handler, the next garbage collection in Terrier can end the process.
+    :mod:`signal` knows only Python's own handlers, so this calls the C library, with buffers large enough for any record.
     """
     if sys.platform == "win32":  # its faults are no signals
         yield

@@ -25,13 +25,13 @@ _EXPRESSION = re.compile(r"applypipeline:|#(combine|uw\d|band|syn|prefix|tag|bas
 
 
 def is_expression(query: Any) -> bool:
-    """Whether a query is an expression that a stage wrote for Terrier, instead of words that people and neural rankers read.
+    """Whether a query is an expression that a stage wrote for Terrier, rather than words that people and neural rankers read.
 
     Args:
         query: A query.
 
     Returns:
-        The guess.
+        A guess.
 
     Example:
         >>> is_expression("applypipeline:off littl^0.036 cat^0.5"), is_expression("what is 2^8?")
@@ -41,13 +41,13 @@ def is_expression(query: Any) -> bool:
 
 
 def as_asked(frame: pd.DataFrame) -> pd.DataFrame:
-    """A frame with its queries in words: an expression is replaced by the query that it was made from, if that is kept.
+    """A frame with its queries in words: an expression is replaced with the query that it was made from, if the frame has it.
 
     Args:
-        frame: A frame with ``query``, and ``query_0`` and so on where there are earlier ones.
+        frame: A frame with ``query``, and earlier queries in ``query_0`` and so on.
 
     Returns:
-        The same frame if no query is an expression, else a copy.
+        The same frame if no query is an expression, otherwise a copy.
 
     Example:
         >>> as_asked(pd.DataFrame({"query": ["applypipeline:off littl^0.03"], "query_0": ["a little"]}))["query"].tolist()
@@ -65,7 +65,7 @@ def warn_of_expressions(queries: Iterable[Any], stage: Any) -> None:
 
     Args:
         queries: The queries.
-        stage: The calling stage, named in the message.
+        stage: The calling stage, which the message names.
     """
     written = next((query for query in queries if is_expression(query)), None)
     if written is not None:
@@ -77,13 +77,13 @@ def warn_of_expressions(queries: Iterable[Any], stage: Any) -> None:
 
 
 def is_terrier(stage: Any) -> bool:
-    """Whether a stage is one of PyTerrier's own over Terrier: a retriever, a rewriter, a text loader.
+    """Whether a stage is one of PyTerrier's own stages over Terrier: a retriever, a rewriter, a text loader.
 
     Args:
         stage: Any stage.
 
     Returns:
-        Whether it, or a class that it is made from, is of ``pyterrier.terrier``.
+        True if its class, or a base class, is in ``pyterrier.terrier``.
     """
     return any(kind.__module__.split(".")[:2] == ["pyterrier", "terrier"] for kind in type(stage).__mro__)
 
@@ -99,7 +99,7 @@ def is_reset(stage: Any) -> bool:
 
 
 def nested(pipeline: pt.Transformer) -> Iterator[pt.Transformer]:
-    """All stages of a pipeline and what they are made of, outer ones first.
+    """All stages of a pipeline and the stages inside them, outer ones first.
 
     Args:
         pipeline: Any pipeline.
@@ -126,11 +126,11 @@ def _reads_queries(stage: Any) -> bool:
 
 
 def tokenising(pipeline: pt.Transformer) -> pt.Transformer:
-    """A pipeline in which Terrier gets the words of the queries that come to it as they were asked.
+    """A pipeline in which Terrier gets the words of each query instead of its original text.
 
-    So the same parser reads every query, whatever characters it contains, also where Terrier scores documents after other stages.
-    Those get the original query. Queries that are rewritten before Terrier (by ``pt.rewrite.tokenise()``, or the user's own
-    stage) are not changed.
+    The same parser then reads every query, whatever characters it contains, even if Terrier scores documents after other stages.
+    Those stages get the original query. Queries that are rewritten before Terrier (by ``pt.rewrite.tokenise()``, or the user's
+    own stage) are not changed.
 
     Args:
         pipeline: Any pipeline.
@@ -190,13 +190,13 @@ class Tokenised(pt.Transformer):
         """
         Args:
             stages: Stages over Terrier.
-            first: Whether they get the queries that were asked. Behind other stages, expressions written for Terrier stay.
+            first: Whether they get the original queries. After other stages, expressions written for Terrier are kept.
         """
         self.stages = stages
         self.first = first
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Ask in words."""
+        """Run the stages with the words of each query."""
         if "query" not in inp.columns or "query_toks" in inp.columns or len(inp) == 0:
             return self.stages(inp)
         words = self._words()
@@ -225,7 +225,7 @@ def property_notes(pipelines: Mapping[str, pt.Transformer]) -> list[str]:
     """Notes on Terrier properties that systems set to different values, although all retrievers of a process share them.
 
     Args:
-        pipelines: Name of a system to its pipeline.
+        pipelines: The pipeline of each system, by name.
 
     Returns:
         One sentence per property.
@@ -252,11 +252,11 @@ def retriever_key(retriever: Any) -> dict[str, Any]:
     """Everything that determines the results of a Terrier retriever; ``==`` of two retrievers leaves some of it out.
 
     Args:
-        retriever: A ``pt.terrier.Retriever`` or one made from it.
+        retriever: A ``pt.terrier.Retriever`` or an object of a subclass.
 
     Returns:
-        Its index (where it lies and what it counts; of one in memory its docnos and words), its settings, its tokeniser and
-        its weighting model: a function of Python's where it was made with one.
+        Its index (the location and the counts; for an index in memory its docnos and words), its settings, its tokeniser and its
+        weighting model (a Python function if it was made with one).
     """
     index = pt.terrier.J.IndexFactory.of(retriever.indexref)
     place = str(retriever.indexref.toString())
@@ -277,7 +277,7 @@ def retriever_key(retriever: Any) -> dict[str, Any]:
 
 
 def terrier_versions() -> dict[str, str]:
-    """Versions of Terrier and Java where they were started; empty elsewhere.
+    """Versions of Terrier and Java if they have been started; otherwise empty.
 
     Returns:
         ``{'terrier': '5.11', 'java': '17.0.15'}``, or nothing.
