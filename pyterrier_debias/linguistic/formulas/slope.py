@@ -1,16 +1,16 @@
-"""How much of a system's effectiveness depends on the complexity of queries, given other explanations.
+"""The slope of a system's effectiveness over the complexity of queries, given other explanations, with a test.
 
 Pure functions on arrays. The model is y = b x + Z c + e: y is the effectiveness of a query, x its complexity, Z a constant and
 the controls. By the theorem of Frisch, Waugh and Lovell, b = x'My / x'Mx with M the projection that removes Z. The test permutes
-the residuals My (Freedman and Lane, 1983): without controls that is permuting complexity over queries. Each permuted slope is
+the residuals My (Freedman and Lane, 1983); without controls, this permutes complexity over queries. Each permuted slope is
 divided by its own standard error, which allows for residuals whose spread depends on complexity (MacKinnon and White's HC3, 1985;
 DiCiccio and Romano, 2017), because the effectiveness of complex queries may vary more, or less, than that of simple ones without
 being lower.
 
 If a few queries are very complex, this standard error is not enough: a permutation moves the widely spread residuals of complex
 queries to simple ones, which hardly affect the slope. A second null distribution therefore keeps every residual at its query and
-flips signs at random (the wild bootstrap of the restricted model; Davidson and Flachaire, 2008), and p is the larger one of the
-two. Under exchangeable residuals it is never below the permutations'.
+flips signs at random (the wild bootstrap of the restricted model; Davidson and Flachaire, 2008), and p is the larger of the two.
+With exchangeable residuals, it is never below the p of the permutations.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ import pandas as pd
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.statistics import CELLS, Interval, effective_number
 
-#: What is smaller than this share of what it was before the controls were taken out is taken for 0.
+#: What the controls leave of a sum of squares counts as 0 if it is below this share of the sum.
 _NOTHING = 1e-10
 #: Five values have 16 patterns of signs (a pattern and its opposite are one), too few to reject at 0.05 by signs alone.
 _DECISIVE = 6
 
 
 def at_once(block: int, n: int) -> int:
-    """How many permutations of n values are drawn at once, so that memory does not grow with n.
+    """The number of permutations of n values to draw at once, so that memory does not grow with n.
 
     Args:
-        block: How many are asked for.
-        n: Values of each.
+        block: The requested number.
+        n: Number of values in each permutation.
 
     Returns:
         At least 1.
@@ -45,26 +45,26 @@ def at_once(block: int, n: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Slope:
-    """The slope of effectiveness on complexity.
+    """The slope of effectiveness over complexity, with its test.
 
     Attributes:
-        slope: Change of effectiveness with one unit of complexity, the controls being equal.
-        low: Lower end of its interval: the slope less its standard error (HC3) times the t beyond which the test rejects, so
-            that it holds 0 exactly where p is above 1 - ``level``. NaN with too few resamples to reject.
-        high: Upper end.
-        p: Two-sided, by permutation, and between queries also by flipping signs: the larger of both; 1 where effectiveness does
-            not vary, NaN if there is no slope.
-        t: The slope over its standard error.
+        slope: Change of effectiveness with one unit of complexity at equal controls.
+        low: Lower end of the slope's interval: the slope less its standard error (HC3) times the t beyond which the test rejects,
+            so that the interval contains 0 exactly if p is above 1 - ``level``. NaN with too few resamples to reject.
+        high: Upper end of the slope's interval.
+        p: Two-sided p value by permutation, and between queries also by flipping signs: the larger of both; 1 if effectiveness
+            does not vary, NaN if there is no slope.
+        t: The slope divided by its standard error.
         n: Number of queries.
         sd: Standard deviation of complexity over the queries (ddof 0).
-        share: Share of the variance of effectiveness that complexity explains beyond the controls: what R squared gains.
-        share_low: Lower end of its interval, which is that of the slope carried over; 0 where the slope's holds 0.
-        share_high: Upper end.
-        share_floor: What chance alone gives: the mean of the share over permutations.
+        share: Share of the variance of effectiveness that complexity explains beyond the controls: the gain of R squared.
+        share_low: Lower end of the share's interval, converted from that of the slope; 0 if the slope's interval contains 0.
+        share_high: Upper end of the share's interval.
+        share_floor: The share to expect by chance alone: its mean over permutations.
         influence: Shape [n]: a value for each query. Their mean is the slope, and their standard error that of the slope (HC0),
             so that the slopes of two systems over the same queries can be compared by a paired test.
         effective_n: How many queries (or needs) decide the slope: Kish's effective number, (sum w)^2 / sum w^2, where w is the
-            square of what the controls leave of a query's complexity. It is n where these squares are equal, and 1 where a single
+            square of what the controls leave of a query's complexity. It is n if these squares are equal, and 1 if a single
             query differs from the others.
         level: Coverage of the intervals.
     """
@@ -86,7 +86,7 @@ class Slope:
 
     @property
     def caution(self) -> str:
-        """A sentence for where fewer than six queries decide the slope; else empty."""
+        """A warning sentence if fewer than six queries decide the slope; otherwise empty."""
         if not self.effective_n < _DECISIVE:
             return ""
         return (
@@ -96,7 +96,7 @@ class Slope:
 
     @property
     def per_sd(self) -> Interval:
-        """The slope and its interval for one standard deviation of complexity instead of one unit."""
+        """The slope and its interval for a change of complexity by one standard deviation instead of one unit."""
         return Interval(self.slope * self.sd, self.low * self.sd, self.high * self.sd, self.level, self.n)
 
 
@@ -113,23 +113,23 @@ def partial_slope(
 ) -> Slope:
     """Regress effectiveness on complexity and controls, and test the slope by permutation and by flipping signs.
 
-    The resamples depend on the order of the queries: sort them by an identifier where one frame must always give one p.
+    The resamples depend on the order of the queries: for a reproducible p, sort them by an identifier.
 
     Args:
         values: Shape [n]: effectiveness.
         complexity: Shape [n].
-        controls: Shape [n, k]: what else may explain effectiveness, without a constant; see :func:`design`. Columns that others
-            already express are left out.
-        strata: n labels, such as the collection a query is from: each has a level of its own, and permutations stay inside.
-        level: Coverage of intervals.
-        resamples: How many permutations, and how many patterns of signs.
+        controls: Shape [n, k]: what else may explain effectiveness, without a constant; see :func:`design`. Columns that are
+            linear combinations of others are left out.
+        strata: n labels, such as the collection of each query: each has its own level, and permutations stay within it.
+        level: Coverage of the intervals.
+        resamples: Number of permutations, and of patterns of signs.
         seed: Seed of both.
-        block: Draws held in memory at once, at most; fewer of many queries
+        block: Largest number of draws in memory at once; it is lower for many queries
             (:data:`~pyterrier_debias.core.statistics.CELLS`).
 
     Returns:
-        The slope. All figures are NaN if complexity does not vary once the controls are given, or where fewer than two queries
-        are left beyond the model's coefficients.
+        The slope. All figures are NaN if complexity does not vary given the controls, or if the number of queries exceeds that of
+        the model's coefficients by less than two.
 
     Raises:
         InputError: For unequal lengths or NaN.
@@ -144,9 +144,9 @@ def partial_slope(
         DiCiccio and Romano, Robust permutation tests for correlation and regression coefficients, JASA 112, 2017. Davidson and
         Flachaire, The wild bootstrap, tamed at last, Journal of Econometrics 146, 2008.
 
-    When not to use it: where only two or three queries are complex, since flipping their signs gives too few slopes to reject
-    with; to show that complexity is the *cause*. Complex queries may also be the ones with difficult needs; rewrite
-    the same needs (:mod:`pyterrier_debias.linguistic.data.rewrites`) to find out.
+    When not to use it: if only two or three queries are complex, since flipping their signs gives too few slopes to reject; to
+    show that complexity is the *cause*, since complex queries may also be the ones with difficult needs. To find out, reword
+    queries for the same needs (:mod:`pyterrier_debias.linguistic.data.rewrites`).
     """
     y, x = np.asarray(values, dtype=float), np.asarray(complexity, dtype=float)
     n = len(y)
@@ -165,17 +165,17 @@ def partial_slope(
     if df < 2 or sxx <= max(_NOTHING * ((x - x.mean()) ** 2).sum(), _NOTHING**2 * (x @ x)):
         sd = float(x.std()) if n else float("nan")
         return Slope(*(float("nan"),) * 5, n, sd, *(float("nan"),) * 4, np.full(n, np.nan), float("nan"), level)
-    # Rounding leaves something where the controls explain all.
+    # If the controls explain everything, rounding still leaves something.
     if left @ left <= _NOTHING * max(total, y @ y):
         zero = np.zeros(n)
         return Slope(0.0, 0.0, 0.0, 1.0, 0.0, n, float(x.std()), 0.0, 0.0, 0.0, 0.0, zero, effective_n, level)
 
     leverage = (q**2).sum(axis=1) + x_left**2 / sxx
-    # A query that alone decides a coefficient has no residual; it says nothing about the spread.
+    # A query that alone determines a coefficient has no residual, and says nothing about the spread.
     weights = np.where(leverage < 1 - 1e-9, x_left**2 / np.maximum(1 - leverage, 1e-9) ** 2, 0.0) / sxx**2
 
     def fitted(residuals: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Slopes, their t, and shares of what the controls leave; one row of residuals a permutation."""
+        """Slopes, their t, and shares of what the controls leave; one row of residuals per permutation."""
         own = residuals - (residuals @ q) @ q.T
         slopes = own @ x_left / sxx
         variances = (own - slopes[:, None] * x_left) ** 2 @ weights
@@ -200,12 +200,12 @@ def partial_slope(
         floor += float(shares.sum())
         signs = flipper.integers(0, 2, size=permuted.shape, dtype=np.int8)
         flipped.append(np.abs(fitted(np.where(signs == 1, left, -left))[1]))
-    # Both ends and p are those of the null distribution that rejects less.
+    # The interval and p come from the null distribution that rejects less.
     p, widest = np.max([_against(t, np.concatenate(null), level) for null in (nulls, flipped)], axis=0).tolist()
     error = float(np.sqrt((left - slope * x_left) ** 2 @ weights))
     half = widest * error if error > 0 else 0.0
     low, high = slope - half, slope + half
-    # From a share of what the controls leave to one of everything.
+    # Converts a share of what the controls leave to a share of the whole variance.
     scale = float(left @ left / total)
     ends = sorted((low**2, high**2))
     squared = [0.0 if low <= 0 <= high else ends[0], ends[1]]
@@ -225,24 +225,24 @@ def within_slope(
     resamples: int = 9_999,
     seed: int = 0,
 ) -> Slope:
-    """The slope of effectiveness on complexity within needs, each of which was asked in several wordings.
+    """Compute the slope of effectiveness over complexity within needs, each of which was asked in several wordings.
 
-    y_qv - mean_v y_qv = b (x_qv - mean_v x_qv) + e_qv over needs q and wordings v: whatever is constant for a need (its
-    difficulty, its relevant documents) is out of the comparison. Under the null hypothesis the wordings of a need are
-    exchangeable, so the test permutes effectiveness within needs; slopes are divided by a standard error that is clustered by
-    need. The permutations depend on the order of the needs: sort them by an identifier where one frame must always give one p.
+    y_qv - mean_v y_qv = b (x_qv - mean_v x_qv) + e_qv over needs q and wordings v: this removes everything that is constant for a
+    need (its difficulty, its relevant documents). Under the null hypothesis, the wordings of a need are exchangeable, so the test
+    permutes effectiveness within needs; slopes are divided by a standard error that is clustered by need. The permutations
+    depend on the order of the needs: for a reproducible p, sort them by an identifier.
 
     Args:
         values: Shape [n, m]: effectiveness of n needs in m wordings, m >= 2.
         complexity: Shape [n, m].
         level: Coverage of the interval.
-        resamples: How many permutations.
-        seed: Their seed.
+        resamples: Number of permutations.
+        seed: Seed of the permutations.
 
     Returns:
-        The slope; ``sd`` is the standard deviation of the first wording's complexity, ``share`` that of the variance within
-        needs, with no interval, ``influence`` one value per need. All figures are NaN if complexity does not vary within needs
-        or there are fewer than three of them.
+        The slope; ``sd`` is the standard deviation of the first wording's complexity, ``share`` is the share of the variance
+        within needs, without an interval, and ``influence`` has one value per need. All figures are NaN if complexity does not
+        vary within needs or there are fewer than three needs.
 
     Raises:
         InputError: For another shape or NaN.
@@ -270,7 +270,7 @@ def within_slope(
         return Slope(0.0, 0.0, 0.0, 1.0, 0.0, n, sd, 0.0, float("nan"), float("nan"), 0.0, np.zeros(n), effective_n, level)
 
     def fitted(own: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Slopes, their standard errors, and shares; one table of needs and wordings a permutation."""
+        """Slopes, their standard errors, and shares; one table of needs and wordings per permutation."""
         products = np.einsum("bqv,qv->bq", own, x_left)
         slopes = products.sum(axis=1) / sxx
         own_errors = products - slopes[:, None] * squares
@@ -302,10 +302,10 @@ def within_slope(
 
 
 def _against(t: float, null: np.ndarray, level: float) -> tuple[float, float]:
-    """The p of a t among the absolute ones of permutations, and the largest t that would not be rejected.
+    """The p of a t among the absolute t values of permutations, and the largest t that would not be rejected.
 
-    A slope plus and minus that many standard errors holds 0 exactly where p is above 1 - level. Student's quantile does not see
-    that few complex queries decide the slope; NaN where there are too few permutations to reject at that level.
+    The interval of the slope plus and minus that many standard errors contains 0 exactly if p is above 1 - level. Student's
+    quantile would ignore that few complex queries decide the slope. NaN with too few permutations to reject at that level.
     """
     resamples = len(null)
     p = (1 + int((null >= abs(t) * (1 - 1e-9)).sum())) / (1 + resamples)
@@ -315,12 +315,12 @@ def _against(t: float, null: np.ndarray, level: float) -> tuple[float, float]:
 
 
 def design(frame: pd.DataFrame, controls: Sequence[str]) -> np.ndarray:
-    """Controls as numbers: numeric columns as they are, others as one column per level.
+    """Convert controls to numbers: numeric columns stay the same, others become one column per level.
 
     Args:
-        frame: n rows.
-        controls: Names of columns. What is missing in a column of names is a level of its own; a level that only one query has
-            is left out, since it would take that query out of the regression.
+        frame: A frame with n rows.
+        controls: Names of columns. Missing values in a column of names form a level of their own; a level with only one query
+            is left out, since it would remove that query from the regression.
 
     Returns:
         Shape [n, k]; NaN if a number is missing.
@@ -348,7 +348,7 @@ def design(frame: pd.DataFrame, controls: Sequence[str]) -> np.ndarray:
 
 
 def _levels(labels: np.ndarray) -> np.ndarray:
-    """One column of 0 and 1 for each level that at least two have, in the order of their names."""
+    """One column of 0 and 1 for each level with at least two queries, in the order of their names."""
     names, codes, counts = np.unique(labels.astype(str), return_inverse=True, return_counts=True)
     return (codes[:, None] == np.arange(len(names))[counts > 1]).astype(float)
 
@@ -371,7 +371,7 @@ def _nuisance(n: int, controls: np.ndarray | None, strata: Sequence[object] | No
 
 
 def _basis(z: np.ndarray) -> np.ndarray:
-    """Orthonormal columns that span those of z, whose scales may differ widely."""
+    """Orthonormal columns with the same span as those of z, whose scales may differ widely."""
     scale = np.abs(z).max(axis=0, initial=0.0)
     u, s, _ = np.linalg.svd(z[:, scale > 0] / scale[scale > 0], full_matrices=False)
     return u[:, s > 1e-9 * max(s.max(initial=0.0), 1e-300)]

@@ -1,8 +1,8 @@
-"""Spread of effectiveness between queries, and how it depends on complexity: arrays, no frames.
+"""The spread of effectiveness between queries, and how effectiveness depends on complexity; functions on arrays.
 
 Mean, standard deviation and coefficient of variation (Cheng and Amiri, 2025, Tables 1 and 2) measure *every* spread between
-queries, regardless of its cause. The rest of the module looks at one cause: bins of complexity, a smooth curve, and tests that
-permute which query has which complexity.
+queries, regardless of its cause. The rest of the module is about one possible cause, complexity: bins, a smooth curve, and tests
+that permute effectiveness over queries.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STATISTICS = ("mean", "sd", "cv")
 AVERAGES = ("macro", "pooled", "ratio_of_means")
 #: Names of three bins.
 THIRDS = ("easy", "medium", "hard")
-#: Number of bins of equal width, as numpy's histogram has them.
+#: Number of bins of equal width, the default of numpy's histogram.
 WIDTH_BINS = 10
 
 
@@ -31,7 +31,7 @@ WIDTH_BINS = 10
 
 
 def spread(values: np.ndarray, statistic: str, ddof: int = 0) -> float:
-    """Mean, standard deviation or coefficient of variation of queries' values.
+    """Compute the mean, standard deviation or coefficient of variation of queries' values.
 
     Args:
         values: Shape [n].
@@ -39,7 +39,7 @@ def spread(values: np.ndarray, statistic: str, ddof: int = 0) -> float:
         ddof: The standard deviation divides by n - ddof.
 
     Returns:
-        The statistic; NaN if it is not defined (no values, n <= ddof, a mean of 0).
+        The statistic; NaN if it is undefined (no values, n <= ddof, a mean of 0).
 
     Raises:
         InputError: For an unknown statistic.
@@ -58,9 +58,9 @@ def spread(values: np.ndarray, statistic: str, ddof: int = 0) -> float:
 
 
 def influence(values: np.ndarray, statistic: str, ddof: int = 0) -> np.ndarray:
-    """A value for each query whose mean over queries is the statistic, and whose standard error is that of the statistic.
+    """Compute a value for each query, such that their mean is the statistic and their standard error that of the statistic.
 
-    It is the statistic plus its empirical influence function: for sd = s, s + ((y - m)^2 - s^2) / (2 s); for cv = s / m,
+    The value is the statistic plus its empirical influence function: for sd = s, s + ((y - m)^2 - s^2) / (2 s); for cv = s / m,
     cv + cv (((y - m)^2 - s^2) / (2 s^2) - (y - m) / m). Paired differences of two systems' values over the same queries test the
     difference of their statistics (the delta method).
 
@@ -70,7 +70,7 @@ def influence(values: np.ndarray, statistic: str, ddof: int = 0) -> np.ndarray:
         ddof: See :func:`spread`.
 
     Returns:
-        Shape [n]; the statistic itself for every query where nothing varies.
+        Shape [n]; the statistic itself for every query if values do not vary.
 
     Raises:
         InputError: For an unknown statistic.
@@ -94,23 +94,23 @@ def influence(values: np.ndarray, statistic: str, ddof: int = 0) -> np.ndarray:
 def over_collections(
     collections: Sequence[np.ndarray], *, average: str = "macro", ddof: int = 0, level: float = 0.95
 ) -> dict[str, Interval]:
-    """Mean, standard deviation and coefficient of variation over queries and collections.
+    """Compute mean, standard deviation and coefficient of variation over queries and collections, with intervals.
 
-    Intervals are Student's on the influence values, for sd and cv on a logarithmic scale (in simulated nDCG-like values of 43
-    queries that covers 92 to 96 %, a percentile bootstrap 87 to 94 %).
+    Intervals are Student's on the influence values, for sd and cv on a logarithmic scale (with simulated nDCG-like values of 43
+    queries, these cover 92 to 96 %, those of a percentile bootstrap 87 to 94 %).
 
     Args:
         collections: The values of each collection's queries.
-        average: ``'macro'``: the mean over collections of each statistic (how the c_v of the paper's Table 1 comes about);
-            ``'pooled'``: of all queries together; ``'ratio_of_means'``: mean and sd as for macro, and cv is the one by the other.
+        average: ``'macro'``: the mean over collections of each statistic (as for the c_v of the paper's Table 1); ``'pooled'``:
+            the statistics of all queries together; ``'ratio_of_means'``: mean and sd as for macro, and cv is that sd / mean.
         ddof: See :func:`spread`.
         level: Coverage of the intervals.
 
     Returns:
-        An interval for each of ``'mean'``, ``'sd'`` and ``'cv'``. NaN if a statistic is not defined in one of the collections.
+        An interval for each of ``'mean'``, ``'sd'`` and ``'cv'``. NaN if a statistic is undefined in one of the collections.
 
     Raises:
-        InputError: For an unknown way, or no collection.
+        InputError: For an unknown ``average``, or no collection.
 
     Example:
         Two collections with means .25 and .50 and standard deviations .25 and .25 have a c_v of 1 and of .5:
@@ -132,14 +132,14 @@ def over_collections(
             means, sds = ([influence(values, s, ddof) for values in collections] for s in ("mean", "sd"))
             mean, sd = (np.mean([part.mean() for part in kind]) for kind in (means, sds))
             ratio = sd / mean if mean else np.nan
-            # Linear in both, so that the mean of the collections' means is the ratio.
+            # Linear in mean and sd, so that the mean of the collections' means is the ratio.
             parts = [ratio + (s - ratio * m) / mean if mean else m * np.nan for s, m in zip(sds, means)]
         found[statistic] = _interval(parts, level, positive=statistic != "mean")
     return found
 
 
 def _interval(parts: Sequence[np.ndarray], level: float, *, positive: bool) -> Interval:
-    """The mean over collections of the means of influence values."""
+    """The mean over collections of the means of influence values, with its interval."""
     from scipy import stats
 
     n = sum(map(len, parts))
@@ -158,19 +158,19 @@ def _interval(parts: Sequence[np.ndarray], level: float, *, positive: bool) -> I
 
 
 def inner_edges(complexity: np.ndarray, bins: str | int | Sequence[float]) -> np.ndarray:
-    """Where bins of complexity begin; a query belongs to a bin from its lower edge on (>=).
+    """Find the edges between bins of complexity; a query at an edge belongs to the upper bin.
 
     Args:
         complexity: Shape [n], n >= 1.
         bins: ``'tertile'``: thirds of the queries (edges at the quantiles 1/3 and 2/3, interpolated linearly); a number k: k
-            bins at quantiles; ``'equal_width'``: ten bins between the smallest and the largest value; or the edges between
-            bins, ascending, for any others.
+            bins at quantiles; ``'equal_width'``: ten bins between the smallest and the largest value; or the edges
+            themselves, ascending.
 
     Returns:
         The k - 1 edges between k bins.
 
     Raises:
-        InputError: For bins that are none of these.
+        InputError: For any other ``bins``.
 
     Example:
         >>> inner_edges(np.arange(7.0), "tertile").tolist()
@@ -192,13 +192,13 @@ def inner_edges(complexity: np.ndarray, bins: str | int | Sequence[float]) -> np
 
 
 def bin_names(edges: np.ndarray) -> list[str]:
-    """Names of the bins between edges: easy, medium and hard for three, else their numbers."""
+    """Names of the bins between edges: easy, medium and hard for three bins, otherwise their numbers."""
     k = len(edges) + 1
     return list(THIRDS) if k == 3 else [f"bin {i + 1} of {k}" for i in range(k)]
 
 
 def bin_numbers(complexity: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """The bin of each query, from 0; equal complexities share one, so that bins may be of unequal size or empty.
+    """Find the bin of each query, from 0; queries of equal complexity share a bin, so bins may be of unequal size or empty.
 
     Args:
         complexity: Shape [n].
@@ -219,18 +219,18 @@ def bin_numbers(complexity: np.ndarray, edges: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Tests:
-    """The result of :func:`permutation_tests`; all p values are those of permutations.
+    """The result of :func:`permutation_tests`; all p values come from permutations.
 
     Attributes:
-        rho: Spearman's rank correlation of complexity and effectiveness, ties in the middle; NaN if one does not vary.
+        rho: Spearman's rank correlation of complexity and effectiveness, with mean ranks for ties; NaN if one does not vary.
         rho_low: Lower end of its interval (Bonett and Wright, 2000).
-        rho_high: Upper end.
-        rho_p: Two-sided.
+        rho_high: Upper end of its interval.
+        rho_p: Two-sided p value of the rank correlation.
         kruskal: Kruskal and Wallis' H over the bins, corrected for ties; NaN for fewer than two bins.
         kruskal_p: Share of permutations with an H at least as large.
         gap: Mean of the best bin less that of the worst.
         gap_p: Share of permutations with a gap at least as large.
-        gap_floor: Mean gap over permutations: a gap is a range and never 0.
+        gap_floor: Mean gap over permutations, for comparison, since a gap is a range and never 0.
         worst: Number of the bin with the lowest mean; -1 for fewer than two bins.
         n: Number of queries.
     """
@@ -260,20 +260,20 @@ def permutation_tests(
     resamples: int = 9_999,
     seed: int = 0,
 ) -> Tests:
-    """Rank correlation, Kruskal and Wallis' test and the gap between bins, with effectiveness permuted over queries.
+    """Test rank correlation, Kruskal and Wallis' H and the gap between bins, by permuting effectiveness over queries.
 
-    With several collections ranks are taken and permutations made inside each of them. These tests know no controls; see
-    :func:`pyterrier_debias.linguistic.formulas.slope.partial_slope`. They test that effectiveness and complexity have nothing to
-    do with each other, and so also find a difference in spread.
+    With several collections, ranks and permutations are made within each of them. These tests have no controls; for these, use
+    :func:`pyterrier_debias.linguistic.formulas.slope.partial_slope`. The null hypothesis is that effectiveness and complexity are
+    independent, so the tests also detect a difference in spread.
 
     Args:
         values: Shape [n]: effectiveness, no NaN.
         complexity: Shape [n], no NaN.
         bins: Shape [n]: number of each query's bin.
-        strata: n labels of collections; None for one.
+        strata: n labels of collections; None for a single collection.
         level: Coverage of the interval.
-        resamples: How many permutations.
-        seed: Their seed.
+        resamples: Number of permutations.
+        seed: Seed of the permutations.
 
     Returns:
         The statistics and p values.
@@ -357,20 +357,21 @@ def smooth(
     resamples: int = 999,
     seed: int = 0,
 ) -> np.ndarray:
-    """The mean of effectiveness as a smooth function of complexity, with a bootstrap band.
+    """Estimate mean effectiveness as a smooth function of complexity, with a bootstrap band.
 
-    Local lines (Cleveland's lowess without its robust steps): at each point a line is fitted to the nearest ``span`` of the
-    queries, weighted by (1 - d^3)^3 with d their distance; where these share one complexity it is their mean. Queries are drawn
-    with replacement for the band, while the neighbourhoods stay; the band covers each point, not the whole curve at once.
+    The curve consists of local lines (Cleveland's lowess without its robust steps): at each point, a line is fitted to the
+    nearest ``span`` of the queries, weighted by (1 - d^3)^3 with d their distance; if they all have the same complexity, their
+    mean is used. For the band, queries are drawn with replacement, while the neighbourhoods stay the same; the band covers each
+    point, not the whole curve at once.
 
     Args:
         values: Shape [n], n >= 2.
         complexity: Shape [n].
-        at: Shape [m]: where to evaluate.
+        at: Shape [m]: the complexities at which to evaluate the curve.
         span: Share of the queries in a neighbourhood, in (0, 1].
         level: Coverage of the band at each point.
-        resamples: Resamples; 0 leaves the band out (NaN).
-        seed: Their seed.
+        resamples: Number of bootstrap samples; with 0 there is no band (NaN).
+        seed: Seed of the bootstrap.
 
     Returns:
         Shape [3, m]: the curve, the lower and the upper end of its band.

@@ -1,26 +1,26 @@
-"""Syntactic complexity of a text: structures counted in constituency trees, and Lu's fourteen indices.
+"""Syntactic complexity of a text: counts of structures in constituency trees, and Lu's fourteen indices.
 
 The structures are those of Lu ("Automatic analysis of syntactic complexity in second language writing", International Journal of
 Corpus Linguistics 15, 2010), which his analyser finds by patterns over trees in the style of the Penn Treebank; heads of phrases
 are Collins' (1999). A node counts once for each pattern that it matches.
 
 =====  ==========================================================================================================================
-W      words: leaves whose tag is made of letters (and ``$``) and that hold a letter or digit; Lu's analyser leaves out
+W      words: leaves whose tag consists of letters (and ``$``) and that have a letter or digit; Lu's analyser leaves out
        words with a hyphen, which is an option here
 S      sentences: trees
 VP     verb phrases under S, SINV or SQ; and a finite verb or modal under an SQ that has no VP
-C      clauses: S, SINV, SQ with a finite head, or with a VP that has one (or that joins VPs of which one has); imperatives at
-       the root; and a FRAG at the root that holds no clause
+C      clauses: S, SINV, SQ with a finite head, or with a VP that has one (or that joins VPs one of which has one); imperatives at
+       the root; and a FRAG at the root that contains no clause
 T      T-units: S, SBARQ, SINV, SQ at the root, or with an earlier sister of these labels and neither SBAR nor VP above; and a
-       FRAG at the root that holds no T-unit
+       FRAG at the root that contains no T-unit
 DC     dependent clauses: SBAR over a clause
-CT     complex T-units: those that hold a dependent clause
+CT     complex T-units: those that contain a dependent clause
 CP     coordinate phrases: ADJP, ADVP, NP, VP over CC
 CN     complex nominals: outermost NPs with an adjective, possessive, prepositional phrase, clause, participle or apposition; SBAR
        as a subject or object; gerunds and infinitives as subjects
 =====  ==========================================================================================================================
 
-FRAG at the root stands for a query that is a fragment; a query that parses to a bare NP holds no T-unit and no clause.
+FRAG at the root is the parse of a query that is a fragment; a query that parses to a bare NP has no T-unit and no clause.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ _PHRASES = frozenset({"ADJP", "ADVP", "NP", "VP"})
 _MODIFIERS = frozenset({"JJ", "POS", "PP", "S", "VBG"})
 _PUNCTUATION = frozenset({"''", "``", "-LRB-", "-RRB-", ".", ":", ","})
 _ROOTS = frozenset({"", "ROOT", "TOP", "S1"})
-#: How treebanks write brackets, which are no words whatever tag a parser gives them.
+#: How treebanks write brackets, which are not words whatever tag a parser gives them.
 _WRITTEN_BRACKETS = frozenset({"-LRB-", "-RRB-", "-LSB-", "-RSB-", "-LCB-", "-RCB-"})
 
-#: Collins' head rules of the categories that the patterns ask for: labels by priority, each searched from the left.
+#: Collins' head rules for the categories in the patterns: labels by priority, each searched from the left.
 _HEADS = {
     "S": "TO IN VP S SBAR ADJP UCP NP",
     "SBAR": "WHNP WHPP WHADVP WHADJP IN DT S SQ SINV SBAR FRAG",
@@ -60,7 +60,7 @@ _HEADS = {
     "VP": "TO VBD VBN MD VBZ VB VBG VBP AUX AUXG VP ADJP NN NNS NP",
 }
 
-#: No-break spaces are inside of tokens (``7 1/2``): a tree's own blanks are ASCII's.
+#: Only ASCII blanks separate tokens; no-break spaces occur inside tokens (``7 1/2``).
 _BRACKET = re.compile(r"[()]|[^\s()]+", re.ASCII)
 _WORD_TAG = re.compile(r"[A-Z]+\$?")
 
@@ -84,10 +84,10 @@ class Node:
 
     Attributes:
         label: Its category or tag, without functions (``NP-SBJ`` is ``NP``).
-        children: The nodes under it; none for a leaf.
+        children: The nodes directly under it; none for a leaf.
         word: The word of a leaf, otherwise None.
         parent: The node above it; None for the root.
-        place: Which child of its parent it is.
+        place: Its position among the children of its parent.
     """
 
     __slots__ = ("children", "label", "parent", "place", "word")
@@ -100,7 +100,7 @@ class Node:
         self.place = 0
 
     def add(self, child: Node) -> None:
-        """Put a node under this one, behind the others."""
+        """Add a node as the last child of this one."""
         child.parent, child.place = self, len(self.children)
         self.children.append(child)
 
@@ -111,14 +111,14 @@ class Node:
             yield from child.below()
 
     def above(self) -> Iterator[Node]:
-        """All nodes over this one, the nearest first."""
+        """All nodes above this one, the nearest first."""
         node = self.parent
         while node is not None:
             yield node
             node = node.parent
 
     def sisters(self) -> list[Node]:
-        """The children of its parent, itself among them."""
+        """The children of its parent, including this node."""
         return [self] if self.parent is None else self.parent.children
 
     def next(self) -> str:
@@ -142,20 +142,20 @@ class Node:
 
 
 def read_trees(trees: Any) -> list[Node]:
-    """Trees in any of the forms that parsers return, each under a node ``ROOT``.
+    """Read trees in any of the forms that parsers return, each under a node ``ROOT``.
 
-    Traces (``-NONE-``) of raw treebanks are taken out, with the phrases that they leave empty: Lu's patterns are for what
-    parsers give.
+    Traces (``-NONE-``) of raw treebanks are removed, with the phrases that this leaves empty, since Lu's patterns are for the
+    output of parsers.
 
     Args:
         trees: Text in brackets (one tree or several), an ``nltk.Tree``, anything whose ``str()`` is text in brackets (a tree of
-            stanza), or a sequence of these; None or an empty text holds no tree.
+            stanza), or a sequence of these; None or an empty text means no tree.
 
     Returns:
         The roots.
 
     Raises:
-        InputError: If brackets do not match, or words stand outside of them.
+        InputError: If brackets do not match, or words are outside brackets.
 
     Example:
         >>> [root.children[0].label for root in read_trees("(S (NP (PRP it)) (VP (VBZ works))) (NP (NN tea))")]
@@ -175,7 +175,7 @@ def read_trees(trees: Any) -> list[Node]:
 
 
 def _stays(node: Node) -> bool:
-    """Take traces out, and what they leave empty; whether the node itself stays."""
+    """Remove traces, and what they leave empty; True if the node itself stays."""
     if not node.children:
         return node.label != "-NONE-"
     stay = [child for child in node.children if _stays(child)]
@@ -187,16 +187,16 @@ def _stays(node: Node) -> bool:
 
 
 def check_parsed(roots: Sequence[Node], text: str, parser: str) -> None:
-    """Refuse what a parser returns for a text that it could not parse: it would be counted as a tree.
+    """Raise an error for the result of a failed parse, which would otherwise be counted as a tree.
 
     Args:
-        roots: The trees of the text, as :func:`read_trees` gives them.
+        roots: The trees of the text, as returned by :func:`read_trees`.
         text: The text.
         parser: The parser's name, for the message.
 
     Raises:
-        InputError: If a tree holds no word, as ``(())`` for a text that was skipped, or is flat, as ``(X (X the) (X tea))`` for
-            one that needs more memory or time.
+        InputError: If a tree has no word, such as ``(())`` for a skipped text, or is flat, such as ``(X (X the) (X tea))`` for
+            a text that needs more memory or time.
 
     Example:
         >>> check_parsed(read_trees("(())"), "green tea", "StanfordParser")
@@ -272,9 +272,9 @@ def tree_counts(roots: Sequence[Node], *, hyphenated: bool = True) -> TreeCounts
     """Count the structures in the trees of one text.
 
     Args:
-        roots: Its sentences, as :func:`read_trees` gives them.
-        hyphenated: Whether words with a hyphen (``well-known``) count. False leaves them out, as the word count of Lu's analyser
-            does: MLS, MLT and MLC are lower then.
+        roots: The trees of its sentences, as returned by :func:`read_trees`.
+        hyphenated: Whether words with a hyphen (``well-known``) count. False leaves them out, as in the word count of Lu's
+            analyser, which makes MLS, MLT and MLC lower.
 
     Returns:
         The counts, summed over sentences.
@@ -313,7 +313,7 @@ def tree_counts(roots: Sequence[Node], *, hyphenated: bool = True) -> TreeCounts
 
 
 def syntactic_indices(counts: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Lu's fourteen ratios of the counts.
+    """Compute Lu's fourteen ratios of the counts.
 
     Args:
         counts: Arrays by the names of :class:`TreeCounts`, one value per text.
