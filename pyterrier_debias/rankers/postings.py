@@ -1,4 +1,4 @@
-"""An inverted index of weighted terms, kept in a folder, and exact search over it."""
+"""An inverted index of weighted terms, stored in a folder, and exact search in it."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _ARRAYS = ("starts", "documents", "weights", "docnos", "probe")
 
 
 class Postings(Kept):
-    """For each term the documents that hold it and its weights there, in memory or memory-mapped from a folder.
+    """An inverted index: for each term, its documents and their weights, in memory or memory-mapped from a folder.
 
-    A folder holds ``starts.npy`` (int64, shape [terms + 1]), ``documents.npy`` (int32) and ``weights.npy`` (float32), of which
+    A folder contains ``starts.npy`` (int64, shape [terms + 1]), ``documents.npy`` (int32) and ``weights.npy`` (float32), in which
     term t has the part ``starts[t]:starts[t + 1]``, ``docnos.npy`` (UTF-8 bytes, shape [n]), ``probe.npy`` and ``meta.json``. Any
-    number of processes may read it at once. Pickles of a folder's postings hold its path only.
+    number of processes may read it at once. A pickle of a folder's postings contains only its path.
 
-    When not to use it: for collections whose postings do not fit into memory twice while they are made (8 bytes for each number
-    that is kept of a document); index such with PISA or Terrier.
+    When not to use it: for collections whose postings do not fit into memory twice while they are built (8 bytes for each term
+    of a document); index these with PISA or Terrier.
 
     Example:
         >>> from scipy.sparse import csr_matrix
@@ -62,9 +62,9 @@ class Postings(Kept):
             starts: Where the postings of each term start, shape [terms + 1].
             documents: Rows of documents, ascending within a term.
             weights: Their weights, float32, all above 0.
-            docnos: UTF-8 bytes (numpy dtype ``S``), shape [n], all different.
-            probe: What the model makes of a fixed text: tells whether queries are encoded by the same model.
-            folder: Where the arrays are mapped from; None for arrays in memory.
+            docnos: UTF-8 bytes (NumPy dtype ``S``), shape [n], all different.
+            probe: The model's weights for a fixed text, to check that the same model encodes the queries.
+            folder: The folder from which the arrays are mapped; None for arrays in memory.
         """
         self.starts = starts
         self.documents = documents
@@ -74,17 +74,17 @@ class Postings(Kept):
 
     @classmethod
     def gather(cls, batches: Iterable[Batch], *, probe: np.ndarray | None = None) -> Postings:
-        """Keep postings in memory.
+        """Build postings in memory.
 
         Args:
             batches: Pairs of docnos and weights, a scipy CSR matrix of shape [m, terms].
             probe: See the constructor.
 
         Returns:
-            All of them.
+            The postings of all batches.
 
         Raises:
-            InputError: For no documents at all, a docno that occurs twice, a batch that does not hold one row for each docno,
+            InputError: For no documents at all, a docno that occurs twice, a batch without exactly one row for each docno,
                 rows over different terms, or weights that are not finite or below 0.
         """
         from scipy.sparse import csr_matrix, vstack
@@ -111,19 +111,19 @@ class Postings(Kept):
     def write(
         cls, folder: str | Path, batches: Iterable[Batch], *, probe: np.ndarray | None = None, overwrite: bool = False
     ) -> Postings:
-        """Write postings to a folder, whole or not at all.
+        """Write postings to a folder, completely or not at all.
 
         Args:
             folder: The folder to make.
-            batches: As for :meth:`gather`.
+            batches: Pairs of docnos and weights, see :meth:`gather`.
             probe: See the constructor.
-            overwrite: Whether what was saved there before may be replaced; files that the package did not write stay.
+            overwrite: Whether to replace postings that were saved there before; files that the package did not write stay.
 
         Returns:
             The postings, mapped from the folder.
 
         Raises:
-            InputError: As :meth:`gather`, and where the folder exists already or cannot be written.
+            InputError: As :meth:`gather`, and if the folder exists already or cannot be written.
         """
         with whole_folder(folder, holds="postings of documents", overwrite=overwrite) as scratch:
             made = cls.gather(batches, probe=probe)
@@ -144,29 +144,29 @@ class Postings(Kept):
 
     @property
     def terms(self) -> int:
-        """How many terms the vocabulary has."""
+        """The number of terms in the vocabulary."""
         return len(self.starts) - 1
 
     @property
     def per_document(self) -> float:
-        """The mean of how many numbers (float32, each with its term) are kept of a document."""
+        """The mean number of weights (float32, each with its term) per document."""
         return len(self.documents) / len(self)
 
     def search(self, queries: csr_matrix, k: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Exact search by inner product, term by term.
+        """Search exactly by inner product, term by term.
 
-        The result is that of scoring every document in float64, terms in their order, and a full sort, ties to the larger docno
-        as trec_eval does it; documents that share no term with the query are left out.
+        The result is that of scoring every document in float64, with terms in their order, and a full sort with ties by
+        descending docno, as in trec_eval; documents that share no term with the query are left out.
 
         Args:
             queries: Weights of terms, not negative, shape [n, terms].
-            k: How many documents a query gets at most.
+            k: Largest number of documents per query.
 
         Yields:
             For each query the rows of its documents, best first, and their scores (float64).
 
         Raises:
-            InputError: If queries are over another vocabulary.
+            InputError: If queries have another vocabulary.
         """
         if queries.shape[1] != self.terms:
             raise InputError(
@@ -189,13 +189,13 @@ class Postings(Kept):
             yield rows[order], found[order]
 
     def products(self, queries: csr_matrix) -> np.ndarray:
-        """How many products the index computes for each query.
+        """Count the products that the index computes for each query.
 
         Args:
             queries: Weights of terms, shape [n, terms].
 
         Returns:
-            Whole numbers, shape [n]: the lengths of the postings of each query's terms, added up.
+            Whole numbers, shape [n]: for each query, the sum of the lengths of its terms' postings.
         """
         lengths = np.diff(self.starts)
         return np.array([lengths[queries[row].indices].sum() for row in range(queries.shape[0])], dtype=np.int64)

@@ -1,6 +1,6 @@
-"""How five published bi-encoders read texts: what a checkpoint does not say, and what changes every vector if it is guessed.
+"""How five published bi-encoders read texts: settings that a checkpoint does not record; a wrong guess changes every vector.
 
-Each row of :data:`PUBLISHED` was read off its authors' public code, which ``source`` names. Lengths count special tokens and
+Each row of :data:`PUBLISHED` was taken from its authors' public code, which ``source`` names. Lengths include special tokens and
 prefixes. They are those of MS MARCO passages.
 """
 
@@ -19,7 +19,7 @@ from pyterrier_debias.rankers.engine import Sequences, Template, token_ids
 if TYPE_CHECKING:
     import torch
 
-#: Where the published RoBERTa models keep their linear layer and its layer norm.
+#: Names of the linear layer and its layer norm in the published RoBERTa models.
 _LINEAR, _NORM = "embeddingHead", "norm"
 
 
@@ -29,19 +29,19 @@ class Published:
 
     Attributes:
         architecture: ``model_type`` of the checkpoint's configuration.
-        pooling: As of ``BiEncoder``; the mean is over all tokens, special ones included.
+        pooling: See ``BiEncoder``; the mean is over all tokens, special ones included.
         query_length: Longest query in tokens.
         document_length: Longest document in tokens.
-        source: The public code that says so.
-        skip: Tokens at the start that the mean leaves out.
-        query_prefix: What stands before a query, in place of the tokeniser's special tokens; None for those.
-        document_prefix: The same for documents.
-        expanded: Whether queries are filled up to their length with mask tokens, which are attended to and count in the mean.
-        document_type: Token type of documents; that of queries is 0.
+        source: The public code from which the settings were taken.
+        skip: Number of tokens at the start that the mean leaves out.
+        query_prefix: Prefix of a query, instead of the tokeniser's special tokens; None for the special tokens.
+        document_prefix: Prefix of a document, instead of the tokeniser's special tokens; None for the special tokens.
+        expanded: Whether queries are padded to their length with mask tokens, which take part in attention and in the mean.
+        document_type: Token type of documents; the token type of queries is 0.
         projected: Whether a linear layer and a layer norm follow the pooling (``embeddingHead`` and ``norm`` of the checkpoint).
-        lower: Whether texts are put into lower case first.
-        space: Whether a space stands before each text, as before every other word.
-        two_encoders: Whether documents are encoded by another model than queries.
+        lower: Whether texts are lower-cased first.
+        space: Whether a space is put before each text, as before every other word.
+        two_encoders: Whether documents and queries are encoded by different models.
     """
 
     architecture: str
@@ -60,7 +60,7 @@ class Published:
     two_encoders: bool = False
 
     def written(self, text: str) -> str:
-        """The text as the model was trained to see it."""
+        """The text in the form in which the model was trained to read it."""
         if self.lower:
             # Character by character, as transformers 2 did it.
             text = "".join(character.lower() for character in text)
@@ -107,14 +107,14 @@ class Published:
         return _Skipping(self.skip, template, window, ids, side=tokenizer.truncation_side)
 
     def modules(self, model: str, encoder: Any) -> list[Any]:
-        """What follows an encoder that was read from a published checkpoint, for ``SentenceTransformer(modules=...)``.
+        """Make the modules of a published checkpoint, for ``SentenceTransformer(modules=...)``.
 
         Args:
             model: The folder or hub name.
             encoder: sentence-transformers' ``Transformer`` of the checkpoint.
 
         Returns:
-            The encoder, the pooling and, where there is one, the projection.
+            The encoder, the pooling and, if there is one, the projection.
 
         Raises:
             InputError: If the checkpoint is of another architecture, or lacks weights of the encoder or the projection.
@@ -154,7 +154,7 @@ class Published:
             model: Its folder or name, for the message.
 
         Raises:
-            InputError: Saying what was expected.
+            InputError: With the modules that were expected.
         """
         expected = ["Transformer", "Pooling", *(["Dense", "LayerNorm"] if self.projected else [])]
         kinds = [type(part).__name__ for part in module]
@@ -166,19 +166,19 @@ class Published:
             )
 
 
-#: What a linear layer and a layer norm consist of.
+#: The weights of a linear layer and a layer norm.
 _TWO = ("weight", "bias")
 
 
 class _Skipping(Sequences):
-    """Sequences whose first tokens the mean leaves out, as sentence-transformers leaves out a prompt."""
+    """Sequences whose first tokens are left out of the mean, as sentence-transformers leaves out a prompt."""
 
     def __init__(self, skip: int, *args: Any, **options: Any):
         super().__init__(*args, **options)
         self.skip = skip
 
     def padded(self, indices: np.ndarray | Sequence[int], tokenizer: Any) -> dict[str, Any]:
-        """As every batch, with how many tokens are left out."""
+        """A padded batch, with the number of tokens to leave out."""
         tensors = super().padded(indices, tokenizer)
         return {**tensors, "prompt_length": self.skip} if self.skip else tensors
 
@@ -202,7 +202,7 @@ def _weights(model: str) -> dict[str, torch.Tensor]:
 
 
 def _one(weights: dict[str, torch.Tensor], name: str, model: str) -> torch.Tensor:
-    """A tensor by the end of its name, which a wrapper may have put something before."""
+    """A tensor by the end of its name, since a wrapper may have added a prefix."""
     found = [value for key, value in weights.items() if key == name or key.endswith(f".{name}")]
     if name.startswith(f"{_NORM}."):
         found = [value for key, value in weights.items() if key in (name, f"ance_encoder.{name}")]
@@ -215,7 +215,7 @@ def _one(weights: dict[str, torch.Tensor], name: str, model: str) -> torch.Tenso
 
 
 def _take_encoder(encoder: Any, weights: dict[str, torch.Tensor], model: str) -> None:
-    """Give an encoder a checkpoint's weights; one that lacks some is refused, where transformers draws them at random."""
+    """Load a checkpoint's weights into an encoder; refuse missing ones, which transformers would draw at random."""
     known = {}
     for key, value in weights.items():
         key = key.removeprefix("ance_encoder.").removeprefix(f"{encoder.base_model_prefix}.")
@@ -232,7 +232,7 @@ def _take_encoder(encoder: Any, weights: dict[str, torch.Tensor], model: str) ->
 
 _DRHARD = "github.com/jingtaozhan/DRhard: model.py, dataset.py, star_tokenizer.py (transformers 2.8: lower case, a space before)"
 
-#: The five by name; ``BiEncoder.of`` knows no others.
+#: The five models by name; ``BiEncoder.of`` knows no others.
 PUBLISHED = {
     "repbert": Published(
         architecture="bert",
@@ -289,6 +289,6 @@ PUBLISHED = {
 
 
 def model_folder_of_documents(model: Any) -> Path | None:
-    """Where a saved pair of encoders keeps that of documents; None if there is none."""
+    """The folder of the document encoder within a saved pair of encoders; None if there is none."""
     folder = Path(model).expanduser() / "documents" if isinstance(model, (str, Path)) else None
     return folder if folder is not None and (folder / "modules.json").is_file() else None

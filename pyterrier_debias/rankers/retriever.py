@@ -19,13 +19,13 @@ from pyterrier_debias.rankers.vectors import Vectors, top_k
 
 
 class QueryModel(Protocol):
-    """What encodes queries as it encoded the documents: a :class:`~pyterrier_debias.BiEncoder`."""
+    """The model that encoded the documents and encodes the queries: a :class:`~pyterrier_debias.BiEncoder`."""
 
     def encode_queries(self, queries: Sequence[str]) -> np.ndarray:
         """Vectors of queries, shape [queries, dimensions]."""
 
     def probe(self) -> np.ndarray:
-        """What the model makes of a fixed text: close for one model on any machine, far apart for two."""
+        """The model's vector of a fixed text: nearly the same for one model on any machine, very different for two models."""
 
     def fingerprint(self) -> str:
         """A hash of the weights."""
@@ -35,9 +35,9 @@ _QUERIES = 1024
 
 
 class ExactRetriever(Stage):
-    """What exact retrievers share: queries in, what is kept of the documents, results out.
+    """Base class of exact retrievers: queries, stored documents, and result frames.
 
-    A subclass searches what :attr:`kept` gives, with queries that its ``model`` encodes.
+    A subclass searches :attr:`kept` with queries that its ``model`` encodes.
     """
 
     model: Any
@@ -47,10 +47,10 @@ class ExactRetriever(Stage):
     @property
     @abstractmethod
     def kept(self) -> Kept:
-        """What is kept of the documents."""
+        """The stored representations of the documents."""
 
     def asked(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """The queries, without scores and ranks of an earlier stage.
+        """Return the queries, without scores and ranks of an earlier stage.
 
         Args:
             inp: A query frame.
@@ -59,7 +59,7 @@ class ExactRetriever(Stage):
             The frame.
 
         Raises:
-            InputError: For a qid that occurs twice, or a number of results that is none or below 1.
+            InputError: For a qid that occurs twice, or a number of results that is not a number or below 1.
         """
         name = type(self).__name__
         check_number(name, "num_results", self.num_results, least=1, whole=True)
@@ -71,18 +71,18 @@ class ExactRetriever(Stage):
         return inp
 
     def encoded(self, inp: pd.DataFrame) -> Any:
-        """The queries of a frame as the model encodes them; it must be the one that encoded the documents.
+        """Encode the queries of a frame, and check that the model is the one that encoded the documents.
 
         Args:
             inp: A query frame.
 
         Returns:
-            What the model's ``encode_queries`` gives.
+            Output of the model's ``encode_queries``.
 
         Raises:
-            InputError: For a query without text, or one of which the model makes no finite numbers; or if the model makes
-                something else of a fixed text than the one that encoded the documents did, which is looked at again when its
-                weights, its options or the documents are others.
+            InputError: For a query without text, or one for which the model returns numbers that are not finite; or if the model
+                encodes a fixed text differently from the model of the documents, which is checked again when its weights, its
+                options or the documents change.
         """
         frames.check_text(inp, "query", self)
         self._check_model()
@@ -91,7 +91,7 @@ class ExactRetriever(Stage):
         return found
 
     def _check_finite(self, inp: pd.DataFrame, found: Any) -> None:
-        """Refuse vectors, or sparse weights, that compare with no document, so that their query would silently find nothing."""
+        """Refuse vectors or sparse weights that are not finite: their query would silently find nothing."""
         bad = _not_finite(found)
         if len(bad):
             raise InputError(
@@ -115,7 +115,7 @@ class ExactRetriever(Stage):
         self.__dict__["_checked"] = present
 
     def results(self, inp: pd.DataFrame, found: Iterable[tuple[np.ndarray, np.ndarray]]) -> pd.DataFrame:
-        """The result frame of what was found.
+        """Make the result frame of the documents found.
 
         Args:
             inp: Queries, one row each.
@@ -136,7 +136,7 @@ class ExactRetriever(Stage):
         )
 
     def fuse_rank_cutoff(self, k: int) -> Self:
-        """A cut-off after the retriever becomes its number of results."""
+        """Use a cut-off after the retriever as its number of results."""
         make: Any = type(self)
         fused: Self = make(self.model, self.kept, num_results=min(k, self.num_results), verbose=self.verbose)
         return fused
@@ -147,7 +147,7 @@ class ExactRetriever(Stage):
 
 
 def _not_finite(found: Any) -> np.ndarray:
-    """Rows of vectors, or of a sparse matrix, that hold anything but finite numbers."""
+    """Rows of vectors, or of a sparse matrix, with numbers that are not finite."""
     if isinstance(found, np.ndarray):
         return np.flatnonzero(~np.isfinite(found).all(axis=1))
     kept = found.tocoo()
@@ -156,20 +156,20 @@ def _not_finite(found: Any) -> np.ndarray:
 
 
 class Retriever(ExactRetriever):
-    """Compares queries with every document of a collection; made by :meth:`~pyterrier_debias.BiEncoder.retriever`.
+    """A first stage that compares queries with every document; made by :meth:`~pyterrier_debias.BiEncoder.retriever`.
 
     ===============  ==========================================================================
     columns in       ``qid`` and ``query``, or ``qid`` and ``query_vec``
     columns out      the same, with ``docno``, ``score`` and ``rank``: the best documents first
     ===============  ==========================================================================
 
-    The result is that of a full sort by score (inner products of the stored float32 vectors, summed in float64), ties by
-    descending docno, whatever else is in the frame. Memory is bounded: documents pass in blocks. A cut-off after it
-    (``retriever % 10``) compiles into it.
+    The result is that of a full sort by score (inner products of the stored float32 vectors, summed in float64) with ties by
+    descending docno, and does not depend on the other queries. Memory is bounded, because documents are compared in blocks. A
+    cut-off after it (``retriever % 10``) is compiled into it.
 
     When not to use it: for collections so large that comparing with every document is too slow (a core compares 60 to 100 million
-    vectors of 384 dimensions a second when many queries come at once, some 8 million for one query alone); give the vectors to an
-    approximate index there.
+    vectors of 384 dimensions per second for many queries at once, and about 8 million for a single query); give the vectors to
+    an approximate index instead.
 
     Example:
         >>> import numpy as np, pandas as pd
@@ -190,7 +190,7 @@ class Retriever(ExactRetriever):
         """
         Args:
             model: The encoder of queries.
-            vectors: The documents' vectors, made by the same model with the same options.
+            vectors: The documents' vectors, computed by the same model with the same options.
             num_results: Largest number of results per query.
             verbose: Whether to show progress.
         """
@@ -214,7 +214,7 @@ class Retriever(ExactRetriever):
             A result frame; the other columns of the query are repeated.
 
         Raises:
-            InputError: For a query without text or without finite numbers in its vector, a qid that occurs twice, or vectors of
+            InputError: For a query without text or with a vector that is not finite, a qid that occurs twice, or vectors of
                 another model.
         """
         with pt.validate.any(inp, context=self) as v:

@@ -1,4 +1,4 @@
-"""Exact retrieval over an inverted index of weighted terms, as a stage."""
+"""Exact retrieval with an inverted index of weighted terms, as a stage."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ if TYPE_CHECKING:
 
 
 class TermModel(Protocol):
-    """What encodes queries as it encoded the documents: a :class:`~pyterrier_debias.SparseEncoder`."""
+    """The model that encoded the documents and encodes the queries: a :class:`~pyterrier_debias.SparseEncoder`."""
 
     def encode_queries(self, queries: Sequence[str]) -> csr_matrix:
         """Weights of terms, shape [queries, terms]."""
 
     def describe(self, texts: Sequence[str], task: str = "query") -> pd.DataFrame:
-        """How many terms texts keep, and how many of them are expansions."""
+        """How many terms have a weight in texts, and how many of them are expansions."""
 
     def probe(self) -> np.ndarray:
-        """What the model makes of a fixed text: close for one model on any machine, far apart for two."""
+        """The model's weights for a fixed text: nearly the same for one model on any machine, very different for two models."""
 
     def fingerprint(self) -> str:
         """A hash of the weights."""
 
 
 class SparseRetriever(ExactRetriever):
-    """Finds the documents that share terms with a query; made by :meth:`~pyterrier_debias.SparseEncoder.retriever`.
+    """A first stage over an inverted index of weighted terms; made by :meth:`~pyterrier_debias.SparseEncoder.retriever`.
 
     ===============  ==========================================================================
     columns in       ``qid`` and ``query``
     columns out      the same, with ``docno``, ``score`` and ``rank``: the best documents first
     ===============  ==========================================================================
 
-    The result is that of scoring every document (sums in float64) and sorting in full, ties by descending docno, whatever else is
-    in the frame; documents without a common term are left out, so that a query may have fewer than ``num_results``. A cut-off
-    after it (``retriever % 10``) compiles into it. ``retriever.postings.per_document`` tells how many numbers are kept of a
-    document, :meth:`describe` the rest.
+    The result is that of scoring every document (sums in float64) and a full sort with ties by descending docno, and does not
+    depend on the other queries. Documents without a common term are left out, so a query may have fewer than ``num_results``. A
+    cut-off after it (``retriever % 10``) is compiled into it. ``retriever.postings.per_document`` is the mean number of terms per
+    document; :meth:`describe` shows further sizes.
 
-    When not to use it: for a model that was not trained to be sparse, whose postings hold nearly every term of every document;
+    When not to use it: for a model that was not trained to be sparse, whose postings contain nearly every term of every document;
     for collections of many millions of documents, where an engine that skips postings (PISA) is faster.
 
     Example:
@@ -64,7 +64,7 @@ class SparseRetriever(ExactRetriever):
         """
         Args:
             model: The encoder of queries.
-            postings: The documents' terms, made by the same model with the same options.
+            postings: The documents' terms, computed by the same model with the same options.
             num_results: Largest number of results per query.
             verbose: Whether to show progress.
         """
@@ -97,18 +97,18 @@ class SparseRetriever(ExactRetriever):
         return self.results(inp, self.postings.search(self.encoded(inp), self.num_results))
 
     def describe(self, topics: pd.DataFrame) -> pd.Series:
-        """What the index keeps, and what queries make of it.
+        """Measure the size of the index, and the work that queries cause.
 
         Args:
             topics: A query frame, ``qid`` and ``query``.
 
         Returns:
-            ``documents``; ``floats_per_document`` (mean numbers kept of a document); ``terms_per_query``; ``expansion_share``
-            (the mean, over queries with terms, of the share of their terms that are none of their own tokens);
-            ``products_per_pair`` (mean products computed for a query, divided by the number of documents).
+            ``documents``; ``floats_per_document`` (mean number of weights per document); ``terms_per_query``; ``expansion_share``
+            (the mean, over queries with terms, of the share of their terms that are not their own tokens); ``products_per_pair``
+            (mean number of products per query, divided by the number of documents).
 
         Raises:
-            InputError: As :meth:`transform`.
+            InputError: For the same errors as :meth:`transform`.
         """
         pt.validate.query_frame(topics, extra_columns=["query"], context=self)
         products = self.postings.products(self.encoded(topics))

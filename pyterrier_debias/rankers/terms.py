@@ -1,4 +1,4 @@
-"""Vectors of the terms of many texts, padded, and their pairs: what rankers by late interaction compare."""
+"""Padded term vectors of many texts, and their pairs, which late-interaction rankers compare."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 class Terms(NamedTuple):
-    """Texts as the vectors of their terms. They stay padded: to cut each to its own length, one would wait for the device.
+    """Texts as the vectors of their terms. They stay padded, because cutting each to its own length would wait for the device.
 
     Attributes:
         vectors: Shape [n, longest, d].
-        mask: Which of them count, bool, shape [n, longest].
+        mask: Which of the vectors count, bool, shape [n, longest].
     """
 
     vectors: torch.Tensor
@@ -26,13 +26,13 @@ class Terms(NamedTuple):
 
     @classmethod
     def joined(cls, found: Iterator[tuple[np.ndarray, Terms]]) -> Self:
-        """The terms of all texts, in their order.
+        """Join the terms of all texts, in their order.
 
         Args:
             found: The places of the texts of each batch, and their terms.
 
         Returns:
-            One batch, padded to the longest of them.
+            One batch, padded to the longest text.
         """
         import torch
 
@@ -56,17 +56,17 @@ class Terms(NamedTuple):
 def paired(
     queries: Terms, query_rows: np.ndarray, docs: Terms, doc_rows: np.ndarray, numbers: int
 ) -> Iterator[tuple[Terms, Terms]]:
-    """The terms of pairs, some pairs at a time.
+    """Iterate over the terms of pairs, some pairs at a time.
 
     Args:
         queries: The queries' terms.
-        query_rows: Which query each pair has, shape [m].
+        query_rows: Index of each pair's query, shape [m].
         docs: The documents' terms.
-        doc_rows: Which document each pair has, shape [m].
-        numbers: How many numbers of both sides and of their comparison are held at a time, at most (one pair may need more).
+        doc_rows: Index of each pair's document, shape [m].
+        numbers: Largest number of values, of both sides and their comparison, to hold at a time (one pair may need more).
 
     Yields:
-        Queries and documents of as many pairs as that allows, in order.
+        Queries and documents of as many pairs as ``numbers`` allows, in order.
     """
     (_, asked, width), given = queries.vectors.shape, docs.vectors.shape[1]
     step = max(numbers // max((asked + given) * width + asked * given, 1), 1)

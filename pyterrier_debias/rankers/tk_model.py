@@ -1,7 +1,7 @@
 """TK, the Transformer-Kernel ranker, as a Hugging Face model.
 
-Importing this module registers the architecture with ``AutoConfig`` and ``AutoModel``. It imports torch, so it is imported only
-when a model is created or loaded.
+Importing this module registers the architecture with ``AutoConfig`` and ``AutoModel``. Because it imports torch, it is imported
+only when a model is created or loaded.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ POSITIONAL = ("absolute", "vaswani", "relative", "shaw", "none")
 #: Centres of the eleven kernels of the released code. There is none at -1, although the paper's text counts from -1 to +1.
 KERNEL_MU = (1.0, 0.9, 0.7, 0.5, 0.3, 0.1, -0.1, -0.3, -0.5, -0.7, -0.9)
 KERNEL_SIGMA = 0.1
-#: Eleven centres at equal distances from -1 to +1, as the paper's text has them: ``config={"kernel_mu": PRINTED_MU}``.
+#: Eleven centres at equal distances from -1 to +1, as in the paper's text: ``config={"kernel_mu": PRINTED_MU}``.
 PRINTED_MU = (1.0, 0.8, 0.6, 0.4, 0.2, 0.0, -0.2, -0.4, -0.6, -0.8, -1.0)
 
-#: A kernel's sum is raised to this before its logarithm is taken: a passage without any match is not infinitely bad.
+#: The smallest value of a kernel's sum before its logarithm, so that the score of a passage without any match stays finite.
 FLOOR = 1e-10
 
 
 class TKConfig(PreTrainedConfig):
-    """What a TK model looks like.
+    """The configuration of a TK model: its sizes, positions and convention.
 
-    Three conventions differ in what stands behind the eleven kernel sums K_k(i) of query term i, and in the layers:
+    Three conventions differ in the layers and in how the score follows from the eleven kernel sums K_k(i) of query term i:
 
     ===============  ======================================  =========================================  ================
     ``convention``   score                                   layer                                      documents start
@@ -55,7 +55,7 @@ class TKConfig(PreTrainedConfig):
                      the passage
     ===============  ======================================  =========================================  ================
 
-    In all of them a sum is raised to 1e-10 before the logarithm. Sizes are the paper's and no part of the convention: the
+    In all of them, a sum is at least 1e-10 before the logarithm. Sizes are the paper's and not part of the convention: the
     released configurations have 10 heads that share the width d (``num_attention_heads=10, head_dim=30`` at d = 300) and
     feed-forward layers of 100 (v1) or 300 (v2). The 32 in v1's configuration is the width of all heads together, which would be
     ``head_dim=2`` with the paper's 16 heads.
@@ -65,23 +65,23 @@ class TKConfig(PreTrainedConfig):
         hidden_size: d, the width of an embedding.
         num_hidden_layers: Layers of the contextualiser.
         num_attention_heads: Heads of a layer.
-        head_dim: Width of a head; queries, keys and values are projected to heads x width, whatever d is.
+        head_dim: Width of a head; queries, keys and values are projected to heads x width, for any d.
         intermediate_size: Width inside the feed-forward parts.
-        convention: See above.
-        positional: ``'absolute'``: the released code's table of sines and cosines is added; ``'vaswani'``: that of Vaswani et al.
-            2017 is (:func:`interleaved_table`); ``'relative'``: attention has a learned number for each head and distance
-            instead; ``'shaw'``: each layer has two learned vectors for each distance, one that is added to keys and one to
-            values, shared by its heads (Shaw et al. 2018, Equations 3 and 4); ``'none'``: none of them, so that a term's vector
-            does not depend on where the term stands.
+        convention: ``'paper'``, ``'released_v2'`` or ``'released_v1'``, see the table.
+        positional: ``'absolute'`` adds the released code's table of sines and cosines; ``'vaswani'`` adds the table of Vaswani et
+            al. 2017 (:func:`interleaved_table`); ``'relative'`` gives attention a learned number for each head and distance
+            instead; ``'shaw'`` gives each layer two learned vectors for each distance, one added to keys and one to values,
+            shared by its heads (Shaw et al. 2018, Equations 3 and 4); ``'none'`` uses no positions, so that a term's vector does
+            not depend on the term's position.
         document_shift: The table's row for a document's first term; queries start at 0. None for the convention's own.
         max_distance: Distances beyond it share one number or vector, for ``'relative'`` and ``'shaw'``.
         max_position_embeddings: Longest text in tokens.
-        mask_unknown: Whether unknown words take no part in attention and matching; they keep their place in any case.
+        mask_unknown: Whether unknown words are left out of attention and matching; they keep their place in any case.
         unk_token_id: The unknown word's id; needed for ``mask_unknown``.
         pad_token_id: The padding token's id.
         kernel_mu: Centres of the kernels.
         kernel_sigma: Width of the kernels.
-        layer_norm_eps: Added to variances.
+        layer_norm_eps: Small number added to variances.
 
     Raises:
         InputError: For an unknown convention or kind of position.
@@ -139,13 +139,13 @@ class TKConfig(PreTrainedConfig):
 
 @dataclass
 class TKOutput(ModelOutput):
-    """What :class:`TKModel` returns.
+    """The output of :class:`TKModel`.
 
     Attributes:
         scores: Scores of pairs, shape [n]; None without queries.
         last_hidden_state: The documents' vectors after the gate, shape [n, longest, d]; zeros where a term does not count.
-        hidden_states: Where asked for: the static embeddings with their positions, then the states after each layer (before the
-            gate).
+        hidden_states: With ``output_hidden_states``: the static embeddings with their positions, then the states after each layer
+            (before the gate).
     """
 
     scores: torch.Tensor | None = None
@@ -182,7 +182,7 @@ def positional_table(rows: int, dimensions: int) -> np.ndarray:
 
 
 def interleaved_table(rows: int, dimensions: int) -> np.ndarray:
-    r"""The table of positions of Vaswani et al. (2017): a sine and its cosine stand side by side.
+    r"""The table of positions of Vaswani et al. (2017), in which a sine and its cosine are adjacent.
 
     .. math:: e_{p,2i} = \sin(p / 10^{4 \cdot 2i/d}),\quad e_{p,2i+1} = \cos(p / 10^{4 \cdot 2i/d})
 
@@ -210,7 +210,7 @@ def interleaved_table(rows: int, dimensions: int) -> np.ndarray:
     return table
 
 
-#: The tables that are added to embeddings, by the kind of position.
+#: The tables that are added to embeddings, by kind of position.
 _TABLES = {"absolute": positional_table, "vaswani": interleaved_table}
 
 
@@ -239,7 +239,7 @@ def kernel_sums(
         cosines: The match matrix of each pair, shape [n, query terms, document terms].
         mask: Which document terms count, bool, shape [n, document terms].
         mu: Centres of the kernels, K of them.
-        sigma: Their width, or the width of each.
+        sigma: One width for all kernels, or the width of each.
 
     Returns:
         Shape [n, query terms, K].
@@ -256,7 +256,7 @@ def kernel_sums(
 
 
 class TKLayer(nn.Module):
-    """One layer of the contextualiser, after the convention of :class:`TKConfig`.
+    """One layer of the contextualiser, following the convention of :class:`TKConfig`.
 
     Args:
         config: The model's configuration.
@@ -294,14 +294,14 @@ class TKLayer(nn.Module):
         return self.output(mixed.transpose(1, 2).reshape(n, length, -1))
 
     def _with_offsets(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        """Attention with a vector for each distance beside keys and values (Shaw et al. 2018): [n, heads, length, width]."""
+        """Attention with a vector for each distance added to keys and values (Shaw et al. 2018): [n, heads, length, width]."""
         offsets = clipped_offsets(query.shape[2], self.max_distance, query.device)
         logits = query @ key.transpose(2, 3) + torch.einsum("nhiw,ijw->nhij", query, self.key_offsets(offsets))
         weights = (logits * self.scale + bias).softmax(dim=-1)
         return weights @ value + torch.einsum("nhij,ijw->nhiw", weights, self.value_offsets(offsets))
 
     def forward(self, states: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        """States [n, length, d] to states of the same shape."""
+        """Map states [n, length, d] to states of the same shape."""
         if self.feed_forward_first:
             fed = self.contract(nn.functional.relu(self.expand(states)))
             fed = fed + states if self.residual else fed
@@ -311,7 +311,7 @@ class TKLayer(nn.Module):
 
 
 class TermEncoder(nn.Module):
-    """From tokens to terms in context: static embeddings, positions, layers, gate (Eq. 4).
+    """Turns tokens into terms in context: static embeddings, positions, layers, gate (Eq. 4).
 
     Args:
         config: The model's configuration.
@@ -331,12 +331,12 @@ class TermEncoder(nn.Module):
 
         Args:
             input_ids: Tokens, int64, shape [n, longest].
-            mask: Which of them are terms, bool.
-            start: The table's row for the first of them.
+            mask: Which of the tokens are terms, bool.
+            start: The table's row for the first token.
 
         Returns:
             Vectors after the gate, shape [n, longest, d], zeros where the mask is False; and the states: static embeddings with
-            their positions, then what each layer gave.
+            their positions, then the output of each layer.
         """
         static = self.embeddings(input_ids) * mask[..., None]
         if input_ids.shape[1] == 0:
@@ -355,7 +355,7 @@ class TermEncoder(nn.Module):
         return torch.from_numpy(table).to(like.device, like.dtype)
 
     def attention_bias(self, mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """What is added to attention logits: nothing for terms, a large negative number for the rest, and the distances' bias."""
+        """Addend of attention logits: 0 for terms, a large negative number for other tokens, and the bias of distances."""
         # Finite, so that a text without any term gives no NaN, and within the range of float16.
         bias = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask, -1e4)[:, None, None, :]
         if self.config.positional != "relative":
@@ -365,7 +365,7 @@ class TermEncoder(nn.Module):
 
 
 class KernelPooling(nn.Module):
-    """From match matrices to scores, after the convention of :class:`TKConfig`.
+    """Turns match matrices into scores, following the convention of :class:`TKConfig`.
 
     Args:
         config: The model's configuration.
@@ -412,7 +412,7 @@ class KernelPooling(nn.Module):
 
 
 class TKModel(PreTrainedModel):
-    r"""Transformer-Kernel: terms in context, compared by cosines, counted by kernels.
+    r"""The Transformer-Kernel model: cosines compare terms in context, and kernels count the cosines.
 
     .. math::
 
@@ -421,8 +421,8 @@ class TKModel(PreTrainedModel):
         K_k(i) = \sum_j \exp\!\big(-(c_{ij} - \mu_k)^2 / 2\sigma^2\big) \quad\text{(Eq. 5)} \\
         s(q, d) &= \sum_k w_k \sum_i \ln K_k(i) \quad\text{(Eq. 6)}
 
-    Query and passage share embeddings, contextualiser and :math:`\alpha` (learned, from .5). Neither padding nor batch mates play
-    a part. There is no dropout, as in the released code.
+    Query and passage share embeddings, contextualiser and :math:`\alpha` (learned, from .5). Scores do not depend on padding or
+    on the rest of the batch. There is no dropout, as in the released code.
 
     Source: Hofstätter, Zlabinger and Hanbury, "Interpretable & Time-Budget-Constrained Contextualization for Re-Ranking", ECAI
     2020; as in Hofstätter et al., "Mitigating the Position Bias of Transformer Models in Passage Re-Ranking", ECIR 2021.
@@ -495,7 +495,7 @@ class TKModel(PreTrainedModel):
         query_attention_mask: torch.Tensor | None = None,
         output_hidden_states: bool = False,
     ) -> TKOutput:
-        """Contextualise documents, and score them where queries are given.
+        """Contextualise documents, and score them if queries are given.
 
         Args:
             input_ids: Documents, int64, shape [n, longest].
@@ -505,7 +505,7 @@ class TKModel(PreTrainedModel):
             output_hidden_states: Whether to return the states of all layers.
 
         Returns:
-            The documents' vectors, and scores where queries are given.
+            The documents' vectors, and scores if queries are given.
         """
         mask = self.term_mask(input_ids, attention_mask)
         vectors, states = self.terms(input_ids, mask, self.config.document_shift)
@@ -516,7 +516,7 @@ class TKModel(PreTrainedModel):
         return TKOutput(scores=scores, last_hidden_state=vectors, hidden_states=states if output_hidden_states else None)
 
     def term_mask(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
-        """Which tokens count as terms: no padding, and no unknown words where the configuration says so. Bool, [n, longest]."""
+        """Which tokens count as terms: not padding, and not unknown words if ``mask_unknown``. Bool, shape [n, longest]."""
         mask = torch.ones_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
         return mask & (input_ids != self.config.unk_token_id) if self.config.mask_unknown else mask
 
@@ -543,9 +543,9 @@ class TKModel(PreTrainedModel):
 
         Args:
             queries: Unit vectors of query terms, shape [n, query terms, d].
-            query_mask: Which of them count, bool, shape [n, query terms].
+            query_mask: Which query terms count, bool, shape [n, query terms].
             documents: Unit vectors of document terms, shape [n, document terms, d].
-            document_mask: Which of them count.
+            document_mask: Which document terms count, bool, shape [n, document terms].
 
         Returns:
             Scores, shape [n].
@@ -566,10 +566,10 @@ class TKModel(PreTrainedModel):
 
 
 class TKRanking(Ranking):
-    """Trains a TK with a learning rate of its own for the kernels' weights.
+    """Training method of TK, with a separate learning rate for the weights of the kernels.
 
     The networks are ``terms`` (embeddings, layers and gate) and ``kernels``. The papers' rates are
-    ``Training(learning_rate={"terms": 1e-4, "kernels": 1e-3})``; a single number is for both.
+    ``Training(learning_rate={"terms": 1e-4, "kernels": 1e-3})``; a single number applies to both.
     """
 
     def networks(self) -> dict[str, nn.Module]:
@@ -578,12 +578,12 @@ class TKRanking(Ranking):
 
 
 def _full(vectors: torch.Tensor) -> torch.Tensor:
-    """Half precision made float32."""
+    """Half precision converted to float32."""
     return vectors.float() if vectors.dtype in (torch.bfloat16, torch.float16) else vectors
 
 
 def unit(vectors: torch.Tensor) -> torch.Tensor:
-    """Vectors over their Euclidean norms, in float32 or better; zeros stay zeros."""
+    """Vectors divided by their Euclidean norms, in float32 or better; zeros stay zeros."""
     return nn.functional.normalize(_full(vectors), dim=-1, eps=1e-12)
 
 

@@ -1,7 +1,7 @@
-"""Stages that train a copy of a ranker with their own method, and score with it.
+"""The base class of stages that train a copy of a ranker with their own method, and score with it.
 
-The base class of these rerankers handles where the ranker comes from, "fit() must be called first", equality by the fitted
-weights, and folders that the ranker's own class opens too.
+It handles the source of the ranker, the error "fit() must be called first", equality by the fitted weights, and folders that the
+ranker's own class can open too.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     from pyterrier_debias.training.groups import Groups
     from pyterrier_debias.training.method import Method
 
-#: The file of ours in a saved folder, beside the ranker's own files.
+#: The library's own file in a saved folder, beside the ranker's files.
 _ABOUT = "pyterrier_debias_stage.json"
 
 
 class TrainedRanker(Stage, Saved, pt.Estimator):
-    """A stage that trains a copy of a ranker in a way of its own.
+    """Base class of stages that train a copy of a ranker with their own training method, and then score with it.
 
-    A subclass has the options ``ranker`` and ``training``, and writes :meth:`check_options` and :meth:`make_method`; where
-    something else is fitted too, :meth:`prepare` and :meth:`keep_beside`; and, to be saved, :meth:`saved_options` and the like.
+    A subclass has the options ``ranker`` and ``training``, and implements :meth:`check_options` and :meth:`make_method`; if it
+    fits something else too, :meth:`prepare` and :meth:`keep_beside`; and, for saving, :meth:`saved_options` and related methods.
 
     ===============  ==========================================================================
     columns in       ``qid``, ``docno``, ``query`` and the ranker's text columns
@@ -70,21 +70,21 @@ class TrainedRanker(Stage, Saved, pt.Estimator):
         """
 
     def own_training(self) -> Training:
-        """The options of training, checked; by default :meth:`training_options` as they are.
+        """The options of training, checked; by default :meth:`training_options` unchanged.
 
         Raises:
-            InputError: For an option that does not go together with this way of training.
+            InputError: For an option that is incompatible with this training method.
         """
         return self.training_options()
 
     def prepare(self, ranker: Any, training: Training, groups: Groups, train_on: tuple[pd.DataFrame, pd.DataFrame]) -> Any:
-        """What must be there before the ranker is trained, e.g. a second model; by default nothing.
+        """Prepare things that training needs, e.g. a second model; by default nothing.
 
         Args:
-            ranker: What is going to be trained.
+            ranker: The ranker that will be trained.
             training: The options.
-            groups: The training queries, which are known to be usable.
-            train_on: The candidates and judgements that they come from.
+            groups: The training queries, which have been checked.
+            train_on: The candidates and judgements from which they come.
 
         Returns:
             Anything; :meth:`make_method` and :meth:`keep_beside` get it.
@@ -93,38 +93,38 @@ class TrainedRanker(Stage, Saved, pt.Estimator):
 
     @abstractmethod
     def make_method(self, ranker: Any, training: Training, groups: Groups, prepared: Any) -> Method:
-        """What is trained.
+        """Make the training method.
 
         Args:
-            ranker: The ranker that is the result.
+            ranker: The ranker to train.
             training: The options.
-            groups: The training queries; columns that the method needs are asked for here, before it touches a model.
-            prepared: What :meth:`prepare` gave.
+            groups: The training queries; read the columns that the method needs here, before it touches a model.
+            prepared: Output of :meth:`prepare`.
 
         Returns:
             The module that owns all networks.
         """
 
     def keep_beside(self, method: Any, prepared: Any) -> None:
-        """Keep what else was fitted, once training has ended; by default nothing.
+        """After training, keep further fitted objects; by default nothing.
 
         Args:
-            method: What was trained.
-            prepared: What :meth:`prepare` gave.
+            method: The training method.
+            prepared: Output of :meth:`prepare`.
         """
 
     def saved_options(self) -> dict[str, Any]:
-        """The options that a saved folder keeps, as JSON-compatible values; by default none."""
+        """The options to store in a saved folder, as JSON-compatible values; by default none."""
         return {}
 
     def write_beside(self, folder: Path) -> dict[str, Any]:
-        """Write what else was fitted into a folder that is about to appear.
+        """Write further fitted objects into a folder that is being saved.
 
         Args:
-            folder: The folder, which the ranker was written into.
+            folder: The folder into which the ranker was written.
 
         Returns:
-            What is to be remembered of it, as JSON-compatible values.
+            Information to store about them, as JSON-compatible values.
         """
         return {}
 
@@ -132,30 +132,30 @@ class TrainedRanker(Stage, Saved, pt.Estimator):
     def read_beside(
         cls, folder: Path, about: dict[str, Any], beside: dict[str, Any], options: dict[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Read what :meth:`write_beside` wrote.
+        """Read the files of :meth:`write_beside`.
 
         Args:
             folder: The folder.
-            about: What was remembered, with the saved ``options``.
+            about: The stored information, with the saved ``options``.
             beside: The rankers of :meth:`beside`.
-            options: What the user asks for.
+            options: The user's options.
 
         Returns:
-            Options in place of the saved ones, and attributes to set on the stage.
+            Options that replace the saved ones, and attributes to set on the stage.
         """
         return {}, {}
 
     def beside(self) -> dict[str, Any]:
-        """Fitted rankers that are saved in folders of their own within the stage's; by default none."""
+        """Further fitted rankers, which are saved in folders within the stage's own; by default none."""
         return {}
 
     # The ranker
 
     def base(self) -> Any:
-        """The ranker that training starts from; a name or folder stands for a cross-encoder.
+        """The ranker from which training starts; a name or folder stands for a cross-encoder.
 
         Raises:
-            InputError: If it is none of these.
+            InputError: If it is neither a ranker, a name nor a folder.
         """
         if isinstance(self.ranker, (str, Path)):
             return CrossEncoder(self.ranker)
@@ -167,10 +167,10 @@ class TrainedRanker(Stage, Saved, pt.Estimator):
         return self.ranker
 
     def checked_base(self) -> Ranker:
-        """The ranker that training starts from, with options that can be used, where training looks inside it.
+        """The ranker from which training starts, with checked options, for methods that need its internals.
 
         Raises:
-            InputError: If it is not a ranker of this package, but a stage around one; for its options.
+            InputError: If it is not a ranker of this package but a stage around one, or has invalid options.
         """
         base = self.base()
         if not isinstance(base, Ranker):
@@ -181,11 +181,11 @@ class TrainedRanker(Stage, Saved, pt.Estimator):
         return base
 
     def start(self) -> Any:
-        """What :meth:`fit` trains: the ranker that was fitted before, or else a copy of the one that was passed."""
+        """The ranker that :meth:`fit` trains: the one fitted before, otherwise a copy of the one that was passed."""
         return copy.deepcopy(self.base()) if self._trained is None else self._trained
 
     def keep(self, ranker: Any) -> None:
-        """Score with a ranker from now on."""
+        """Score with the given ranker from now on."""
         self._trained = ranker
 
     @frames.reads_frames
@@ -197,20 +197,20 @@ class TrainedRanker(Stage, Saved, pt.Estimator):
         res_va: pd.DataFrame | None = None,
         qrels_va: pd.DataFrame | None = None,
     ) -> Self:
-        """Train a copy of the ranker, and score with it from now on; how it went is in ``training_report``.
+        """Train a copy of the ranker, and score with it from now on; ``training_report`` has the log and the results.
 
         Args:
-            res_tr: Candidates ``qid``, ``docno``, ``query``, the text and what else the class reads. Those judged relevant are
-                the positives, the others the pool of negatives.
+            res_tr: Candidates ``qid``, ``docno``, ``query``, the text and further columns that the class reads. Those judged
+                relevant are the positives, the others the pool of negatives.
             qrels_tr: Judgements ``qid``, ``docno``, ``label``.
-            res_va: Candidates of validation topics, which need the ranker's own columns only.
-            qrels_va: Their judgements.
+            res_va: Candidates of validation topics, which need only the ranker's own columns.
+            qrels_va: Judgements of the validation topics.
 
         Returns:
             The stage itself.
 
         Raises:
-            InputError: For frames or options that cannot be used, before a model is loaded; from training: see ``fit`` of the
+            InputError: For frames or options that cannot be used, before a model is loaded; during training: see ``fit`` of the
                 ranker.
         """
         self.check_options()
@@ -226,13 +226,13 @@ class TrainedRanker(Stage, Saved, pt.Estimator):
         train_on: tuple[pd.DataFrame, pd.DataFrame],
         validate_on: tuple[pd.DataFrame | None, pd.DataFrame | None],
     ) -> None:
-        """Train what :meth:`start` gave, with what :meth:`make_method` gives.
+        """Train the ranker of :meth:`start` with the method of :meth:`make_method`.
 
         Args:
-            ranker: The ranker; its ``training_report`` tells how it went.
+            ranker: The ranker, which gets the ``training_report``.
             training: The options.
             train_on: Candidates and judgements.
-            validate_on: Those of validation topics, or None and None.
+            validate_on: Candidates and judgements of validation topics, or None and None.
         """
         made: list[Any] = []
 
@@ -251,7 +251,7 @@ class TrainedRanker(Stage, Saved, pt.Estimator):
 
     @property
     def relevance(self) -> Any:
-        """The fitted ranker, which works on its own.
+        """The fitted ranker, which can be used on its own.
 
         Raises:
             InputError: Before ``fit``.
@@ -264,22 +264,22 @@ class TrainedRanker(Stage, Saved, pt.Estimator):
 
     @property
     def training_report(self) -> TrainingReport | None:
-        """How the fitted ranker was trained; None before."""
+        """The report of the fitted ranker's training; None before ``fit``."""
         return None if self._trained is None else self._trained.training_report
 
     def training_options(self) -> Training:
-        """The options of training: the stage's, else the ranker's, else the defaults."""
+        """The options of training: the stage's, otherwise the ranker's, otherwise the defaults."""
         for training in (self.training, getattr(self.ranker, "training", None)):
             if training is not None:
                 return training
         return Training()
 
     def cache_key(self) -> dict[str, Any]:
-        """As for every stage, with the ranker and the training that are meant, whoever named them."""
+        """The cache key of every stage, with the ranker and the training options that are used, given or default."""
         return {**super().cache_key(), "ranker": self.base(), "training": self.training_options()}
 
     def text_columns(self) -> list[str]:
-        """The columns that hold the document: those of the ranker."""
+        """The columns that hold the document, which are those of the ranker."""
         return (self.base() if self._trained is None else self._trained).text_columns()
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
@@ -289,7 +289,7 @@ class TrainedRanker(Stage, Saved, pt.Estimator):
             inp: A result frame with the columns named above.
 
         Returns:
-            A new frame with ``score`` and ``rank``; other columns as they were.
+            A new frame with ``score`` and ``rank``; other columns are unchanged.
 
         Raises:
             InputError: Before ``fit``, for any frame that is not empty; and see the ranker's own ``transform``.
@@ -302,10 +302,10 @@ class TrainedRanker(Stage, Saved, pt.Estimator):
 
     @contextmanager
     def remembering(self, limit: int | None = None) -> Iterator[Self]:
-        """Let the fitted ranker remember; see :meth:`Ranker.remembering <pyterrier_debias.rankers.base.Ranker.remembering>`.
+        """Use the fitted ranker's :meth:`remembering <pyterrier_debias.rankers.base.Ranker.remembering>`.
 
         Args:
-            limit: How much it keeps at most; None for the ranker's own default.
+            limit: Largest number of items to keep; None for the ranker's own default.
 
         Yields:
             The stage; before :meth:`fit` nothing is remembered.
@@ -316,7 +316,7 @@ class TrainedRanker(Stage, Saved, pt.Estimator):
             yield self
 
     def identity(self) -> dict[str, Any]:  # type: ignore[override]  # see Stage.identity
-        """The options and, once fitted, the weights in place of how they were trained."""
+        """The options and, once fitted, the weights instead of the options of their training."""
         identity = super().identity()
         if self._trained is None:
             return identity
@@ -325,16 +325,16 @@ class TrainedRanker(Stage, Saved, pt.Estimator):
     # Folders
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write what was fitted. The folder is the ranker's ordinary model folder, which its own class opens too.
+        """Save the fitted stage as the ranker's ordinary model folder, which the ranker's own class can open too.
 
-        Beside it lie a small JSON with the options, and what else the stage needs.
+        The folder also contains a small JSON file with the options, and further files that the stage needs.
 
         Args:
-            folder: Where to write; it appears whole or not at all.
-            overwrite: Whether what was saved there before may be replaced; files that the package did not write stay.
+            folder: Where to write; the folder is written completely or not at all.
+            overwrite: Whether to replace a stage that was saved there before; files that the package did not write stay.
 
         Raises:
-            InputError: Before ``fit``; where the folder exists and may not be replaced, or cannot be written.
+            InputError: Before ``fit``, or if the folder exists and may not be replaced, or cannot be written.
         """
         relevance, beside = self.relevance, self.beside()
         if process_number() == 0:
@@ -363,18 +363,18 @@ class TrainedRanker(Stage, Saved, pt.Estimator):
 
     @classmethod
     def load(cls, folder: str | Path, **options: Any) -> Self:  # type: ignore[override]  # PyTerrier calls it path
-        """Open what :meth:`save` wrote: fitted, with the options that it was saved with.
+        """Open a folder that :meth:`save` wrote: the stage is fitted and has its saved options.
 
         Args:
             folder: The folder.
             options: Options to change, and those that cannot be saved.
 
         Returns:
-            A stage; weights are loaded when a score is first asked for.
+            A stage; weights are loaded when a score is first needed.
 
         Raises:
-            InputError: If there is no such folder, it is not as it was written, it holds something else, or a ranker whose class
-                is neither of this package nor of a module that is imported already.
+            InputError: If there is no such folder, it was changed, it contains something else, or its ranker's class is neither
+                of this package nor of a module that is imported already.
         """
         folder = Path(folder).expanduser()
         return read_whole(folder, lambda: cls._read(folder, options))
@@ -406,7 +406,7 @@ def _name_of(ranker: Any) -> str:
 
 
 def _class_of(name: Any, folder: Path) -> type[Ranker]:
-    """The class of a saved ranker: whoever wrote the folder decides neither what is imported nor what is called."""
+    """The class of a saved ranker; the folder's author must not be able to choose what is imported or called."""
     module, _, attribute = name.partition(":") if isinstance(name, str) else ("", "", "")
     if not module or not attribute:
         raise InputError(f"{folder}: {_ABOUT} names no class of a ranker ({name!r}); save the stage again")

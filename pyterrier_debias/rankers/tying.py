@@ -1,10 +1,10 @@
 """Tied weights, which a checkpoint stores once and a model uses in several places, when several threads load models.
 
 Imported only when transformers is used. While transformers builds a model that it loads, it replaces
-``PreTrainedModel.tie_weights`` for the whole process. If two threads load at the same time, the later one takes the other's
-replacement for the original and leaves it in place for good: models that are loaded afterwards keep their tied weights on the
-device ``meta``, without values. Our own loads never overlap (see :func:`~pyterrier_debias.rankers.base.quiet`), but a user's
-threads may.
+``PreTrainedModel.tie_weights`` for the whole process. If two threads load at the same time, the later one mistakes the other's
+replacement for the original and leaves it in place permanently: the tied weights of models that are loaded afterwards stay on the
+device ``meta``, without values. This library's own loads never overlap (see :func:`~pyterrier_debias.rankers.base.quiet`), but a
+user's threads may.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from pyterrier_debias.core.errors import InputError
 
 logger = logging.getLogger(__name__)
 
-#: Seconds in which another thread has built its model, so that what stands there longer was left behind.
+#: Seconds within which another thread builds its model; a replacement that is in place longer was left behind.
 _PATIENCE = 5.0
 
 
 def _found() -> Callable[..., None] | None:
-    """The method as it stands, or None if it is the stand-in."""
+    """The present method, or None if it is the replacement."""
     method = PreTrainedModel.tie_weights
     return None if "no_tie_weights" in method.__qualname__ else method
 
 
-#: transformers' own method, as it stood when this module was imported: before the first load, as a rule.
+#: transformers' own method at the time when this module was imported, which is usually before the first load.
 _own = _found()
 
 
 def restore(patience: float | None = None) -> None:
-    """Wait until no other thread builds a model, and put back transformers' method where threads have lost it.
+    """Wait until no other thread builds a model, and restore transformers' method if threads have lost it.
 
     Args:
-        patience: Seconds to wait at most; None for as long as building a large model takes.
+        patience: Largest number of seconds to wait; None for as long as building a large model takes.
 
     Example:
         >>> restore()      # nothing is lost: nothing happens
@@ -58,11 +58,11 @@ def restore(patience: float | None = None) -> None:
 
 
 def check_whole(module: Any, model: Any, name: str) -> None:
-    """Refuse a module of which weights have no values.
+    """Refuse a module with weights that have no values.
 
     Args:
         module: A torch module that was just loaded.
-        model: From where; named in the message.
+        model: Its source, named in the message.
         name: The stage that loads; named in the message.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Vectors of documents, kept in a folder, and exact search over them."""
+"""Vectors of documents, stored in a folder, and exact search in them."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Batch = tuple[list[str], np.ndarray]
 class Vectors(Kept):
     """The vectors of a collection's documents, in memory or memory-mapped from a folder.
 
-    A folder holds ``vectors.npy`` (float32, shape [n, d]), ``docnos.npy`` (UTF-8 bytes, shape [n]) and ``meta.json``.
-    Any number of processes may read it at once. Pickles of a folder's vectors hold its path only.
+    A folder contains ``vectors.npy`` (float32, shape [n, d]), ``docnos.npy`` (UTF-8 bytes, shape [n]) and ``meta.json``.
+    Any number of processes may read it at once. A pickle of a folder's vectors contains only its path.
 
-    When not to use it: where a collection needs approximate search or compression; give the same vectors to an index
+    When not to use it: for a collection that needs approximate search or compression; give the same vectors to an index
     library (``model.doc_encoder() >> FlexIndex(...)``).
 
     Example:
@@ -50,10 +50,10 @@ class Vectors(Kept):
         """
         Args:
             matrix: float32, shape [n, d].
-            docnos: UTF-8 bytes (numpy dtype ``S``), shape [n], all different.
+            docnos: UTF-8 bytes (NumPy dtype ``S``), shape [n], all different.
             longest: The largest Euclidean norm of a row.
-            probe: What the model makes of a fixed text: tells whether queries are encoded by the same model.
-            folder: Where the arrays are mapped from; None for arrays in memory.
+            probe: The model's vector of a fixed text, to check that the same model encodes the queries.
+            folder: The folder from which the arrays are mapped; None for arrays in memory.
         """
         self.matrix = matrix
         self._set_place(docnos, folder)
@@ -62,17 +62,17 @@ class Vectors(Kept):
 
     @classmethod
     def gather(cls, batches: Iterable[Batch], *, probe: Iterable[float] = ()) -> Vectors:
-        """Keep vectors in memory.
+        """Collect vectors in memory.
 
         Args:
             batches: Pairs of docnos and vectors, float, shape [m, d].
             probe: See the constructor.
 
         Returns:
-            All of them.
+            The vectors of all batches.
 
         Raises:
-            InputError: For no documents at all, a docno that occurs twice, a batch that does not hold one vector for each docno,
+            InputError: For no documents at all, a docno that occurs twice, a batch without exactly one vector for each docno,
                 vectors of several lengths, or a vector that is not finite.
         """
         check = _Check()
@@ -84,19 +84,19 @@ class Vectors(Kept):
     def write(
         cls, folder: str | Path, batches: Iterable[Batch], *, probe: Iterable[float] = (), overwrite: bool = False
     ) -> Vectors:
-        """Write vectors to a folder, whole or not at all, one batch in memory at a time.
+        """Write vectors to a folder, completely or not at all, with one batch in memory at a time.
 
         Args:
             folder: The folder to make.
             batches: Pairs of docnos and vectors, float, shape [m, d].
             probe: See the constructor.
-            overwrite: Whether what was saved there before may be replaced; files that the package did not write stay.
+            overwrite: Whether to replace vectors that were saved there before; files that the package did not write stay.
 
         Returns:
             The vectors, mapped from the folder.
 
         Raises:
-            InputError: As :meth:`gather`, and where the folder exists already or cannot be written.
+            InputError: As :meth:`gather`, and if the folder exists already or cannot be written.
         """
         check = _Check()
         with whole_folder(folder, holds="vectors of documents", overwrite=overwrite) as scratch:
@@ -125,7 +125,7 @@ class Vectors(Kept):
 
     @property
     def dimensions(self) -> int:
-        """How long a vector is."""
+        """The number of dimensions of a vector."""
         return self.matrix.shape[1]
 
     def __repr__(self) -> str:
@@ -137,7 +137,7 @@ class Vectors(Kept):
 
 
 class _Check:
-    """Takes in batches and makes sure that they fit together."""
+    """Receives batches and checks that they are consistent."""
 
     def __init__(self) -> None:
         self.docnos = Docnos()
@@ -161,7 +161,7 @@ def _npy_header(file: Any, shape: tuple[int, int]) -> None:
 
 
 def dots(query: np.ndarray, documents: np.ndarray) -> np.ndarray:
-    """Inner products whose value depends on the two vectors only, not on what else is in the call.
+    """Compute inner products that depend only on the two vectors, not on the rest of the call.
 
     Args:
         query: Shape [d].
@@ -174,9 +174,9 @@ def dots(query: np.ndarray, documents: np.ndarray) -> np.ndarray:
 
 
 def rounding(queries: np.ndarray, longest: float) -> np.ndarray:
-    r"""How far a float32 inner product can be from the true one: :math:`\gamma_d \|q\| \|d\|`, :math:`\gamma_d = du/(1-du)`.
+    r"""The largest error of a float32 inner product: :math:`\gamma_d \|q\| \|d\|` with :math:`\gamma_d = du/(1-du)`.
 
-    Holds for every order of summation (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1).
+    It holds for every order of summation (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1).
 
     Args:
         queries: Shape [n, d].
@@ -190,7 +190,7 @@ def rounding(queries: np.ndarray, longest: float) -> np.ndarray:
 
 
 def _best(query: np.ndarray, documents: np.ndarray, names: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The k best of some documents: by exact score, ties by descending name."""
+    """The k best of some documents by exact score, with ties by descending name."""
     scores = dots(query, documents[rows])
     order = np.lexsort((names[rows], scores))[::-1][:k]
     return rows[order], scores[order]
@@ -206,19 +206,19 @@ def top_k(
     query_rows: int = 1024,
     block_rows: int = 16384,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Exact search by inner product, block by block.
+    """Search exactly by inner product, block by block.
 
-    Blocks are compared by a float32 matrix product; what could be among the k best, given the product's rounding, is compared
-    again in float64. The result is therefore that of a full sort in float64, whatever the size of the blocks. At most
-    ``query_rows * block_rows`` scores and a few times ``query_rows * k`` candidates are held.
+    Blocks are compared by a float32 matrix product; documents that could be among the k best, given the product's rounding, are
+    compared again in float64. The result is therefore that of a full sort in float64, for any size of the blocks. Memory holds at
+    most ``query_rows * block_rows`` scores and a few times ``query_rows * k`` candidates.
 
     Args:
         queries: float32, shape [n, d].
         documents: float32, shape [m, d]; may be memory-mapped.
-        names: Shape [m]; ties in score go to the larger name, as trec_eval does it.
-        k: How many documents a query gets at most.
+        names: Shape [m]; of documents with equal scores, the larger name comes first, as in trec_eval.
+        k: Largest number of documents per query.
         longest: The largest norm of a document's vector.
-        query_rows: How many queries are searched for at once.
+        query_rows: How many queries are compared at once.
         block_rows: How many documents are compared at once.
 
     Yields:
@@ -262,7 +262,7 @@ def _pruned(
     slack: np.ndarray,
     floor: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Drop candidates that cannot be among the k best, and raise the floor (in place) that later ones must reach."""
+    """Drop candidates that cannot be among the k best, and raise (in place) the score that later ones must reach."""
     query, row, score = (np.concatenate(column) for column in zip(*parts))
     order = np.argsort(query, kind="stable")
     query, row, score = query[order], row[order], score[order]

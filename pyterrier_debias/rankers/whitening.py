@@ -1,4 +1,4 @@
-"""Layers that map vectors to white features of a kernel, of which the weights are computed and not learned.
+"""Layers that map vectors to white features of a kernel; their weights are computed, not learned.
 
 Imported only when a model is loaded: it needs torch. The formulas are in
 :mod:`pyterrier_debias.linguistic.formulas.kernel_whitening`.
@@ -15,17 +15,17 @@ class UnitLength(torch.nn.Module):
     """Divides vectors by their lengths."""
 
     def forward(self, vectors: torch.Tensor) -> torch.Tensor:
-        """Shape [..., d] in and out; a vector of zeros stays."""
+        """Shape [..., d] in and out; a vector of zeros is unchanged."""
         return torch.nn.functional.normalize(vectors, dim=-1)
 
 
 def activation(kernel: str) -> torch.nn.Module:
-    """What stands behind the first layer: for ``'rbf'`` an ELU, which is exp(x) - 1 for x <= 0; nothing for ``'cosine'``."""
+    """The activation after the first layer: for ``'rbf'`` an ELU, which is exp(x) - 1 for x <= 0; none for ``'cosine'``."""
     return torch.nn.ELU() if kernel == "rbf" else torch.nn.Identity()
 
 
 def freeze(linear: torch.nn.Linear) -> None:
-    """Hold the weights of a linear layer as buffers: without a gradient, yet part of the state that is kept and compared."""
+    """Turn the weights of a linear layer into buffers: without a gradient, but part of the state that is saved and compared."""
     for name in ("weight", "bias"):
         value = getattr(linear, name).detach()
         if name in linear._parameters:
@@ -34,11 +34,11 @@ def freeze(linear: torch.nn.Linear) -> None:
 
 
 def head(size: int, landmarks: int, kernel: str, dtype: torch.dtype) -> torch.nn.Sequential:
-    """A head that reads white features: unit length, kernel, whitening, and one linear output.
+    """Make a head that reads white features: unit length, kernel, whitening, and one linear output.
 
     Args:
         size: Dimensions of the vectors.
-        landmarks: Of the kernel.
+        landmarks: Number of landmarks of the kernel.
         kernel: See :func:`activation`.
         dtype: Number format of the weights.
 
@@ -53,13 +53,13 @@ def head(size: int, landmarks: int, kernel: str, dtype: torch.dtype) -> torch.nn
 
 
 def modules(size: int, landmarks: int, kernel: str, outputs: int) -> list[Any]:
-    """The same as modules of sentence-transformers, which opens them without code of ours.
+    """Make the same layers as modules of sentence-transformers, which opens them without code of this library.
 
     Args:
         size: Dimensions of the vectors.
-        landmarks: Of the kernel.
+        landmarks: Number of landmarks of the kernel.
         kernel: See :func:`activation`.
-        outputs: Of the linear layer at the end.
+        outputs: Number of outputs of the linear layer at the end.
 
     Returns:
         Four modules.

@@ -1,4 +1,4 @@
-"""Tokenizers without special tokens for models over static embeddings: words of a GloVe file, or an encoder's pieces."""
+"""Tokenizers without special tokens for models with static embeddings: words of a GloVe file, or an encoder's pieces."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ PAD, UNKNOWN = "[PAD]", "[UNK]"
 def read_glove(
     path: str | Path, *, words: Collection[str] | None = None, limit: int | None = None
 ) -> tuple[list[str], np.ndarray]:
-    """Read word vectors from a text file as GloVe's are: a word and its numbers on each line, spaces between them.
+    """Read word vectors from a text file in GloVe's format: a word and its numbers on each line, separated by spaces.
 
-    A first line that holds two integers (word2vec's form) is skipped. Of a word that occurs twice the first vector counts.
+    A first line of two integers (word2vec's format) is skipped. If a word occurs twice, its first vector counts.
 
     Args:
         path: The file, e.g. ``glove.42B.300d.txt``, UTF-8.
-        words: Keep these words only (those of a collection, say); None for all.
-        limit: Read at most so many words, the most frequent ones in GloVe's own files; None for all.
+        words: Keep only these words (e.g. those of a collection); None for all.
+        limit: Largest number of words to read, which are the most frequent ones in GloVe's own files; None for all.
 
     Returns:
         n words, and their vectors, float32, shape [n, d].
 
     Raises:
-        InputError: If the file cannot be read, a line is not as described (named by its number), or no word is left.
+        InputError: If the file cannot be read, a line has another format (its number is in the message), or no word is left.
     """
     path, wanted = Path(path).expanduser(), None if words is None else set(words)
     place: dict[str, None] = {}
@@ -63,12 +63,12 @@ def read_glove(
 
 
 def word_tokenizer(words: Sequence[str], *, lower_case: bool = True, max_length: int = 512) -> Any:
-    """A Hugging Face tokenizer over whole words: text is cut at spaces and around each punctuation mark.
+    """Make a Hugging Face tokenizer of whole words, which splits text at spaces and around each punctuation mark.
 
     Args:
         words: The vocabulary. Ids are 0 for padding, 1 for unknown words, then the words in their order.
-        lower_case: Whether text is lower-cased first.
-        max_length: What the tokenizer tells as its longest text.
+        lower_case: Whether to lower-case text first.
+        max_length: The tokenizer's ``model_max_length``.
 
     Returns:
         A ``PreTrainedTokenizerFast`` that adds no special tokens.
@@ -88,14 +88,14 @@ def word_tokenizer(words: Sequence[str], *, lower_case: bool = True, max_length:
 
 
 def without_special_tokens(tokenizer: Any, *, max_length: int = 512) -> Any:
-    """The same tokenizer, but one that frames a text by nothing ([CLS] and [SEP] mean nothing to static embeddings).
+    """Copy a tokenizer without its special tokens ([CLS] and [SEP] mean nothing to static embeddings).
 
     Args:
         tokenizer: A fast Hugging Face tokenizer.
-        max_length: What the tokenizer tells as its longest text.
+        max_length: The new tokenizer's ``model_max_length``.
 
     Returns:
-        A new tokenizer with the same ids; padding is what it was, or the token with id 0.
+        A new tokenizer with the same ids and the same padding token, or else padding by the token with id 0.
 
     Raises:
         InputError: For a tokenizer that is not a fast one.

@@ -28,22 +28,22 @@ logger = logging.getLogger(__name__)
 
 PIECES = ("first", "mean")
 
-#: Number formats that an encoder is loaded in; TF32 is none, but a way in which rankers multiply.
+#: Number formats in which an encoder is loaded; TF32 is not one of them, but a way in which rankers multiply.
 FORMATS = tuple(dtype for dtype in DTYPES if dtype != "tf32")
 
-#: Words of a text, each with its first character and one past its last.
+#: Words of a text, each with its start and (exclusive) end in characters.
 WordSpans = Callable[[str], list[tuple[str, int, int]]]
 
-#: How many texts are held between the tokenizer and the batches.
+#: How many texts memory holds between the tokenizer and the batches.
 _CHUNK = 2048
 
 
 @runtime_checkable
 class WordEncoder(Protocol):
-    """Whatever gives one vector for each word of a text.
+    """Protocol of objects that compute one vector for each word of a text.
 
-    Rankers whose architecture has such vectors of its own (TK's contextualised terms) implement it; a plain function with the
-    same arguments and result does as well wherever a word encoder is asked for.
+    Rankers whose architecture has such vectors (TK's contextualised terms) implement it. Wherever a word encoder is an argument,
+    a plain function with the same arguments and result is accepted too.
     """
 
     def word_vectors(self, texts: Sequence[str]) -> list[tuple[list[str], np.ndarray]]:
@@ -53,13 +53,13 @@ class WordEncoder(Protocol):
             texts: n texts.
 
         Returns:
-            For each text its words in order and their vectors, float, shape [words, d]. The index of a word is its position; a
-            word without a vector in between has a vector of zeros.
+            For each text, its words in order and their vectors, float, shape [words, d]. The index of a word is its position; a
+            word without a vector that precedes words with one has a vector of zeros.
         """
 
 
 def regex_spans(text: str) -> list[tuple[str, int, int]]:
-    """The words of the tokeniser ``regex_word``: lower-cased, in normal form C, with the characters that they cover.
+    """Split a text into the words of the tokeniser ``regex_word``: lower-cased, in normal form C, with their characters.
 
     Args:
         text: Any text.
@@ -75,14 +75,14 @@ def regex_spans(text: str) -> list[tuple[str, int, int]]:
 
 
 def pieces_of(spans: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Which pieces of a tokenizer touch each word.
+    """Find the pieces of a tokenizer that overlap each word.
 
     Args:
-        spans: First character and one past the last of each word, ascending, shape [w, 2].
-        offsets: The same for each piece, ascending, shape [p, 2]; pieces without characters touch nothing.
+        spans: Start and (exclusive) end of each word in characters, ascending, shape [w, 2].
+        offsets: Start and (exclusive) end of each piece, ascending, shape [p, 2]; pieces without characters overlap nothing.
 
     Returns:
-        First piece and one past the last piece of each word, shape [w] each; equal where no piece touches the word.
+        First piece and one past the last piece of each word, shape [w] each; equal if no piece overlaps the word.
 
     Example:
         >>> first, last = pieces_of(np.array([[0, 3], [4, 11]]), np.array([[0, 3], [4, 8], [8, 11], [11, 12]]))
@@ -99,22 +99,21 @@ def pieces_of(spans: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 class HuggingFaceWords:
-    """Word vectors of a Hugging Face encoder: the hidden states of one layer, by words.
+    """Computes word vectors from a Hugging Face encoder: the hidden states of one layer, by words.
 
-    The model reads the text as it is, in one piece; words are found in it by their characters, so that two models with
-    different tokenizers are compared over the same words. Special tokens belong to no word. Words that the window cuts off,
-    wholly or in part, are left out; a word of which the tokenizer keeps nothing has a vector of zeros.
+    The model reads the unchanged text in one piece; words are located by their characters, so that two models with different
+    tokenizers can be compared on the same words. Special tokens belong to no word. Words that are truncated, wholly or in part,
+    are left out; a word of which the tokenizer keeps nothing has a vector of zeros.
 
     Args:
         encoder: A hub name or folder (also of a sentence-transformers model, whose first module is read), an
-            :class:`~pyterrier_debias.rankers.base.InMemory` model, or a ranker over such an encoder, which is read as it is
-            when vectors are asked for. What stands on top of the encoder (heads, projections, pooling) plays no part, and
-            neither do prompts.
-        words: From a text to its words and their characters.
+            :class:`~pyterrier_debias.rankers.base.InMemory` model, or a ranker with such an encoder, whose weights at the time
+            of the computation are used. Layers on top of the encoder (heads, projections, pooling) and prompts are ignored.
+        words: A function from a text to its words and their characters.
         piece: ``'first'``: a word's vector is that of its first piece; ``'mean'``: the mean over its pieces.
         layer: Which hidden states: 0 the embeddings (positions included), 1 to L after each layer; negative numbers from the end.
-        max_length: Longest text in tokens; None for all that the model can read. Truncation is logged.
-        batch_tokens: Budget of a batch in tokens; None picks one for the device. It does not change vectors.
+        max_length: Longest text in tokens; None for as many as the model can read. Truncation is logged.
+        batch_tokens: Token budget of a batch; None picks one for the device. Vectors do not depend on it.
         device: Device to run on; None picks CUDA, then Apple's MPS, then the CPU. Rankers and models in memory compute where they
             are.
         dtype: ``'float32'``, ``'bfloat16'`` or ``'float16'``, for models that are loaded; vectors come out as float32.
@@ -169,7 +168,7 @@ class HuggingFaceWords:
         """Refuse unknown options, before anything is loaded.
 
         Raises:
-            InputError: Naming the option and what it may be.
+            InputError: Naming the option and its allowed values.
         """
         name = stage_name(self.stage)
         for option, known in (("piece", PIECES), ("dtype", FORMATS)):
@@ -224,7 +223,7 @@ class HuggingFaceWords:
     def _by_word(
         self, words: list[str], first: np.ndarray, last: np.ndarray, states: np.ndarray, shift: int
     ) -> tuple[list[str], np.ndarray]:
-        """Join the states of a text's kept pieces by words; ``shift`` pieces were cut off its start."""
+        """Join the states of a text's remaining pieces by words; ``shift`` pieces were cut off its start."""
         whole = np.flatnonzero((first >= shift) & (last <= shift + len(states)) & (last > first))
         if not len(whole):
             return [], np.empty((0, states.shape[1]), dtype=np.float32)
@@ -318,16 +317,16 @@ class HuggingFaceWords:
         return model, tokenizer
 
     def __getstate__(self) -> dict[str, Any]:
-        """Options only; weights are loaded again."""
+        """Only the options; weights are loaded again."""
         return {name: value for name, value in self.__dict__.items() if name not in ("_loaded", "_lock")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take the options and make a lock of its own."""
+        """Restore the options and make a new lock."""
         self.__dict__.update(state, _loaded=None, _lock=threading.Lock())
 
 
 def bare_encoder(module: Any) -> Any:
-    """The Hugging Face encoder inside a module: under a classification head, in a sentence-transformers model, in a T5.
+    """Find the Hugging Face encoder inside a module: under a classification head, in a sentence-transformers model, in a T5.
 
     Args:
         module: A torch module.
@@ -351,7 +350,7 @@ def bare_encoder(module: Any) -> Any:
 
 
 def _first_module(where: str) -> str:
-    """Of a sentence-transformers folder without a config.json of its own, the folder of its first module."""
+    """The folder of the first module, for a sentence-transformers folder without a config.json of its own."""
     folder = Path(where)
     if not (folder / "config.json").is_file() and (folder / "modules.json").is_file():
         first = json.loads((folder / "modules.json").read_text(encoding="utf-8"))[0]
