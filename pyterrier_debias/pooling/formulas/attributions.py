@@ -19,17 +19,18 @@ def unjudged_parts(
 ) -> pd.DataFrame:
     """The contribution of unjudged documents to the mean difference of Judged@k between a system and the pool's run.
 
-    Judged@k is 1 less the share of unjudged documents. So each of them takes 1 / (k m) from the system, or from the pool's run,
-    which gives it to the difference: with k the documents that the query has there, m queries.
+    Judged@k is 1 less the share of unjudged documents. Each unjudged document therefore subtracts 1 / (k m) from the system's
+    value, and so from the difference; one in the pool's run adds 1 / (k m) to the difference. k is the number of documents in
+    that list for the query, up to ``cutoff``, and m the number of queries.
 
     Args:
         runs: The system's results and the pool's, in this order, by name.
         qrels: Judgements.
-        qids: Queries; those count for which both have results.
-        cutoff: k, of longer lists.
+        qids: Queries; those with results of both runs count.
+        cutoff: Largest k: only the first so many documents of a list count.
 
     Returns:
-        ``item`` (docno), ``note`` (where it stands highest), ``qid``, ``queries``, ``contribution``; those that stand highest
+        ``item`` (docno), ``note`` (its highest rank), ``qid``, ``queries``, ``contribution``; documents with the highest rank
         first.
 
     Example:
@@ -53,7 +54,7 @@ def unjudged_parts(
         part = sign / sizes / max(len(common), 1)
         rows.append(top.assign(owner=name, contribution=part)[~known])
     frame = pd.concat(rows, ignore_index=True)
-    # Where both have it the parts cancel, and it counts in no query.
+    # If both runs have a document, its parts cancel, and it does not count for that query.
     frame = frame.assign(net=frame.groupby(["qid", "docno"])["contribution"].transform("sum"))
     frame = frame[frame["net"].abs() > 1e-15].sort_values(["rank", "docno", "qid"], kind="stable")
     note = [f"unjudged at rank {rank + 1} of {owner}" for rank, owner in zip(frame["rank"], frame["owner"])]

@@ -1,7 +1,7 @@
 r"""The formulas of coupled estimation: how two models weight each other's pairs.
 
 i is a positive and j an unlabelled candidate of one query; S are scores of the selection model, R those of the relevance model.
-Everything is in float32 or better, whatever the networks compute in, and in log space until the last step.
+Everything is computed in float32 or better, whatever the precision of the networks, and in log space until the last step.
 
 Source: Cai, Guo, Fan, Ai, Zhang and Cheng, "Hard Negatives or False Negatives: Correcting Pooling Bias in Training Neural Ranking
 Models", CIKM 2022, Equations 18-20 and Algorithm 1.
@@ -24,21 +24,21 @@ NORMALISATIONS = (None, "mean_one")
 REDUCTIONS = ("pairs", "queries")
 LOSSES = ("pairs", "listwise")
 
-#: The logarithm of the largest weight that is ever computed. e^30 is not a bound that a sensible run meets; it keeps the squares
-#: of gradients, which clipping and AdamW take, finite in float32.
+#: The logarithm of the largest weight that is ever computed. No sensible run reaches e^30; the bound keeps the squares of
+#: gradients, which clipping and AdamW compute, finite in float32.
 LARGEST = 30.0
 
 
 def log_weights(positive: torch.Tensor, negative: torch.Tensor, *, tau: float, weighting: str = "paper") -> torch.Tensor:
-    r"""Logarithms of the weights that one model's scores give to the other model's pairs.
+    r"""Compute the logarithms of the weights that one model's scores give to the other model's pairs.
 
     ``'paper'`` (Equations 18 and 19): :math:`(S_j - S_i) / \tau`. ``'released'`` (the authors' code):
-    :math:`\ln(1 + e^{S_j/\tau})`, which does not read the positive's score and is never below 0.
+    :math:`\ln(1 + e^{S_j/\tau})`, which does not depend on the positive's score and is never below 0.
 
     Args:
         positive: Scores of positives.
-        negative: Scores of candidates, of a shape that goes with the positives'.
-        tau: Temperature, above 0; larger values bring all weights together.
+        negative: Scores of candidates, of a shape that broadcasts with that of the positives.
+        tau: Temperature, above 0; larger values make weights more equal.
         weighting: ``'paper'`` or ``'released'``.
 
     Returns:
@@ -70,18 +70,18 @@ def pair_weights(
     normalise: str | None = None,
     valid: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Weights that one model's scores give to the other model's pairs.
+    """Compute the weights that one model's scores give to the other model's pairs.
 
-    They are bounded first and normalised afterwards, so that with ``'mean_one'`` a weight may exceed ``max_weight``.
+    Weights are bounded first and normalised afterwards, so that with ``'mean_one'`` a weight may exceed ``max_weight``.
 
     Args:
         positive: See :func:`log_weights`.
         negative: See :func:`log_weights`.
         tau: See :func:`log_weights`.
         weighting: See :func:`log_weights`.
-        max_weight: The largest weight; None for no bound, as in the paper (except e^30, where numbers would run over).
+        max_weight: The largest weight; None for no bound, as in the paper (except e^30, to avoid overflow).
         normalise: ``'mean_one'`` divides by the mean over all valid pairs; None does not.
-        valid: Which places hold a pair; None for all.
+        valid: Which positions have a pair; None for all.
 
     Returns:
         Weights of at least 0, without a gradient; 0 where there is no pair.
@@ -106,7 +106,7 @@ def pair_weights(
     if normalise == "mean_one" and valid.numel():
         largest = logs.masked_fill(~valid, -torch.inf).max()
         weights = (logs - largest.nan_to_num(neginf=0.0)).exp().where(valid, 0.0)
-        # The largest weight is 1 where there is a pair, and the sum is 0 where there is none.
+        # The largest weight is 1 if there is a pair; without pairs the sum is 0.
         return weights / weights.sum().clamp(min=0.5) * valid.sum()
     return logs.clamp(max=LARGEST).exp().masked_fill(~valid, 0)
 
@@ -122,7 +122,7 @@ def _check_weighting(
 
 
 def pair_losses(scores: torch.Tensor) -> torch.Tensor:
-    r"""The loss of each pair: :math:`-\log \mathrm{sigmoid}(s_i - s_j) = \mathrm{softplus}(s_j - s_i)`.
+    r"""Compute the loss of each pair: :math:`-\log \mathrm{sigmoid}(s_i - s_j) = \mathrm{softplus}(s_j - s_i)`.
 
     Args:
         scores: Shape [B, n], positive first.
@@ -142,17 +142,17 @@ def pair_losses(scores: torch.Tensor) -> torch.Tensor:
 
 
 def weighted_mean(losses: torch.Tensor, weights: torch.Tensor, valid: torch.Tensor, reduction: str = "pairs") -> torch.Tensor:
-    """Sum up weighted pair losses.
+    """Average weighted pair losses.
 
     Args:
         losses: Shape [B, m].
         weights: Weights of the same shape.
-        valid: Which places hold a pair.
-        reduction: ``'pairs'`` divides by the number of pairs (the released code), ``'queries'`` by the number of examples that
-            have one (Equation 20, in which queries with more pairs count more). With one negative a positive they are the same.
+        valid: Which positions have a pair.
+        reduction: ``'pairs'`` divides by the number of pairs (as in the released code), ``'queries'`` by the number of examples
+            with a pair (Equation 20, where queries with more pairs count more). With one negative per positive, both are equal.
 
     Returns:
-        A scalar; 0 without a pair, still tied to the losses.
+        A scalar; without a pair it is 0, but still part of the graph of gradients.
 
     Raises:
         InputError: For an unknown reduction.
@@ -163,9 +163,9 @@ def weighted_mean(losses: torch.Tensor, weights: torch.Tensor, valid: torch.Tens
 
 
 def effective_share(weights: torch.Tensor) -> torch.Tensor:
-    r"""The effective sample size over the number of weights: :math:`(\sum w)^2 / (n \sum w^2)`.
+    r"""Compute the effective sample size divided by the number of weights: :math:`(\sum w)^2 / (n \sum w^2)`.
 
-    1 where all are equal, 1/n where one outweighs all others.
+    It is 1 if all weights are equal, and 1/n if one outweighs all others.
 
     Args:
         weights: Shape [n], not all 0.
@@ -183,7 +183,7 @@ def effective_share(weights: torch.Tensor) -> torch.Tensor:
 
 
 def rank_correlation(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """Spearman's rank correlation; ties share the mean of their ranks.
+    """Compute Spearman's rank correlation; ties share the mean of their ranks.
 
     Args:
         left: Shape [n].
@@ -204,18 +204,18 @@ def rank_correlation(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Coupling:
-    """How two models weigh each other: the options of :class:`~pyterrier_debias.CETReranker` that are about formulas.
+    """How two models weight each other's pairs: the options of :class:`~pyterrier_debias.CETReranker` for the formulas.
 
     Args:
         tau: Temperature, see :func:`log_weights`.
         weighting: ``'paper'`` or ``'released'``, see :func:`log_weights`.
         max_weight: See :func:`pair_weights`.
-        normalise_weights: See :func:`pair_weights`; over the pairs of a batch (on each device).
-        weight_pass: ``'train'``: weights come from the scores that the losses are computed on. ``'eval'``: from a second pass
+        normalise_weights: See ``normalise`` of :func:`pair_weights`; over the pairs of a batch (on each device).
+        weight_pass: ``'train'``: weights come from the scores for which the losses are computed. ``'eval'``: from a second pass
             without dropout, as in the released code.
-        reduction: See :func:`weighted_mean`; of no effect on ``'listwise'``.
-        unweighted_steps: So many steps of the optimiser begin with weights of 1.
-        loss: ``'pairs'``, or ``'listwise'``: see :meth:`loss_of`.
+        reduction: See :func:`weighted_mean`; it has no effect on ``'listwise'``.
+        unweighted_steps: Number of steps of the optimiser at the start of training in which all weights are 1.
+        loss: ``'pairs'`` or ``'listwise'``, see :meth:`loss_of`.
 
     Raises:
         InputError: For an option that is unknown or out of range.
@@ -231,7 +231,7 @@ class Coupling:
     loss: str = "pairs"
 
     def __post_init__(self) -> None:
-        """Refuse invalid options."""
+        """Raise an error for invalid options."""
         for name, known in (
             ("weighting", WEIGHTINGS),
             ("normalise_weights", NORMALISATIONS),
@@ -254,7 +254,7 @@ class Coupling:
         return asdict(self)
 
     def weights(self, positive: torch.Tensor, negative: torch.Tensor, valid: torch.Tensor | None = None) -> torch.Tensor:
-        """Weights by these options, see :func:`pair_weights`."""
+        """Compute weights with these options, see :func:`pair_weights`."""
         return pair_weights(
             positive,
             negative,
@@ -268,17 +268,17 @@ class Coupling:
     def loss_of(
         self, scores: torch.Tensor, weights: torch.Tensor, valid: torch.Tensor, known: torch.Tensor | None = None
     ) -> torch.Tensor:
-        r"""The loss of one of the two models.
+        r"""Compute the loss of one of the two models.
 
         ``'pairs'`` is the paper's. ``'listwise'``, which the paper leaves to future work, is ours: the mean over examples of
         :math:`-\log \frac{e^{s_i}}{e^{s_i} + \sum_j w_j e^{s_j}}`; with one negative of weight 1 both are the same.
 
         Args:
-            scores: Its scores, shape [B, n], positive first.
-            weights: What each pair counts, shape [B, n-1].
-            valid: Which places hold a pair, shape [B, n-1].
-            known: Weights that were given beforehand: shape [B] for whole examples, or [B, n], of which the positive's counts for
-                the listwise term as a whole.
+            scores: The model's scores, shape [B, n], positive first.
+            weights: The weight of each pair, shape [B, n-1].
+            valid: Which positions have a pair, shape [B, n-1].
+            known: Further weights that were given: shape [B] for whole examples, or [B, n], where the positive's weight applies
+                to the whole listwise term.
 
         Returns:
             A scalar.
@@ -295,7 +295,7 @@ class Coupling:
 
 
 def _exact(values: torch.Tensor) -> torch.Tensor:
-    """In float32 or better."""
+    """The values in float32 or better."""
     import torch
 
     return values if values.dtype == torch.float64 else values.float()
@@ -304,7 +304,7 @@ def _exact(values: torch.Tensor) -> torch.Tensor:
 def _ranks(values: torch.Tensor) -> torch.Tensor:
     import torch
 
-    # By searching: distinct values could only be counted by waiting for the device.
+    # Ranks are found by searching: counting distinct values would have to wait for the device.
     ordered = values.sort().values.contiguous()
     below, not_above = (torch.searchsorted(ordered, values.contiguous(), right=right) for right in (False, True))
     return ((below + not_above + 1) / 2).to(values.dtype)

@@ -1,7 +1,7 @@
 r"""Losses that allow for false negatives, as pure functions on scores.
 
-They are used as ``Training(loss=debiased_contrastive, loss_options={'tau_plus': 0.05})`` and share the keywords of
-:mod:`pyterrier_debias.training.losses`: ``scores`` of shape [B, n] with the positive first, ``labels`` (not read), ``mask`` and
+Use them as in ``Training(loss=debiased_contrastive, loss_options={'tau_plus': 0.05})``. They share the keywords of
+:mod:`pyterrier_debias.training.losses`: ``scores`` of shape [B, n] with the positive first, ``labels`` (not used), ``mask`` and
 ``weights``. s+ is the positive's score and s- a negative's.
 """
 
@@ -28,29 +28,29 @@ def debiased_contrastive(
     min_score: float | None = None,
     reduction: str = "count",
 ) -> torch.Tensor:
-    r"""InfoNCE with the share of the negatives' mass taken off that false negatives are expected to have.
+    r"""InfoNCE, corrected for the expected share of false negatives among the negatives.
 
     The mean over queries of :math:`-\log \frac{e^{s^+/t}}{e^{s^+/t} + N g}` with N negatives and
     :math:`g = \max\left\{\frac{1}{1 - \tau^+} \left(\frac{1}{N} \sum e^{s^-/t} - \tau^+ e^{s^+/t}\right),\; e^{m/t}\right\}`,
-    where m is the lowest score there is (``min_score``; None: none, and the bound is 0). With :math:`\tau^+ = 0` it is
-    :func:`~pyterrier_debias.training.losses.info_nce`, whose weights it shares: negatives' weights are multiplicities, which also
-    count for N.
+    where m is the lowest possible score (``min_score``; with None there is none, and the bound is 0). With :math:`\tau^+ = 0` it
+    is :func:`~pyterrier_debias.training.losses.info_nce`. Weights have the same meaning there: those of negatives are
+    multiplicities, which also count for N.
 
     Source: Chuang, Robinson, Lin, Torralba and Jegelka, "Debiased Contrastive Learning", NeurIPS 2020, Equations 7 and 8 with one
     positive (M = 1); sentence-transformers' proposed loss (pull request 3148) is the same with t = 1 / scale.
 
-    Assumes that negatives are a random draw of which a share tau+ is relevant and looks like the positive. Without a bound on
-    scores a query costs nothing, and teaches nothing, as soon as its negatives' mean of :math:`e^{(s^- - s^+)/t}` is at most
-    tau+ (with one negative: as soon as it lies :math:`-t \ln \tau^+` below the positive).
+    It assumes that negatives are a random draw, of which a share tau+ is relevant and looks like the positive. Without a bound on
+    scores, a query has no loss and no gradient as soon as its negatives' mean of :math:`e^{(s^- - s^+)/t}` is at most
+    tau+ (with one negative: as soon as it is :math:`-t \ln \tau^+` below the positive).
 
     Args:
         scores: Shape [B, n], positive first.
-        labels: Not read.
+        labels: Not used.
         mask: Shape [B, n], False where there is no document.
         weights: Shape [B] or [B, n]; not negative.
         tau_plus: The share of false negatives among the negatives, at least 0 and below 1.
         temperature: t, above 0.
-        min_score: The lowest score that the ranker can give, e.g. -1 for cosines, as in the paper.
+        min_score: The lowest possible score of the ranker, e.g. -1 for cosines, as in the paper.
         reduction: ``'count'`` or ``'weights'``, see :mod:`pyterrier_debias.training.losses`.
 
     Returns:
@@ -59,8 +59,8 @@ def debiased_contrastive(
     Raises:
         InputError: For an option out of range.
 
-    When not to use it: for hard negatives, among which false negatives are far more frequent than in a random draw, with a
-    ``tau_plus`` that was estimated for the collection.
+    When not to use it: for hard negatives with a ``tau_plus`` that was estimated for the whole collection, since false negatives
+    are far more frequent among hard negatives than in a random draw.
 
     Example:
         >>> import torch
@@ -80,7 +80,7 @@ def debiased_contrastive(
     there = mask[:, 1:]
     counts = weights[:, 1:].where(there, 0) if weights.shape[1] > 1 else there.to(scores.dtype)
     there = counts > 0
-    # Everything relative to the positive, in logs: L = log of the negatives' mass, B = log of the share that is taken off.
+    # All values are relative to the positive and in logs: L = log of the negatives' mass, B = log of the subtracted share.
     least = torch.finfo(scores.dtype).min
     relative = (scores[:, 1:] - scores[:, :1]) / temperature + counts.where(there, 1.0).log()
     mass = relative.masked_fill(~there, least / 2).logsumexp(dim=1, keepdim=True)
@@ -111,26 +111,26 @@ def dynamic_pairwise(
     width: float = 0.25,
     reduction: str = "count",
 ) -> torch.Tensor:
-    r"""Cross-entropy within pairs, each weighed by a Gaussian of what is predicted for it at present.
+    r"""Pairwise cross-entropy, with each pair weighted by a Gaussian of its currently predicted probability.
 
     The mean over pairs of :math:`-w \log \mathrm{sigmoid}(s^+ - s^-)` with :math:`w = e^{-(p - c)^2 / 2 b^2}`, where p =
-    sigmoid(s- - s+) is the predicted probability that the negative is the better document. w takes no gradient. With c = .5
-    pairs that are open count most, and a negative that looks much better than the positive, which may be an unlabelled one,
-    counts little; so does one that is clearly worse.
+    sigmoid(s- - s+) is the predicted probability that the negative is the better document. w has no gradient. With c = .5,
+    undecided pairs count most. A negative that looks much better than the positive, and so may be a relevant document without a
+    label, counts little; so does one that is clearly worse.
 
     Idea: Zhang and Yang, "DML: Dynamic Multi-Granularity Learning for BERT-Based Document Reranking", CIKM 2021, whose abstract
-    speaks of Gaussian weights that follow the predicted probability. Its text was not at hand, so its formulas could not be
-    verified: this is not DML, whose figures do not speak of it, and ``centre`` and ``width`` are not its values.
+    mentions Gaussian weights that follow the predicted probability. We did not have its text, so its formulas could not be
+    verified: this is not DML, DML's published figures do not apply to it, and ``centre`` and ``width`` are not DML's values.
 
-    Assumes that the ranker's surprise tells false negatives from hard negatives, which is not so before it has learned
-    something.
+    It assumes that false negatives differ from hard negatives in how much they surprise the ranker, which is not the case before
+    the ranker has learned something.
 
     Args:
         scores: Shape [B, n], positive first.
-        labels: Not read.
+        labels: Not used.
         mask: Shape [B, n], False where there is no document.
         weights: Shape [B] or [B, n]; multiplied with the Gaussian ones.
-        centre: c, the probability that counts most.
+        centre: c, the probability with the largest weight.
         width: b, above 0; a very large one gives plain pairwise cross-entropy.
         reduction: ``'count'`` or ``'weights'``, see :mod:`pyterrier_debias.training.losses`.
 
@@ -140,7 +140,7 @@ def dynamic_pairwise(
     Raises:
         InputError: For a width that is not above 0.
 
-    When not to use it: from random weights, where a positive that starts far below its negatives would stay there.
+    When not to use it: when training from random weights, since a positive that starts far below its negatives would stay there.
 
     Example:
         >>> import torch

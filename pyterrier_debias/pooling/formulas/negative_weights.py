@@ -11,28 +11,28 @@ from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.training.groups import Groups, make_groups
 from pyterrier_debias.training.options import Training
 
-#: Columns of the frames that this module makes.
+#: Columns of the frames that this module returns.
 COLUMNS = ["qid", "positive", "docno", "emphasis"]
 
 
 def emphasis_of(stage: Any, res_tr: pd.DataFrame, qrels_tr: pd.DataFrame) -> pd.DataFrame:
-    """How much each candidate counts as a negative when a stage is fitted.
+    """Compute how much each candidate counts as a negative when a stage is fitted (its emphasis).
 
-    1 is how much it counts in plain training, which draws negatives with equal chances and weighs them alike; 0 is never. A stage
-    that does more than draw (weighs, relabels) has a method ``emphasis(res_tr, qrels_tr)`` of its own.
+    An emphasis of 1 is that of plain training, which draws negatives with equal chances and equal weights; 0 means never used.
+    Stages that also weight or relabel candidates have their own method ``emphasis(res_tr, qrels_tr)``.
 
     Args:
-        stage: A ranker with ``training`` and ``text_columns``, or a stage with such a method. Weights that are learned are those
-            of the fitted stage.
-        res_tr: The candidates that reach it.
-        qrels_tr: The judgements that it is fitted on.
+        stage: A ranker with ``training`` and ``text_columns``, or a stage with such a method. If weights are learned, those of
+            the fitted stage are used.
+        res_tr: The candidates that reach the stage.
+        qrels_tr: The judgements on which it is fitted.
 
     Returns:
         A frame ``qid``, ``positive``, ``docno`` (of the candidate), ``emphasis``; one row for each positive and each document of
         its pool.
 
     Raises:
-        InputError: If the sampler of negatives does not tell its chances.
+        InputError: If the sampler of negatives has no ``chances``.
     """
     own = getattr(stage, "emphasis", None)
     if own is not None:
@@ -45,17 +45,17 @@ def emphasis_of(stage: Any, res_tr: pd.DataFrame, qrels_tr: pd.DataFrame) -> pd.
 
 
 def pool_chances(groups: Groups, training: Training) -> pd.DataFrame:
-    """The chances of the sampler of negatives, relative to equal ones.
+    """Compute the chances of the sampler of negatives, relative to equal chances.
 
     Args:
-        groups: What is trained on.
-        training: Whose sampler draws.
+        groups: The training queries.
+        training: The options with the sampler.
 
     Returns:
-        See :func:`emphasis_of`.
+        A frame as from :func:`emphasis_of`.
 
     Raises:
-        InputError: If the sampler does not tell its chances.
+        InputError: If the sampler has no ``chances``.
     """
     sampler = training.negatives
     if not hasattr(sampler, "chances"):
@@ -69,7 +69,7 @@ def pool_chances(groups: Groups, training: Training) -> pd.DataFrame:
     for group, positive in pairs:
         chances = np.asarray(sampler.chances(groups, group, positive), dtype=np.float64)
         emphasis.append(chances / chances.sum() * len(group.pool))
-    # One frame: one for each positive takes a thousand times as long.
+    # A single frame: one for each positive would take a thousand times as long.
     docnos = np.array(groups.column("docno"), dtype=object)
     qids = np.array([group.qid for group, _ in pairs], dtype=object)
     sizes = [len(group.pool) for group, _ in pairs]

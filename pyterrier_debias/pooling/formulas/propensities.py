@@ -1,4 +1,4 @@
-r"""Inverse propensities in formulas: the loss over all pairs, from those that were labelled.
+r"""Inverse propensity weights: estimate the loss over all pairs from the labelled ones.
 
 A document d of a query is selected for labelling with a probability :math:`p_d`, its propensity, independently of the others.
 :math:`l_{ij}` is the loss of a pair of a relevant document i and another one j.
@@ -17,12 +17,12 @@ import numpy as np
 
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
 
-#: What the documents that a positive is compared with were.
+#: How the documents that a positive is compared with were chosen.
 NEGATIVES = ("selected", "given")
 
 
 def is_mark(value: Any) -> bool:
-    """Whether a value says yes or no; a missing one and the text ``'False'`` would count as yes.
+    """Whether a value marks yes or no; others, such as a missing value or the text ``'False'``, would wrongly count as yes.
 
     Args:
         value: Any value.
@@ -45,34 +45,35 @@ def inverse_propensity_weights(
     negatives: str = "selected",
     least: float = 0.0,
 ) -> np.ndarray:
-    r"""Weights of pairs, by which the sum of the losses over what was labelled is unbiased.
+    r"""Compute weights of pairs that make the sum of losses over labelled documents unbiased.
 
     ``'selected'``: :math:`1 / (p_i p_j)` for a pair of two selected documents, 0 where j was not selected. Over all pairs of a
     selected relevant document and a selected one that is not, the weighted sum of :math:`l_{ij}` has the expectation
     :math:`\sum l_{ij}` over *all* relevant and not relevant documents, seen or not: a pair is there with the probability
     :math:`p_i p_j`.
 
-    ``'given'``: :math:`1 / p_i`, where the documents j do not depend on what was selected, such as a sample of the collection or
+    ``'given'``: :math:`1 / p_i`, if the documents j do not depend on the selection, such as a sample of the collection or
     the other documents of the list; the expectation is the sum over all relevant documents i and these j.
 
-    Both speak of sums. A mean over the pairs of a batch divides by a number that is random itself, and is a little biased.
+    Both statements are about sums. A mean over the pairs of a batch divides by a number that is itself random, and is a little
+    biased.
 
     Args:
         positive: Propensities of the positives, any shape.
-        negative: Those of the documents they are compared with, of a shape that goes with the positives'.
-        selected: Whether these were selected, alike: True or False, 1 or 0; None for all.
-        negatives: See above.
-        least: Propensities below it count as this much: a bias that bounds the weights.
+        negative: Propensities of the documents with which they are compared, of a shape that broadcasts with the positives'.
+        selected: Whether the latter were selected, in the same shape: True or False, 1 or 0; None if all were.
+        negatives: ``'selected'`` or ``'given'``, see above.
+        least: The lowest propensity; lower ones are raised to this value, which adds some bias but bounds the weights.
 
     Returns:
         Weights of at least 0, of the common shape.
 
     Raises:
-        InputError: For a propensity that counts and is not in (0, 1], a mark that is neither true nor false, or an option out
+        InputError: For a propensity that is used and is not in (0, 1], a mark that is neither true nor false, or an option out
             of range.
 
-    When not to use it: with propensities that were guessed, whose errors are inverted, too; where some relevant documents could
-    never be selected, which no weight brings back.
+    When not to use it: with guessed propensities, since their errors are inverted, too; if some relevant documents could
+    never be selected, since no weight can recover these.
 
     Example:
         >>> inverse_propensity_weights(np.array(0.5), np.array([0.25, 1.0, 0.1]), np.array([True, True, False])).tolist()
