@@ -1,4 +1,4 @@
-"""The scoring engine: texts to token ids once, ids to batches of like length, batches to results.
+"""The scoring engine: texts to token ids (once), ids to batches of similar length, batches to results.
 
 Every ranker scores through the three steps of this module::
 
@@ -9,8 +9,8 @@ Every ranker scores through the three steps of this module::
     for indices, result in in_chunks(len(texts), begin, compute, batch_tokens=4096):
         ...                                                              # longest first; order is yours to restore
 
-``begin`` and what it returns run ahead in a thread, while the device computes. Nothing here holds state between calls, so that
-any number of threads may score at the same time.
+``begin`` and the function that it returns run ahead in a thread, while the device computes. The module holds no state between
+calls, so any number of threads may score at the same time.
 """
 
 from __future__ import annotations
@@ -39,31 +39,31 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: A fast tokenizer is reconfigured by its calls, which is not safe from two threads.
+#: Calls reconfigure a fast tokenizer, so two threads must not use it at once.
 TOKENIZER_LOCK = threading.Lock()
 
-#: How many texts are handed to the tokenizer at a time.
+#: How many texts the tokenizer gets at a time.
 _TOKENISE_CHUNK = 2048
 
-#: How many texts or pairs are tokenised before their first batch is computed: enough for batches of like length, and few enough
-#: for a GPU, which has nothing to do until the first of them are.
+#: How many texts or pairs are tokenised before their first batch is computed: enough for batches of similar length, but few,
+#: because a GPU is idle until then.
 CHUNK = 4096
 
-#: So many batches are made ahead of the one that is computed.
+#: How many batches are made ahead of the one that is computed.
 _AHEAD = 2
 
-#: So few texts are worth no thread.
+#: Up to this number of texts, a thread is not worth its cost.
 _FEW = 32
 
-#: Numbers that wait on the device for their copy to the processor's memory (256 MB in float32).
+#: How many numbers may wait on the device to be copied to the CPU's memory (256 MB in float32).
 _HELD = 64_000_000
 
-#: Which text of a pair is cut.
+#: Which text of a pair is truncated.
 TRUNCATIONS = ("longest_first", "only_second")
 
 
 def token_ids(tokenizer: Any, texts: Sequence[str]) -> list[np.ndarray]:
-    """Token ids of texts, without special tokens and uncut; a text that occurs often is tokenised once.
+    """Tokenise texts without special tokens or truncation; each distinct text is tokenised once.
 
     Args:
         tokenizer: A Hugging Face tokenizer.
@@ -94,15 +94,15 @@ def token_ids(tokenizer: Any, texts: Sequence[str]) -> list[np.ndarray]:
 class Template:
     """The special tokens with which a tokenizer frames one text, or joins two.
 
-    A sequence is ``prefix + first + middle + second + suffix``; for a single text ``middle`` is empty and there is no second
-    part. It is read off the tokenizer's own encoding of a probe, so that it holds for every architecture.
+    A sequence is ``prefix + first + middle + second + suffix``; for a single text, ``middle`` is empty and there is no second
+    part. The template is derived from the tokenizer's own encoding of a probe, so it works for every architecture.
 
     Attributes:
         prefix: Ids before the first text.
         middle: Ids between the texts.
         suffix: Ids at the end.
         types: Token type ids of the five parts (tuples for the special tokens, one integer for each text), or None if the
-            model takes none.
+            model has none.
     """
 
     prefix: tuple[int, ...]
@@ -143,22 +143,22 @@ class Template:
 
     @property
     def special(self) -> int:
-        """How many special tokens a sequence holds."""
+        """The number of special tokens in a sequence."""
         return len(self.prefix) + len(self.middle) + len(self.suffix)
 
 
 def cut_lengths(
     first: np.ndarray, second: np.ndarray, room: int, truncation: str = "longest_first"
 ) -> tuple[np.ndarray, np.ndarray]:
-    """How many tokens of each text of a pair stay when the two have to fit into a window.
+    """Compute how many tokens of each text of a pair remain if the two must fit into a window.
 
     Args:
         first: Lengths of the first texts, shape [n].
         second: Lengths of the second texts, shape [n].
-        room: Tokens that the window has left beside the special ones.
-        truncation: ``'longest_first'`` as Hugging Face's fast tokenizers do it: the longer text is cut down to the length of
-            the shorter one, then both to half of the room (the odd token goes to the longer one, and to the second where both
-            are equal). ``'only_second'`` cuts the second text only, and the first only where it fills the window alone (where
+        room: Tokens of the window without the special ones.
+        truncation: ``'longest_first'``, as in Hugging Face's fast tokenizers: the longer text is cut to the length of the
+            shorter one, then both to half of the room (the odd token goes to the longer one, and to the second if both are
+            equal). ``'only_second'`` cuts only the second text, and the first only if it fills the window alone (in which case
             the tokenizer itself would fail).
 
     Returns:
@@ -182,7 +182,7 @@ def cut_lengths(
 class Sequences:
     """Texts, or pairs of texts, as the token sequences that a model reads.
 
-    Sequences are joined when they are asked for, so that n pairs of q queries and d documents cost the memory of q + d.
+    Sequences are joined only when they are used, so n pairs of q queries and d documents need the memory of q + d texts.
 
     Args:
         template: The special tokens around and between.
@@ -190,7 +190,7 @@ class Sequences:
         first: Ids of the first (or only) texts, without special tokens, from :func:`token_ids`.
         second: Ids of the second texts; None for single texts.
         truncation: ``'longest_first'`` or ``'only_second'``, see :func:`cut_lengths`.
-        side: Which end stays when a text is cut: ``'right'`` cuts its end, ``'left'`` its start.
+        side: Which end of a text is cut: ``'right'`` cuts its end, ``'left'`` its start.
 
     Attributes:
         lengths: Tokens of each sequence, shape [n].
@@ -237,7 +237,7 @@ class Sequences:
         return np.concatenate([*parts, self.template.suffix]).astype(np.int64, copy=False)
 
     def types(self, index: int) -> np.ndarray:
-        """Token type ids of one sequence; zeros where the model takes none."""
+        """Token type ids of one sequence; zeros if the model has none."""
         if self.template.types is None:
             return np.zeros(self.lengths[index], dtype=np.int64)
         prefix, first, middle, second, suffix = self.template.types
@@ -246,19 +246,19 @@ class Sequences:
         return np.repeat(np.array([*prefix, first, *middle, second, *suffix], dtype=np.int64), counts)
 
     def parts(self, index: int) -> np.ndarray:
-        """Which text each token of one sequence is of: 1 the first, 2 the second, 0 for special tokens."""
+        """The text of each token of one sequence: 1 for the first, 2 for the second, 0 for special tokens."""
         counts = [len(self.template.prefix), self._first_length[index], len(self.template.middle), self._second_length[index]]
         return np.repeat(np.array([0, 1, 0, 2, 0], dtype=np.int64), [*counts, len(self.template.suffix)])
 
     def padded(self, indices: np.ndarray | Sequence[int], tokenizer: Any) -> dict[str, Any]:
-        """One batch as the tensors that a Hugging Face model takes, padded to its longest sequence.
+        """Make a batch of tensors for a Hugging Face model, padded to the longest sequence.
 
         Args:
             indices: Which sequences.
-            tokenizer: Tells the padding token and side, and which tensors the model takes.
+            tokenizer: The source of the padding token and side, and of the tensors that the model accepts.
 
         Returns:
-            ``input_ids``, ``attention_mask`` and, where the model takes them, ``token_type_ids``: int64 tensors of shape
+            ``input_ids``, ``attention_mask`` and, if the model accepts them, ``token_type_ids``: int64 tensors of shape
             [len(indices), longest], on the CPU.
         """
         import torch
@@ -277,7 +277,7 @@ class Sequences:
         return tensors
 
     def packed(self, indices: np.ndarray | Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """One batch without padding.
+        """Make a batch without padding.
 
         Args:
             indices: Which sequences.
@@ -311,23 +311,23 @@ class Sequences:
 
 
 class Cuts:
-    """What was cut, chunk by chunk, to be reported once; int32, since a run has many texts."""
+    """Collects how much was truncated, chunk by chunk, to be reported once; int32, since a run has many texts."""
 
     def __init__(self) -> None:
         self._parts: list[np.ndarray] = []
 
     def add(self, cut: np.ndarray, lengths: np.ndarray) -> None:
-        """Note the tokens that texts lost and have left."""
+        """Record the tokens that texts lost and have left."""
         self._parts.append(np.stack([cut, lengths]).astype(np.int32))
 
     def all(self) -> tuple[np.ndarray, np.ndarray]:
-        """Tokens that each text lost, and those that it has left, in the order in which they were noted: shape [n] both."""
+        """Tokens that each text lost, and tokens that it has left, in the order of recording; both of shape [n]."""
         cut, lengths = np.concatenate([np.empty((2, 0), dtype=np.int32), *self._parts], axis=1)
         return cut, lengths
 
 
 def report_cuts(stage: str, window: int, cut: np.ndarray, lengths: np.ndarray) -> None:
-    """Log how much did not fit into the window; silent where everything did.
+    """Log how much did not fit into the window; silent if everything did.
 
     Args:
         stage: The calling stage, named in the message.
@@ -349,15 +349,15 @@ def report_cuts(stage: str, window: int, cut: np.ndarray, lengths: np.ndarray) -
 
 
 def plan(lengths: np.ndarray, batch_tokens: int, *, padded: bool = True) -> list[np.ndarray]:
-    """Sort sequences by length and cut them into batches of at most so many tokens.
+    """Sort sequences by length and divide them into batches within a token budget.
 
     Args:
         lengths: Tokens of each sequence, shape [n].
-        batch_tokens: Budget of one batch. A sequence that is longer than the budget is a batch of its own.
-        padded: Whether padding counts: a batch costs its longest sequence times its size, else the sum of its lengths.
+        batch_tokens: Token budget of a batch. A sequence that is longer than the budget is a batch of its own.
+        padded: Whether padding counts: if so, a batch costs its longest sequence times its size, else the sum of its lengths.
 
     Returns:
-        Arrays of indices, longest sequences first; together they hold every index once.
+        Arrays of indices, longest sequences first; together they contain every index once.
     """
     order = np.argsort(-lengths, kind="stable")
     found, start, used = [], 0, 0
@@ -382,14 +382,14 @@ def _out_of_memory(error: BaseException) -> bool:
 
 
 def ahead(items: Iterator[T], depth: int = _AHEAD) -> Iterator[T]:
-    """Iterate in a thread of its own, a few items ahead of who reads them.
+    """Iterate in a separate thread, a few items ahead of the consumer.
 
-    An exception in the thread reaches the reader in the place of its item. The thread ends with the iteration, also where the
-    reader stops early.
+    An exception in the thread reaches the consumer in place of its item. The thread ends with the iteration, also if the consumer
+    stops early.
 
     Args:
-        items: What is iterated.
-        depth: How many items are made before they are asked for.
+        items: The iterator.
+        depth: How many items are produced ahead.
 
     Yields:
         The items, in their order.
@@ -398,7 +398,7 @@ def ahead(items: Iterator[T], depth: int = _AHEAD) -> Iterator[T]:
         >>> list(ahead(iter("abc")))
         ['a', 'b', 'c']
 
-    When not to use it: for items that take less than a tenth of a millisecond, which is what handing one over costs.
+    When not to use it: for items that take less than a tenth of a millisecond, which is the cost of passing one to the consumer.
     """
     end: Any = object()
     pool = ThreadPoolExecutor(1, thread_name_prefix="pyterrier_debias-ahead")
@@ -412,14 +412,14 @@ def ahead(items: Iterator[T], depth: int = _AHEAD) -> Iterator[T]:
 
 
 def moved(values: np.ndarray | torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Bring numbers to a device, without waiting for CUDA: its copies from pinned memory go on beside what it computes.
+    """Copy numbers to a device, without waiting for CUDA: copies from pinned memory overlap with its computation.
 
     Args:
-        values: An array or a tensor on the processor.
-        device: Where to.
+        values: An array or a tensor on the CPU.
+        device: The target device.
 
     Returns:
-        A tensor there; on the processor one that shares the memory.
+        A tensor on the device; on the CPU, one that shares the memory of ``values``.
     """
     import torch
 
@@ -441,22 +441,22 @@ def in_chunks(
     verbose: bool = False,
     label: str = "scoring",
 ) -> Iterator[tuple[np.ndarray, Any]]:
-    """Compute something for each of n texts, in batches of like length, without gradients.
+    """Compute a result for each of n texts, in batches of similar length, without gradients.
 
-    A thread tokenises and makes batches ahead, while this one computes. Where the accelerator runs out of memory the budget is
+    A thread tokenises and makes batches ahead, while this one computes. If the accelerator runs out of memory, the budget is
     halved and the batch is tried again in smaller pieces.
 
     Args:
-        n: How many texts or pairs.
-        begin: Takes the places of some of them, tokenises these, and returns their lengths and ``prepare``: a function from
-            places among them to a batch (any object). Both run in the thread.
-        compute: Takes such a batch and returns the result (any object). Runs in ``torch.inference_mode``.
-        batch_tokens: Budget of one batch in tokens.
+        n: Number of texts or pairs.
+        begin: A function of the indices of some texts that tokenises them, and returns their lengths and ``prepare``: a function
+            from indices into them to a batch (any object). Both run in the thread.
+        compute: A function from such a batch to the result (any object). Runs in ``torch.inference_mode``.
+        batch_tokens: Token budget of a batch.
         padded: Whether padding counts towards the budget, see :func:`plan`.
-        chunk: How many ``begin`` is given at a time; None for :data:`CHUNK`.
-        tf32: Whether CUDA may multiply float32 matrices in TF32; else it does not, whatever torch's switch says.
+        chunk: How many texts ``begin`` gets at a time; None for :data:`CHUNK`.
+        tf32: Whether CUDA may multiply float32 matrices in TF32; if False it does not, whatever torch's own switch says.
         verbose: Whether to show progress.
-        label: What the progress bar says.
+        label: Text of the progress bar.
 
     Yields:
         ``(indices, result)`` for each batch; every index occurs once.
@@ -499,7 +499,7 @@ def _cost(lengths: np.ndarray, padded: bool) -> int:
 
 
 def _tried(compute: Callable[[Any], Any], batch: Any, *, splits: bool) -> Any:
-    """The result of a batch; None where the accelerator's memory is full and the batch can be split."""
+    """The result of a batch; None if the accelerator's memory is full and the batch can be split."""
     import torch
 
     try:
@@ -512,14 +512,14 @@ def _tried(compute: Callable[[Any], Any], batch: Any, *, splits: bool) -> Any:
 
 
 def _products(tf32: bool) -> AbstractContextManager[None]:
-    """How CUDA multiplies float32 matrices; where it is not in use threads need not wait for each other."""
+    """The context that sets how CUDA multiplies float32 matrices; without CUDA, threads need not wait for each other."""
     import torch
 
     return precision.tf32(tf32) if torch.cuda.is_initialized() else nullcontext()
 
 
 def _free() -> None:
-    """Give back what CUDA's allocator keeps."""
+    """Release the memory that CUDA's allocator keeps."""
     import torch
 
     if torch.cuda.is_available():
@@ -536,13 +536,13 @@ def batches(
     verbose: bool = False,
     label: str = "scoring",
 ) -> Iterator[tuple[np.ndarray, Any]]:
-    """The same as :func:`in_chunks` for texts that are tokenised already.
+    """Compute a result for each of n tokenised texts; like :func:`in_chunks`, but without the tokenising.
 
     Args:
         lengths: Tokens of each sequence, shape [n].
         compute: See :func:`in_chunks`.
         batch_tokens: See :func:`in_chunks`.
-        prepare: Takes an array of indices, returns the batch that ``compute`` takes; None for the indices themselves.
+        prepare: A function from an array of indices to the batch for ``compute``; None for the indices themselves.
         padded: See :func:`in_chunks`.
         verbose: See :func:`in_chunks`.
         label: See :func:`in_chunks`.
@@ -564,17 +564,17 @@ def batches(
 
 
 def places(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
-    """The distinct texts, in the order in which they first occur, and where each text is among them."""
+    """The distinct texts, in the order of their first occurrence, and the index of each text among them."""
     place = {text: i for i, text in enumerate(dict.fromkeys(texts))}
     return list(place), np.fromiter((place[text] for text in texts), dtype=np.int64, count=len(texts))
 
 
 class DistinctTexts:
-    """The distinct queries and documents of n pairs, each to be encoded once, and which pairs each document has.
+    """The distinct queries and documents of n pairs, so that each is encoded once, and the pairs of each document.
 
     Attributes:
-        queries: Distinct queries, in the order in which they first occur.
-        docs: Distinct documents, so ordered.
+        queries: Distinct queries, in the order of their first occurrence.
+        docs: Distinct documents, in the same order.
     """
 
     def __init__(self, queries: Sequence[str], docs: Sequence[str]):
@@ -584,19 +584,19 @@ class DistinctTexts:
         self._bounds = np.searchsorted(doc_at[self._by_doc], np.arange(len(self.docs) + 1))
 
     def of(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The pairs of some documents: their rows among the n, each one's place in ``queries`` and in ``indices``."""
+        """The pairs of some documents: their rows among the n, and the index of each in ``queries`` and in ``indices``."""
         rows = np.concatenate([self._by_doc[self._bounds[i] : self._bounds[i + 1]] for i in indices])
         return rows, self._query_at[rows], np.repeat(np.arange(len(indices)), np.diff(self._bounds)[indices])
 
 
 class Gathered:
-    """Results of batches, put back into the order of what they are of.
+    """Collects the results of batches in the original order of their items.
 
-    Tensors stay where they are until the end, or until many numbers wait: a copy to the processor waits for the device, and would
+    Tensors stay on their device until the end, or until many numbers wait: a copy to the CPU waits for the device, and would
     leave it idle after each batch.
 
     Args:
-        n: How many there are of.
+        n: Number of items.
         dtype: The array's number format.
     """
 
@@ -607,7 +607,7 @@ class Gathered:
         self._numbers = 0
 
     def add(self, indices: np.ndarray, rows: np.ndarray | torch.Tensor) -> None:
-        """Take the results at some places, one row each."""
+        """Add the results of some items, one row each."""
         if isinstance(rows, np.ndarray):
             self._put(indices, rows)
             return
@@ -617,7 +617,7 @@ class Gathered:
             self._fetch()
 
     def array(self) -> np.ndarray:
-        """All of them: shape [n, ...], or [0] for none."""
+        """All results: shape [n, ...], or [0] for none."""
         self._fetch()
         return np.empty(self.n, dtype=self.dtype) if self._array is None else self._array
 
@@ -637,7 +637,7 @@ class Gathered:
 
 
 def _waits(rows: torch.Tensor) -> bool:
-    """Whether copying a tensor to the processor waits for its device."""
+    """Whether copying a tensor to the CPU waits for its device."""
     return rows.device.type != "cpu"
 
 
@@ -645,8 +645,8 @@ def gather(n: int, found: Iterator[tuple[np.ndarray, Any]]) -> np.ndarray:
     """Put the results of :func:`batches` back into the order of the sequences.
 
     Args:
-        n: How many sequences.
-        found: What :func:`batches` yields; each result a tensor with one row per sequence.
+        n: Number of sequences.
+        found: The items of :func:`batches`; each result is a tensor with one row per sequence.
 
     Returns:
         float32 array of shape [n, ...]; shape [0] for no sequences.
@@ -658,13 +658,13 @@ def gather(n: int, found: Iterator[tuple[np.ndarray, Any]]) -> np.ndarray:
 
 
 def on_their_way(found: Iterator[tuple[np.ndarray, torch.Tensor]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Results as arrays, each handed out once the next batch is being computed, so that its copy waits for nothing.
+    """Convert results to arrays; each is yielded while the next batch is being computed, so that copying does not wait.
 
     Args:
-        found: What :func:`batches` yields; each result a tensor.
+        found: The items of :func:`batches`; each result is a tensor.
 
     Yields:
-        The same, with float32 arrays.
+        The same items, with float32 arrays.
     """
     before: tuple[np.ndarray, torch.Tensor, Any] | None = None
     for indices, result in found:
@@ -677,7 +677,7 @@ def on_their_way(found: Iterator[tuple[np.ndarray, torch.Tensor]]) -> Iterator[t
 
 
 def _begun(result: torch.Tensor) -> tuple[torch.Tensor, Any]:
-    """A copy of a result in the processor's memory that CUDA is still writing, and the event at which it is there."""
+    """A copy of a result in the CPU's memory that CUDA is still writing, and the event that marks its end."""
     import torch
 
     if result.device.type != "cuda":
@@ -690,7 +690,7 @@ def _begun(result: torch.Tensor) -> tuple[torch.Tensor, Any]:
 
 
 def _arrived(copy: torch.Tensor, event: Any) -> np.ndarray:
-    """The copy as an array, once it is there."""
+    """The copy as an array, once it is complete."""
     if event is not None:
         event.synchronize()
     return copy.cpu().numpy()

@@ -18,17 +18,17 @@ from pyterrier_debias.rankers.packed import in_float32
 from pyterrier_debias.rankers.tk_model import kernel_sums, unit
 from pyterrier_debias.training.method import Ranking
 
-#: What of an encoder's token states the linear output reads.
+#: How the linear output pools an encoder's token states.
 POOLING = ("mean", "first")
 
-#: How the vectors of a document's passages become one.
+#: How the vectors of a document's passages are aggregated.
 AGGREGATES = ("max", "avg", "attention", "transformer")
 
 #: KNRM's kernels: ten of width .1, and one for equal terms.
 KNRM_MU = (1.0, 0.9, 0.7, 0.5, 0.3, 0.1, -0.1, -0.3, -0.5, -0.7, -0.9)
 KNRM_SIGMA = (0.001, *[0.1] * 10)
 
-#: What is added to a kernel's sum before its logarithm, as in CEDR's public code.
+#: Added to a kernel's sum before its logarithm, as in CEDR's public code.
 KNRM_FLOOR = 1e-6
 
 #: Beside the encoder's own files: what stands on top of it.
@@ -36,7 +36,7 @@ _ABOUT, _WEIGHTS = "pyterrier_debias.json", "head.safetensors"
 
 
 class EncoderHead(torch.nn.Module):
-    """An encoder and what stands on top of it, saved as the encoder's ordinary folder with two small files beside.
+    """Base class of an encoder with a head, saved as the encoder's ordinary folder with two additional small files.
 
     Args:
         encoder: A Hugging Face encoder.
@@ -50,19 +50,19 @@ class EncoderHead(torch.nn.Module):
     @property
     @abstractmethod
     def name(self) -> str:
-        """What a saved folder says that stands on the encoder."""
+        """The name of the head in a saved folder."""
 
     @property
     @abstractmethod
     def on_top(self) -> torch.nn.Module:
-        """What stands on the encoder: all weights that are not its own."""
+        """The head: all weights that are not the encoder's own."""
 
     def about(self) -> dict[str, Any]:
-        """What a saved folder says of the head."""
+        """The description of the head in a saved folder."""
         return {"head": self.name}
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write the encoder as an ordinary model folder, with the head in two small files beside it."""
+        """Write the encoder as an ordinary model folder, with the head in two additional small files."""
         from safetensors.torch import save_file
 
         check_empty(folder, f"{type(self).__name__}.save_pretrained")
@@ -72,28 +72,28 @@ class EncoderHead(torch.nn.Module):
 
     @classmethod
     def saved_in(cls, model: str | Path) -> str | None:
-        """The name in a folder, or a model of the hub, that :meth:`save_pretrained` wrote; None for any other."""
+        """The head's name in a folder or hub model that :meth:`save_pretrained` wrote; None for any other."""
         if _file_of(model, _ABOUT) is None or _file_of(model, _WEIGHTS) is None:
             return None
         return str(_read_about(model)["head"])
 
     def load_head(self, model: str | Path) -> None:
-        """Take the head from a folder, or a model of the hub, that :meth:`save_pretrained` wrote."""
+        """Load the head from a folder or hub model that :meth:`save_pretrained` wrote."""
         from safetensors.torch import load_file
 
         self.on_top.load_state_dict(load_file(cast(str, _file_of(model, _WEIGHTS))))
 
 
 class PooledHead(EncoderHead):
-    """An encoder with one linear output on its pooled token states.
+    """An encoder with one linear output over its pooled token states.
 
     Args:
         encoder: A Hugging Face encoder.
         pooling: ``'mean'`` over the tokens, or ``'first'``, the first token's state.
 
     Attributes:
-        classifier: The linear layer, hidden size to 1, drawn as BERT's own weights are (normal with the configuration's
-            ``initializer_range``, bias 0); or, after :meth:`whiten`, one behind a whitening.
+        classifier: The linear layer, hidden size to 1, initialised like BERT's own weights (normal with the configuration's
+            ``initializer_range``, bias 0); or, after :meth:`whiten`, one after a whitening.
         whitened: Landmarks and kernel of the whitening; None without one.
     """
 
@@ -109,22 +109,22 @@ class PooledHead(EncoderHead):
         self.classifier: Any = linear
 
     def whiten(self, landmarks: int, kernel: str) -> None:
-        """Put a head on white features in place of the linear layer; its weights are to be filled.
+        """Replace the linear layer by a head over white features; the caller must fill its weights.
 
         Args:
-            landmarks: See :func:`pyterrier_debias.rankers.whitening.head`.
-            kernel: See there.
+            landmarks: Number of landmarks, see :func:`pyterrier_debias.rankers.whitening.head`.
+            kernel: The kernel, see :func:`pyterrier_debias.rankers.whitening.head`.
         """
         own = next(self.classifier.parameters())
         self.classifier = whitening.head(self.config.hidden_size, landmarks, kernel, own.dtype).to(own.device)
         self.whitened = (landmarks, kernel)
 
     def forward(self, attention_mask: torch.Tensor, **tensors: torch.Tensor) -> Any:
-        """Logits of a padded batch.
+        """Compute the logits of a padded batch.
 
         Args:
             attention_mask: 1 for tokens, 0 for padding, shape [n, longest].
-            tensors: What else the encoder takes.
+            tensors: Further inputs of the encoder.
 
         Returns:
             An output with ``logits`` of shape [n, 1].
@@ -141,7 +141,7 @@ class PooledHead(EncoderHead):
         return SequenceClassifierOutput(logits=self._logits(mean))
 
     def _logits(self, vectors: torch.Tensor) -> torch.Tensor:
-        """The linear layer over pooled vectors, in float32 where the encoder's weights are in half precision."""
+        """The linear layer over pooled vectors, in float32 if the encoder's weights are in half precision."""
         if self.encoder.dtype in (torch.bfloat16, torch.float16):
             return cast(torch.Tensor, in_float32(self.classifier, vectors))
         return cast(torch.Tensor, self.classifier(vectors))
@@ -153,24 +153,24 @@ class PooledHead(EncoderHead):
 
     @property
     def on_top(self) -> torch.nn.Module:
-        """The linear layer, and what it reads of a whitening."""
+        """The linear layer, and the part of a whitening that precedes it."""
         return self.classifier
 
     def about(self) -> dict[str, Any]:
-        """The pooling, and the whitening where there is one."""
+        """The pooling, and the whitening if there is one."""
         return {**super().about(), **({} if self.whitened is None else {"whitened": self.whitened})}
 
     def load_head(self, model: str | Path) -> None:
-        """Take the head, a whitening included; see :meth:`EncoderHead.load_head`."""
+        """Load the head, including a whitening; see :meth:`EncoderHead.load_head`."""
         if "whitened" in (about := _read_about(model)):
             self.whiten(*about["whitened"])
         super().load_head(model)
 
     def save_modules(self, folder: str | Path) -> None:
-        """Add what ``sentence_transformers.CrossEncoder`` needs to score the same from the folder.
+        """Add the files with which ``sentence_transformers.CrossEncoder`` gives the same scores from the folder.
 
         Args:
-            folder: Where encoder and tokenizer were saved.
+            folder: The folder in which encoder and tokenizer were saved.
         """
         from sentence_transformers import CrossEncoder
         from sentence_transformers.base.modules import Dense, Transformer
@@ -193,12 +193,12 @@ class PooledHead(EncoderHead):
 
 
 class PassageHead(EncoderHead):
-    r"""Several passages of a document, read one by one and then scored together (PARADE).
+    r"""An encoder with a head that reads several passages of a document one by one and scores them together (PARADE).
 
     .. math:: d = \mathrm{aggregate}(p_1, \ldots, p_m), \qquad s(q, d) = w \cdot d + b
 
-    where :math:`p_i` is the vector of the first token of query and passage i: what the encoder's pooler makes of it where it has
-    one (BERT), else the last layer's state.
+    where :math:`p_i` is the vector of the first token of query and passage i: the output of the encoder's pooler if it has one
+    (BERT), else the last layer's state.
 
     =================  ===========================================================================================
     ``aggregate``      d
@@ -206,26 +206,26 @@ class PassageHead(EncoderHead):
     ``'max'``          the largest value of each dimension
     ``'avg'``          the mean
     ``'attention'``    :math:`\sum_i a_i p_i` with :math:`a = \mathrm{softmax}(v \cdot p_1, \ldots, v \cdot p_m)`
-    ``'transformer'``  the first of the states that two Transformer layers of the encoder's size give for the embedding of
+    ``'transformer'``  the first state that two Transformer layers of the encoder's size compute from the embedding of
                        the classification token and :math:`p_1, \ldots, p_m`, without positions
     =================  ===========================================================================================
 
-    Passages go through the encoder one after another. Where gradients are asked for, what the encoder computes inside is not
-    kept for the backward pass but computed once more, so that memory is that of one passage of each document.
+    Passages go through the encoder one after another. If gradients are needed, the encoder's intermediate results are not kept
+    for the backward pass but computed again, so that memory is that of one passage per document.
 
     Args:
         encoder: A Hugging Face encoder.
-        aggregate: See above.
+        aggregate: A name from the table.
 
     Attributes:
-        aggregation: The weights of the aggregation, none for ``'max'`` and ``'avg'``.
-        classifier: The linear layer, hidden size to 1. All of these are drawn from a normal distribution of width .02, with
+        aggregation: The weights of the aggregation; none for ``'max'`` and ``'avg'``.
+        classifier: The linear layer, hidden size to 1. All these weights are drawn from a normal distribution of width .02, with
             biases 0.
 
     Source: Li, Yates, MacAvaney, He and Sun, "PARADE: Passage Representation Aggregation for Document Reranking", 2020
     (arXiv:2008.09093), Section 3, and the authors' public code (pooled vectors, dropout before the linear layer).
 
-    When not to use it: for documents that fit into the encoder's window, where it costs the same and aggregates nothing.
+    When not to use it: for documents that fit into the encoder's window, for which it costs the same but aggregates nothing.
 
     Example:
         ``PassageHead(AutoModel.from_pretrained("bert-base-uncased"), "max")``; as a ranker
@@ -257,16 +257,16 @@ class PassageHead(EncoderHead):
         return torch.nn.ModuleDict({"aggregation": self.aggregation, "classifier": self.classifier})
 
     def extra_repr(self) -> str:
-        """The aggregation, which two models with equal weights may differ in."""
+        """The aggregation, in which two models with equal weights may differ."""
         return f"aggregate={self.aggregate!r}"
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, **tensors: torch.Tensor) -> Any:
-        """Logits of a padded batch of documents.
+        """Compute the logits of a padded batch of documents.
 
         Args:
             input_ids: Tokens of query and passage, shape [n, most passages, longest].
-            attention_mask: 1 for tokens, 0 for padding, same shape; all 0 where a document has fewer passages.
-            tensors: What else the encoder takes, same shape.
+            attention_mask: 1 for tokens, 0 for padding, same shape; all 0 if a document has fewer passages.
+            tensors: Further inputs of the encoder, same shape.
 
         Returns:
             An output with ``logits`` of shape [n, 1].
@@ -289,7 +289,7 @@ class PassageHead(EncoderHead):
         return found.last_hidden_state[:, 0] if pooled is None else pooled
 
     def _aggregated(self, vectors: torch.Tensor, there: torch.Tensor, token: torch.Tensor) -> torch.Tensor:
-        """Passages' vectors [n, passages, hidden], which of them there are, and the classification token, to [n, hidden]."""
+        """Aggregate passages' vectors [n, passages, hidden], given which exist and the classification token: [n, hidden]."""
         if self.aggregate == "max":
             return vectors.masked_fill(~there[..., None], -torch.inf).amax(dim=1)
         if self.aggregate == "avg":
@@ -308,7 +308,7 @@ class PassageHead(EncoderHead):
 
 
 class KernelHead(EncoderHead):
-    r"""Kernels over the contextual vectors of every layer, beside the classification token (CEDR-KNRM).
+    r"""An encoder with kernels over the contextual vectors of every layer, and the classification token (CEDR-KNRM).
 
     .. math::
 
@@ -317,10 +317,9 @@ class KernelHead(EncoderHead):
         s(q, d) &= w \cdot [\phi_{01}, \ldots, \phi_{LK}; c] + b
 
     for the tokens i of the query and j of the document, without special tokens; :math:`q^l` and :math:`d^l` are the states after
-    layer l of the encoder (0: its embeddings) on both together, and c the last layer's state of the first token. Of a document in
-    several passages the j run over all of them, the :math:`q^l` are those beside its first passage, and c is the mean over
-    passages. Passages go through the encoder one after another, and are computed once more for the backward pass, as in
-    :class:`PassageHead`.
+    layer l of the encoder (0: its embeddings) on both together, and c the last layer's state of the first token. If a document
+    has several passages, j runs over all of them, :math:`q^l` is computed with the first, and c is the mean over passages.
+    Passages go through the encoder one after another, and are computed again for the backward pass, as in :class:`PassageHead`.
 
     Args:
         encoder: A Hugging Face encoder.
@@ -329,9 +328,9 @@ class KernelHead(EncoderHead):
         combine: The linear layer, (L + 1) times 11 plus the hidden size to 1; normal of width .02, bias 0.
 
     Source: MacAvaney, Yates, Cohan and Goharian, "CEDR: Contextualized Embeddings for Document Ranking", SIGIR 2019, and the
-    authors' public code for kernels and long documents. Kernels stay as they are here; that code trains them, too.
+    authors' public code for kernels and long documents. Here the kernels are fixed; that code trains them, too.
 
-    When not to use it: where speed counts: every layer's states are compared.
+    When not to use it: if speed matters, because it compares the states of every layer.
 
     Example:
         ``KernelHead(AutoModel.from_pretrained("bert-base-uncased"))``; as a ranker ``CrossEncoder.of("cedr-knrm", model)``.
@@ -355,13 +354,13 @@ class KernelHead(EncoderHead):
         return self.combine
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, parts: torch.Tensor, **tensors: torch.Tensor) -> Any:
-        """Logits of a padded batch of documents.
+        """Compute the logits of a padded batch of documents.
 
         Args:
             input_ids: Tokens of query and passage, shape [n, most passages, longest].
-            attention_mask: 1 for tokens, 0 for padding, same shape; all 0 where a document has fewer passages.
+            attention_mask: 1 for tokens, 0 for padding, same shape; all 0 if a document has fewer passages.
             parts: 1 for tokens of the query, 2 for those of the document, else 0; same shape.
-            tensors: What else the encoder takes, same shape.
+            tensors: Further inputs of the encoder, same shape.
 
         Returns:
             An output with ``logits`` of shape [n, 1].
@@ -390,7 +389,7 @@ class KernelHead(EncoderHead):
         return SequenceClassifierOutput(logits=self.combine(features.to(self.combine.weight.dtype)))
 
     def _first_passage(self, at: torch.Tensor, **tensors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Unit vectors of the query's tokens [n, layers, query tokens, hidden], and what :meth:`_passage` gives."""
+        """Unit vectors of the query's tokens [n, layers, query tokens, hidden], and the output of :meth:`_passage`."""
         parts = tensors.pop("parts")
         states = self._states(**tensors)
         where = at[:, None, :, None].expand(-1, self.layers, -1, states.shape[-1])
@@ -416,9 +415,9 @@ class KernelHead(EncoderHead):
 
 
 class HeadRanking(Ranking):
-    """Trains a cross-encoder with a learning rate of its own for what stands on the encoder: ``encoder`` and ``head``.
+    """Training method of a cross-encoder with separate learning rates for ``encoder`` and ``head``.
 
-    CEDR's rates are ``Training(learning_rate={"encoder": 2e-5, "head": 1e-3})``; a single number is for both.
+    CEDR's rates are ``Training(learning_rate={"encoder": 2e-5, "head": 1e-3})``; a single number applies to both.
     """
 
     def networks(self) -> dict[str, torch.nn.Module]:
@@ -427,7 +426,7 @@ class HeadRanking(Ranking):
 
 
 def joint_head(encoder: Any, name: str) -> PassageHead | KernelHead:
-    """A fresh head that reads several passages of a document together.
+    """Put a new head on an encoder that reads several passages of a document together.
 
     Args:
         encoder: A Hugging Face encoder.
@@ -442,26 +441,26 @@ def joint_head(encoder: Any, name: str) -> PassageHead | KernelHead:
 def _one_passage(
     place: int, there: torch.Tensor, tensors: dict[str, torch.Tensor]
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """Which documents have a passage at a place, shape [k], and its tensors without the columns that all of them leave empty."""
+    """The documents with a passage at a place, shape [k], and its tensors without the columns that are empty for all of them."""
     rows = there[:, place].nonzero()[:, 0]
     columns = tensors["attention_mask"][rows, place].any(dim=0).nonzero()[:, 0]
     return rows, {name: values[rows, place][:, columns] for name, values in tensors.items()}
 
 
 def _recomputed(run: Callable[..., Any], tensors: dict[str, torch.Tensor], *, needed: bool) -> Any:
-    """What a function of an encoder gives; its inside is computed anew for the backward pass, where that is needed."""
+    """The output of an encoder's function; its intermediate results are computed again for the backward pass if ``needed``."""
     if not (needed and torch.is_grad_enabled()):
         return run(**tensors)
     return checkpoint(lambda: run(**tensors), use_reentrant=False)
 
 
 def _dropout(config: Any) -> float:
-    """The rate of dropout that an encoder's configuration names."""
+    """The dropout rate in an encoder's configuration."""
     return float(getattr(config, "hidden_dropout_prob", getattr(config, "dropout", 0.1)))
 
 
 def _transformer_layer(config: Any) -> torch.nn.TransformerEncoderLayer:
-    """A layer of an encoder's size, as BERT's are: normalised after each sum."""
+    """A Transformer layer of an encoder's size, like BERT's: normalised after each sum."""
     size = config.hidden_size
     return torch.nn.TransformerEncoderLayer(
         size,
@@ -475,7 +474,7 @@ def _transformer_layer(config: Any) -> torch.nn.TransformerEncoderLayer:
 
 
 def _draw(head: torch.nn.Module, dtype: torch.dtype) -> None:
-    """Draw the weights of linear layers and attention as BERT's are drawn: in float32, so that a seed's are the same in each."""
+    """Draw the weights of linear layers and attention like BERT's: in float32, so that a seed gives the same in each dtype."""
     for part in head.modules():
         for name, weight in part.named_parameters(recurse=False):
             if "bias" in name:
@@ -486,12 +485,12 @@ def _draw(head: torch.nn.Module, dtype: torch.dtype) -> None:
 
 
 def _read_about(model: str | Path) -> dict[str, Any]:
-    """What a folder that :meth:`EncoderHead.save_pretrained` wrote says of its head."""
+    """The description of the head in a folder that :meth:`EncoderHead.save_pretrained` wrote."""
     return dict(json.loads(Path(cast(str, _file_of(model, _ABOUT))).read_text(encoding="utf-8")))
 
 
 def _file_of(model: str | Path, name: str) -> str | None:
-    """Where a file of a model lies on this machine, fetched from the hub where that is needed; None if there is none."""
+    """The local path of a model's file, fetched from the hub if needed; None if there is none."""
     from sentence_transformers.util import load_file_path
 
     return load_file_path(str(model), name)

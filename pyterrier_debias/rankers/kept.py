@@ -1,4 +1,4 @@
-"""Encoded documents of a corpus, in memory or in a folder: the base of vectors and of postings."""
+"""Encoded documents of a corpus, in memory or in a folder: the base class of vectors and of postings."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from pyterrier_debias.core.files import read_whole
 
 
 class Kept(Saved):
-    """One representation of each document, with the documents' names.
+    """Base class of stored documents: one representation of each document, with its docno.
 
-    A folder is read through a memory map, by any number of processes at once. Pickles of what a folder holds are its path only.
+    A folder is read through a memory map, by any number of processes at once. A pickle of a folder's content is only its path.
 
     Attributes:
-        docnos: UTF-8 bytes (numpy dtype ``S``), shape [n], all different.
-        probe: What the model that made them makes of a fixed text.
-        folder: Where the arrays are mapped from; None for arrays in memory.
+        docnos: UTF-8 bytes (NumPy dtype ``S``), shape [n], all different.
+        probe: The representation of a fixed text by the model of the documents.
+        folder: The folder from which the arrays are mapped; None for arrays in memory.
     """
 
-    #: The ranker whose ``retriever`` makes such a folder.
+    #: The ranker whose ``retriever`` writes such a folder.
     _MAKER: ClassVar[str]
 
     docnos: np.ndarray
@@ -43,21 +43,21 @@ class Kept(Saved):
     @classmethod
     @abstractmethod
     def gather(cls, batches: Iterable[Any], *, probe: Any) -> Self:
-        """Keep what batches hold, pairs of docnos and representations, in memory; ``probe`` tells which model made them."""
+        """Collect batches of docnos and representations in memory; ``probe`` identifies the model that made them."""
 
     @classmethod
     @abstractmethod
     def write(cls, folder: str | Path, batches: Iterable[Any], *, probe: Any, overwrite: bool = False) -> Self:
-        """Write the same to a folder, whole or not at all."""
+        """Write such batches to a folder, completely or not at all."""
 
     @classmethod
     @abstractmethod
     def _read(cls, folder: Path, meta: dict[str, Any]) -> tuple[bool, dict[str, Any]]:
-        """Whether the files of a folder belong together, and what the constructor needs of them."""
+        """Whether the files of a folder belong together, and the arguments of the constructor."""
 
     @classmethod
     def _mapped(cls, folder: Path) -> Self:
-        """What a folder holds, as it lies there."""
+        """The present content of a folder."""
         noun = cls.__name__.lower()
         try:
             whole, found = cls._read(folder, json.loads((folder / "meta.json").read_text(encoding="utf-8")))
@@ -72,34 +72,34 @@ class Kept(Saved):
 
     @abstractmethod
     def _content(self) -> tuple[Any, ...]:
-        """What tells two contents of one folder apart."""
+        """Values that distinguish two contents of one folder."""
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:  # type: ignore[override]  # PyTerrier calls it path
-        """Map what a folder holds.
+        """Open a folder through a memory map.
 
         Args:
             folder: A folder that :meth:`write` made.
 
         Returns:
-            What it holds, compared with its checksums where this process has not done so (about a second for each gigabyte), and
-            not kept in memory.
+            Its content, which is not kept in memory. The first time in a process, it is compared with its checksums (about a
+            second for each gigabyte).
 
         Raises:
-            InputError: If the folder holds something else, or not all of it as it was written.
+            InputError: If the folder contains something else, or a part of it is missing or changed.
         """
         return read_whole(folder, lambda: cls._mapped(Path(folder).expanduser()))
 
     def saved_state(self) -> Any:
-        """The object itself: what a folder holds does not change."""
+        """The object itself, because the content of a folder does not change."""
         return self
 
     def __len__(self) -> int:
-        """How many documents there are."""
+        """The number of documents."""
         return len(self.docnos)
 
     def __eq__(self, other: object) -> bool:
-        """Equal folder with equal content; what is in memory is equal to itself only."""
+        """Whether both are the same folder with the same content; an object in memory equals only itself."""
         if not isinstance(other, type(self)):
             return NotImplemented
         if self.folder is None:
@@ -107,34 +107,34 @@ class Kept(Saved):
         return (self.folder, len(self), *self._content()) == (other.folder, len(other), *other._content())
 
     def __hash__(self) -> int:
-        """Hash of the folder, or of the object where there is none."""
+        """Hash of the folder, or of the object if there is none."""
         return hash(self.folder) if self.folder is not None else id(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        """A folder is pickled as its path; the arrays in memory are pickled as they are."""
+        """The path of a folder; arrays in memory are pickled themselves."""
         return self.__dict__.copy() if self.folder is None else {"folder": self.folder}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Map the folder again; whoever opened it first compared it with its checksums."""
+        """Map the folder again, without comparing it with its checksums, which was done when it was first opened."""
         self.__dict__.update(state if state["folder"] is None else vars(self._mapped(state["folder"])))
 
 
 class Docnos:
-    """Takes in the names of a corpus batch by batch; none may occur twice, and each has a representation of one length."""
+    """Collects the docnos of a corpus by batches, and checks that they are distinct and their representations equally long."""
 
     def __init__(self) -> None:
         self._names: dict[bytes, None] = {}
         self._width: int | None = None
 
     def add(self, docnos: Sequence[str], shape: tuple[int, ...]) -> None:
-        """Take in the names of a batch.
+        """Add the docnos of a batch.
 
         Args:
-            docnos: n names.
-            shape: The shape of their representations: n rows, as wide as those of the batches before.
+            docnos: n docnos.
+            shape: The shape of their representations: n rows, as wide as those of earlier batches.
 
         Raises:
-            InputError: For a name that occurs twice, or representations that are not the names' own.
+            InputError: For a docno that occurs twice, or representations of another shape.
         """
         self._check_shape(len(docnos), shape)
         for docno in docnos:
@@ -155,7 +155,7 @@ class Docnos:
             )
 
     def array(self) -> np.ndarray:
-        """All names as UTF-8 bytes; there must be one."""
+        """All docnos as UTF-8 bytes; there must be at least one."""
         if not self._names:
             raise InputError("the corpus holds no documents; there is nothing to retrieve from")
         return np.array(list(self._names), dtype=np.bytes_)

@@ -1,4 +1,4 @@
-"""The largest logit of each term over the tokens of a text, as SPLADE is trained on it, without a logit for each token in memory.
+"""The largest logit of each term over the tokens of a text, on which SPLADE is trained, without keeping all tokens' logits.
 
 Imported only when a sparse encoder is trained: it needs torch.
 """
@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 
 
 class _LargestLogits(torch.autograd.Function):
-    """Forward keeps where each term's largest logit is; only there does a gradient arrive."""
+    """Forward keeps the position of each term's largest logit; only this position gets a gradient."""
 
     @staticmethod
     def forward(
@@ -47,17 +47,17 @@ class _LargestLogits(torch.autograd.Function):
 
 
 def largest_logits(states: torch.Tensor, mask: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    r"""The largest logit of each term over the tokens of a text, :math:`\max_i (w_j \cdot h_i + b_j)`, under autograd.
+    r"""Compute the largest logit of each term over the tokens of a text, :math:`\max_i (w_j \cdot h_i + b_j)`, with gradients.
 
-    The logits of one text are held at a time, and none is kept for the gradient, which is that of PyTorch's own operations: it
-    reaches the token that has a term's largest logit, and the first of several. Where most weights are 0, as SPLADE's are after
-    some steps, it costs next to nothing.
+    Memory holds the logits of one text at a time, and keeps none for the gradient. The gradient equals that of PyTorch's own
+    operations: it reaches the token with a term's largest logit, or the first of several. If most weights are 0, as in SPLADE
+    after some steps, the gradient costs almost nothing.
 
     Args:
-        states: What the head makes of each token, shape [n, tokens, width].
+        states: The head's states of each token, shape [n, tokens, width].
         mask: Which tokens count, at least one of each text, shape [n, tokens].
-        weight: Of the terms, shape [terms, width].
-        bias: Of the terms, shape [terms]; None for none.
+        weight: Weights of the terms, shape [terms, width].
+        bias: Biases of the terms, shape [terms]; None for none.
 
     Returns:
         Shape [n, terms].
@@ -68,7 +68,7 @@ def largest_logits(states: torch.Tensor, mask: torch.Tensor, weight: torch.Tenso
         >>> largest_logits(states, mask, torch.tensor([[2.0], [-1.0]]), None)
         tensor([[ 6., -1.]])
 
-    When not to use it: on a GPU, whose sparse products may add in another order from run to run; for second derivatives.
+    When not to use it: on a GPU, where the order of additions in sparse products may vary between runs; for second derivatives.
     """
     found: torch.Tensor = _LargestLogits.apply(states, mask, weight, bias)
     return found

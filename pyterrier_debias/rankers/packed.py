@@ -1,11 +1,11 @@
-"""The fast path: BERT-like encoders without padding, and only the part of the last layer that is needed.
+"""The fast path: BERT-like encoders without padding, and with only the part of the last layer that is needed.
 
 In a padded batch, padding is multiplied by every weight. Here the tokens of all sequences are in one matrix, one after the other:
 linear layers, activations and layer norms process this matrix, and attention processes runs of sequences of equal length, which
-are adjacent because the engine sorts them; in half precision on CUDA one kernel takes all lengths (of heads whose width is a
-multiple of 8, up to 256). Where only the first token's
-state is read ([CLS] heads), the last layer computes keys and values for all tokens and everything else for the first ones. What
-is pooled is float32, also where layers compute in half precision.
+are adjacent because the engine sorts them. In half precision on CUDA, one kernel processes all lengths (for heads with a width
+that is a multiple of 8, up to 256). If only the first token's state is read ([CLS] heads), the last layer computes keys and
+values for all tokens, and everything else only for the first ones. Pooled vectors are float32, even if layers compute in half
+precision.
 
 BERT, RoBERTa, XLM-RoBERTa, CamemBERT and ELECTRA have the same kind of layer and are supported; every other architecture, and any
 of these whose layers were replaced (adapters, quantisation), uses the standard path of Hugging Face. The results of both agree
@@ -26,32 +26,32 @@ from pyterrier_debias.rankers.engine import moved
 if TYPE_CHECKING:
     import torch
 
-#: Encoder classes with BERT's layers, by name, so that asking needs no import.
+#: Encoder classes with BERT's layers, by name, so that a check needs no import.
 _BERT_SHAPED = {"BertModel", "RobertaModel", "XLMRobertaModel", "CamembertModel", "ElectraModel"}
 
-#: Those of them whose first position comes after the padding token's id.
+#: Encoder classes among them whose first position comes after the padding token's id.
 _OFFSET_POSITIONS = {"RobertaModel", "XLMRobertaModel", "CamembertModel"}
 
 
 def hooked(modules: Iterable[torch.nn.Module]) -> bool:
-    """Whether a module has a hook that wants to see its forward pass, which another way of computing it would not call.
+    """Whether a module has a hook on its forward pass, which the fast path would not call.
 
     Args:
-        modules: Which modules; those inside of them are not looked at.
+        modules: The modules to check; their submodules are not checked.
 
     Returns:
-        True if any has one.
+        True if any of them has a hook.
     """
     return any(module._forward_hooks or module._forward_pre_hooks for module in modules)
 
 
 class PackedBert:
-    """Runs a BERT-shaped encoder on packed sequences, in inference only.
+    """Runs a BERT-shaped encoder on packed sequences, for inference only.
 
-    It holds no weights of its own: it reads those of the encoder at every call, so that training the encoder needs no rebuilding.
+    It has no weights of its own: it reads those of the encoder at every call, so it stays valid after the encoder is trained.
 
     Args:
-        encoder: A Hugging Face ``BertModel`` or another one for which :meth:`supports` is true, in eval mode.
+        encoder: A Hugging Face ``BertModel``, or another encoder for which :meth:`supports` is true, in eval mode.
 
     Example::
 
@@ -61,7 +61,7 @@ class PackedBert:
         means = packed.mean(ids, types, lengths)               # [n, hidden], mean pooling as sentence-transformers do it
         firsts = packed.first(ids, types, lengths)             # [n, hidden], the [CLS] states, cheaper than hidden()
 
-    When not to use it: where gradients, attention weights or the states of other layers are needed.
+    When not to use it: if gradients, attention weights or the states of other layers are needed.
     """
 
     def __init__(self, encoder: Any):
@@ -71,7 +71,7 @@ class PackedBert:
 
     @classmethod
     def supports(cls, encoder: Any) -> bool:
-        """Whether this module knows how to run an encoder.
+        """Whether this class can run an encoder.
 
         Args:
             encoder: Any torch module.
@@ -101,13 +101,12 @@ class PackedBert:
         )
 
     def hidden(self, ids: np.ndarray, types: np.ndarray, lengths: np.ndarray) -> torch.Tensor:
-        """States of all tokens after the last layer.
+        """Compute the states of all tokens after the last layer.
 
         Args:
             ids: Token ids of all sequences, one after the other, shape [sum of lengths].
             types: Token type ids, same shape.
-            lengths: Tokens of each sequence, shape [n]; sequences of one length should stand side by side, which is what makes
-                attention fast.
+            lengths: Tokens of each sequence, shape [n]; attention is fast only if sequences of equal length are adjacent.
 
         Returns:
             Tensor of shape [sum of lengths, hidden], on the encoder's device and in its number format.
@@ -115,24 +114,24 @@ class PackedBert:
         return self._states(ids, types, lengths)
 
     def first(self, ids: np.ndarray, types: np.ndarray, lengths: np.ndarray) -> torch.Tensor:
-        """States of each sequence's first token after the last layer; arguments as in :meth:`hidden`.
+        """Compute the state of each sequence's first token after the last layer; arguments as in :meth:`hidden`.
 
         Returns:
-            Tensor of shape [n, hidden], float32 where the encoder computes in half precision.
+            Tensor of shape [n, hidden]; float32 if the encoder computes in half precision.
         """
         return self._states(ids, types, lengths, first_only=True, full=True)
 
     def mean(self, ids: np.ndarray, types: np.ndarray, lengths: np.ndarray, skip: int = 0) -> torch.Tensor:
-        """Mean over each sequence's token states, special tokens included; arguments as in :meth:`hidden`.
+        """Compute the mean over each sequence's token states, special tokens included; arguments as in :meth:`hidden`.
 
         Args:
             ids: See :meth:`hidden`.
             types: See :meth:`hidden`.
             lengths: See :meth:`hidden`.
-            skip: Tokens at the start of each sequence that are left out.
+            skip: Number of tokens at the start of each sequence to leave out.
 
         Returns:
-            Tensor of shape [n, hidden], float32 where the encoder computes in half precision.
+            Tensor of shape [n, hidden]; float32 if the encoder computes in half precision.
         """
         return means(self._states(ids, types, lengths, full=True), lengths, skip)
 
@@ -156,7 +155,7 @@ class PackedBert:
         return states[0]
 
     def _attention(self, lengths: np.ndarray) -> Callable[..., torch.Tensor]:
-        """Attention within each sequence, by the way that fits the device."""
+        """Attention within each sequence, by the method that suits the device."""
         device, dtype = self.encoder.device, self.encoder.dtype
         width = self.encoder.config.hidden_size // self.encoder.config.num_attention_heads
         kernel = _varlen(device.type, dtype) if _takes_width(width) else None
@@ -189,14 +188,14 @@ class PackedBert:
 
 
 def in_float32(module: torch.nn.Module, *inputs: Any) -> Any:
-    """What a small module gives in float32, whatever its weights are held in: pooled vectors are worth more than half precision.
+    """Run a small module in float32, whatever the format of its weights; half precision would round pooled vectors too much.
 
     Args:
         module: A head, or a norm.
-        inputs: What it takes.
+        inputs: Its inputs.
 
     Returns:
-        What it returns.
+        Its output.
     """
     import torch
 
@@ -209,7 +208,7 @@ def in_float32(module: torch.nn.Module, *inputs: Any) -> Any:
 
 @cache
 def onednn_operators() -> dict[torch.dtype, Any]:
-    """Number formats that the processor's oneDNN kernels take, with the operator: PyTorch's own compiler calls it too."""
+    """Number formats that the CPU's oneDNN kernels accept, with the operator, which PyTorch's own compiler calls too."""
     import torch
 
     try:
@@ -220,19 +219,19 @@ def onednn_operators() -> dict[torch.dtype, Any]:
 
 
 def _linear(layer: Any, states: torch.Tensor) -> torch.Tensor:
-    """A linear layer; on the processor straight through oneDNN, which gains 5 to 10 % over the way that ``layer`` takes."""
+    """A linear layer; on the CPU it calls oneDNN directly, which is 5 to 10 % faster than calling ``layer``."""
     operator = onednn_operators().get(states.dtype) if states.device.type == "cpu" else None
     return layer(states) if operator is None else operator(states, layer.weight, layer.bias, "none", [], "")
 
 
 def _positions(ids: np.ndarray, lengths: np.ndarray, padding: int | None) -> np.ndarray:
-    """Each token's position within its sequence, as the encoder's own code gives it.
+    """Compute each token's position within its sequence, as the encoder's own code does.
 
     Args:
         ids: Token ids of all sequences, one after the other, shape [sum of lengths].
         lengths: Tokens of each sequence, shape [n].
-        padding: The padding token's id, where positions are counted from the one after it, else None. A text may hold that token
-            itself ("<pad>"): it is not counted there and has the position of padding, as in RoBERTa's code.
+        padding: The padding token's id if positions are counted from the number after it, else None. A text may contain that
+            token itself ("<pad>"): it is not counted and has the position of padding, as in RoBERTa's code.
 
     Returns:
         Positions, shape [sum of lengths].
@@ -246,21 +245,21 @@ def _positions(ids: np.ndarray, lengths: np.ndarray, padding: int | None) -> np.
 
 
 def _runs(lengths: np.ndarray) -> list[tuple[int, int]]:
-    """Runs of equal lengths: (length, how many), in order."""
+    """Runs of equal lengths: (length, count), in order."""
     edges = np.flatnonzero(np.diff(lengths, prepend=-1, append=-1))
     return [(int(lengths[start]), int(end - start)) for start, end in pairwise(edges)]
 
 
 def means(states: torch.Tensor, lengths: np.ndarray, skip: int = 0) -> torch.Tensor:
-    """Means over each sequence's states: one for each run of equal lengths, so that every device has the kernel.
+    """Compute the mean over each sequence's states, with one operation per run of equal lengths, which every device supports.
 
     Args:
         states: States of all sequences, one after the other, shape [sum of lengths, hidden].
         lengths: Tokens of each sequence, shape [n].
-        skip: Tokens at the start of each sequence that are left out.
+        skip: Number of tokens at the start of each sequence to leave out.
 
     Returns:
-        Tensor of shape [n, hidden]; a mean depends on its own sequence only, and is 0 over no tokens.
+        Tensor of shape [n, hidden]; a mean depends only on its own sequence, and is 0 over no tokens.
     """
     import torch
 
@@ -273,7 +272,7 @@ def means(states: torch.Tensor, lengths: np.ndarray, skip: int = 0) -> torch.Ten
 
 
 class _Runs:
-    """Attention in one call for each run of sequences of equal length, none of which needs a mask.
+    """Attention in one call for each run of sequences of equal length, so that no mask is needed.
 
     Args:
         lengths: Tokens of each sequence, shape [n].
@@ -285,7 +284,7 @@ class _Runs:
     def __call__(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, heads: int, first_only: bool
     ) -> torch.Tensor:
-        """Mix values [tokens, hidden]; queries are those of all tokens, or of first tokens, and so are the results."""
+        """Mix values [tokens, hidden]; queries and results are those of all tokens, or of first tokens."""
         import torch
 
         width = query.shape[-1] // heads
@@ -309,7 +308,7 @@ class _Varlen:
     Args:
         kernel: ``torch.nn.attention.varlen.varlen_attn``.
         lengths: Tokens of each sequence, shape [n].
-        device: Where it computes.
+        device: The device on which it computes.
     """
 
     def __init__(self, kernel: Callable[..., Any], lengths: np.ndarray, device: torch.device):
@@ -321,7 +320,7 @@ class _Varlen:
     def __call__(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, heads: int, first_only: bool
     ) -> torch.Tensor:
-        """As :meth:`_Runs.__call__`."""
+        """The same as :meth:`_Runs.__call__`."""
         query, key, value = (states.view(len(states), heads, -1) for states in (query, key, value))
         asked, most = (self.ones, 1) if first_only else (self.ends, self.longest)
         # Keys are never split over blocks, so that a sequence's result does not depend on the longest one of the batch.
@@ -330,13 +329,13 @@ class _Varlen:
 
 
 def _takes_width(width: int) -> bool:
-    """Whether that kernel takes heads of a width: called directly, it does not fill up the others, as torch's attention does."""
+    """Whether that kernel accepts heads of a width: called directly, it does not pad others, as torch's attention does."""
     return width % 8 == 0 and width <= 256
 
 
 @cache
 def _varlen(device: str, dtype: torch.dtype) -> Callable[..., Any] | None:
-    """The kernel for sequences of any lengths, where torch has it with all that is asked of it; else None."""
+    """The kernel for sequences of any lengths, if torch has it with all features that are needed; else None."""
     import inspect
 
     import torch
