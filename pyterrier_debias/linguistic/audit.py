@@ -1,8 +1,8 @@
-"""The linguistic bias in an audit: does quality depend on how a query is worded?
+"""Linguistic bias in an audit: whether quality depends on how a query is worded.
 
-Primary test: quality does not depend on the complexity of a query's wording, given the number of its relevant documents and,
-where it is known, its type: partial slope, permutation test. The effectiveness of a ranker's candidates is a control too: most
-differences in effectiveness between queries exist before the ranker, and hide what the ranker adds.
+Null hypothesis of the primary test: quality does not depend on the complexity of a query's wording, given the number of its
+relevant documents and, if known, its type (partial slope, permutation test). For a ranker, the effectiveness of its candidates is
+a control too: most differences in effectiveness between queries exist before the ranker, and hide what the ranker adds.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ from pyterrier_debias.linguistic.measures.wording import (
 
 _MAIN = "nDCG@10"
 _SLOPE, _SHARE, _RHO, _GAP = (f"{what} of {_MAIN}" for what in ("slope", "share", "rho", "gap"))
-#: A topic's column that the audit takes for the complexity of its wording, where it is there.
+#: The column of the topics that the audit uses as complexity of the wording, if there is one.
 COMPLEXITY = "complexity"
-#: The slope given what the candidates had, as the gender bias has it.
+#: The contrast of the slope given the quality of the candidates, as in gender bias.
 _ADDED = "complexity, given the candidates"
 _RESAMPLES = 9_999
-#: How complexity is measured here: all of Lu's indices, which follow planted wording closer than those of words alone.
+#: The indices used here: all of Lu's, which follow planted wording more closely than those over words only.
 INDEX_SET = "lu"
-#: Where a smaller share of the letters of all queries is in ASCII, they are in another script. English queries hold few others,
-#: and in languages with marked letters, such as Vietnamese, most are in ASCII, too.
+#: If a smaller share of the letters of all queries is in ASCII, they are in another script. English queries have few other
+#: letters, and in languages with marked letters, such as Vietnamese, most are in ASCII, too.
 _FEWEST_LATIN = 0.5
 _EVERY_CAUSE = "every spread between queries, whatever its cause"
-#: What a slope is for, in sentences.
+#: The unit of a slope, in sentences.
 _STEP = "for each step of a query's wording towards the complex (one standard deviation)"
 
 
@@ -69,13 +69,13 @@ def complexity_stage() -> pt.Transformer:
 
 
 def measured_complexity(topics: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """Topics with the complexity of their wording, taken from themselves where they have it.
+    """Add complexity to topics, unless they have it.
 
     Args:
         topics: ``qid``, and ``query`` or ``complexity``.
 
     Returns:
-        The topics with ``complexity``; and how it was measured, in words.
+        The topics with ``complexity``; and a description of how it was measured.
     """
     if COMPLEXITY in topics.columns:
         return topics.assign(**{COMPLEXITY: pd.to_numeric(topics[COMPLEXITY])}), "complexity as the topics have it"
@@ -84,16 +84,16 @@ def measured_complexity(topics: pd.DataFrame) -> tuple[pd.DataFrame, str]:
 
 
 def prepared_topics(topics: pd.DataFrame, qrels: pd.DataFrame) -> tuple[pd.DataFrame, list[str], str]:
-    """Judged topics with their complexity and controls.
+    """Add complexity and controls to the judged topics.
 
     Args:
-        topics: ``qid``, ``query``; ``type`` is a control (names, or codes for them) and ``complexity`` is used where they are
-            there.
+        topics: ``qid``, ``query``; if there are columns ``type`` (names, or codes for them) and ``complexity``, the former is a
+            control, and the latter is used as complexity.
         qrels: Judgements.
 
     Returns:
-        The judged topics with ``complexity``, ``relevant`` and ``length``; the names of the controls of the primary test; and how
-        complexity was measured, in words.
+        The judged topics with ``complexity``, ``relevant`` and ``length``; the names of the controls of the primary test; and a
+        description of how complexity was measured.
     """
     topics = with_string_ids(topics, "linguistic bias, topics").drop_duplicates("qid")
     topics = topics[topics["qid"].isin(judged_qids(topics, qrels))]
@@ -118,15 +118,15 @@ def ranker_slope(
     resamples: int = 9_999,
     seed: int = 0,
 ) -> Slope:
-    """The primary test of a ranker: the slope of its quality on complexity, given what its candidates had.
+    """Run the primary test of a ranker: the slope of its quality over complexity, given the quality of its candidates.
 
     Args:
         values: Shape [n]: the ranker's quality.
-        candidates: Shape [n]: that of the order in which it was given the candidates.
+        candidates: Shape [n]: the quality of the candidates in the order in which the ranker gets them.
         topics: n rows with ``complexity`` and the controls; see :func:`prepared_topics`.
         controls: Names of further controls.
-        resamples: How many permutations.
-        seed: Their seed.
+        resamples: Number of permutations.
+        seed: Seed of the permutations.
 
     Returns:
         The slope; all 0 with p = 1 for a ranker that changes no order.
@@ -136,20 +136,20 @@ def ranker_slope(
 
 
 class LinguisticBias(JointBias):
-    """Does quality depend on how a query is worded? Slopes on complexity, and the same needs in other words.
+    """Examines whether quality depends on how a query is worded, by slopes over complexity and by reworded queries.
 
-    Topics that have a column ``complexity`` keep it; otherwise it is computed by ``LinguisticComplexity('lu')``. Source: Cheng
+    If topics have a column ``complexity``, it is used; otherwise it is computed by ``LinguisticComplexity('lu')``. Source: Cheng
     and Amiri 2025; see :class:`~pyterrier_debias.Disparity` and :class:`~pyterrier_debias.WordingSensitivity`.
 
-    Queries in another script than the Latin one are refused where their complexity would be computed, and not reworded.
+    Queries in a script other than Latin are not reworded, and their complexity is not computed: the topics must have it.
 
-    When not to use it: on queries of other languages than English.
+    When not to use it: on queries in languages other than English.
     """
 
     name = "linguistic"
 
     def needs(self, system: System | None, dataset: Any) -> str | None:
-        """See :meth:`Bias.needs`: the topics' complexity, or their queries and a list of frequent words."""
+        """See :meth:`Bias.needs`: the topics' complexity, or queries and a list of frequent words."""
         topics = provided(dataset, "get_topics")
         if topics is not None and COMPLEXITY in topics.columns:
             known = pd.to_numeric(topics[COMPLEXITY], errors="coerce")
@@ -176,7 +176,7 @@ class LinguisticBias(JointBias):
         return None
 
     def measures(self, context: Context) -> tuple[list[Any], dict[str, str]]:
-        """See :meth:`Bias.measures`: spread, and slope, gap and worst third where all judged queries have a complexity."""
+        """See :meth:`Bias.measures`: spread; slope, gap and worst third if all judged queries have a complexity."""
         from pyterrier_debias.linguistic.measures.over_queries import OverQueries
 
         second = {
@@ -192,7 +192,7 @@ class LinguisticBias(JointBias):
             complexity = topics[["qid", COMPLEXITY]]
             unknown = set(context.qrels["qid"]) - set(topics["qid"])
             if complexity[COMPLEXITY].notna().all() and not unknown and complexity[COMPLEXITY].nunique() > 1:
-                # There is one complexity here, so that names need not tell which.
+                # There is only one complexity here, so names need not identify it.
                 own = [OverQueries(_MAIN, s, complexity, name=f"{s}({_MAIN})") for s in ("slope", "gap", "worst")]
                 return found + own, second
             reason = "some judged queries have no complexity, or all have the same"
@@ -205,18 +205,18 @@ class LinguisticBias(JointBias):
 
 @dataclass(frozen=True, eq=False)
 class _Examined:
-    """All systems of an audit.
+    """The results for all systems of an audit.
 
     Attributes:
-        bias: Whose findings these are.
+        bias: The bias that makes the findings.
         context: The audit.
-        found: What Disparity found, with the controls of the primary test.
-        beyond: The same with the length of queries as a further control; None where queries are not known.
-        added: Ranker to the slope given its candidates, with the queries that it is over.
-        reworded: System to what became of it when queries were rewritten.
-        unasked: System to the reason why it could not be asked again.
+        found: The result of Disparity, with the controls of the primary test.
+        beyond: The result with the length of queries as a further control; None if queries are not known.
+        added: For each ranker the slope given its candidates, and the queries over which it was computed.
+        reworded: For each system the result with reworded queries.
+        unasked: For each other system the reason why it could not be asked again.
         how: How complexity was measured.
-        controls: The controls of the primary test, in words; empty where there are none.
+        controls: The controls of the primary test, in words; empty if there are none.
     """
 
     bias: LinguisticBias
@@ -289,7 +289,7 @@ class _Examined:
     # ------------------------------------------------------------------------------------------- findings
 
     def findings(self) -> Iterator[Finding]:
-        """Of each system: spread, slopes on complexity, thirds, and the same needs in other words."""
+        """For each system spread, slopes over complexity, thirds, and the effect of rewording."""
         for system in self.context.systems:
             yield from self._spread(system.name)
             yield from self._slopes(system.name)
@@ -437,7 +437,7 @@ class _Examined:
     def _as_it_comes(
         self, name: str, result: WordingResult, compared: pd.Series, without: dict[str, dict[str, str]]
     ) -> Iterator[Finding]:
-        """The original queries as they come, where the wordings are asked otherwise; not tested."""
+        """A finding on the original queries as they come, if wordings are compared in another form; not tested."""
         own = result.as_it_comes.set_index("qid")["value"].astype(float)
         if own.empty:  # the wordings are compared with the queries as they come
             return
@@ -454,7 +454,7 @@ class _Examined:
     # ------------------------------------------------------------------------------------------- figures
 
     def figures(self) -> list[Figure]:
-        """Quality against complexity, by thirds, and in other words."""
+        """Quality against complexity, by thirds, and for reworded queries."""
         n = self.found.per_query["qid"].nunique()
         figures = [
             Figure(
@@ -500,7 +500,7 @@ class _Examined:
 
 
 def _unasked_reason(system: System, context: Context, topics: pd.DataFrame) -> str | None:
-    """Why a system cannot be asked its queries in other words."""
+    """The reason why a system cannot be asked reworded queries; None if it can."""
     if "query" not in topics.columns:
         return "the queries are not known"
     script = _other_script(topics)
@@ -515,7 +515,7 @@ def _unasked_reason(system: System, context: Context, topics: pd.DataFrame) -> s
 
 
 def _other_script(topics: pd.DataFrame) -> str | None:
-    """Why no query can be English, by its letters; None where some can. Short queries have too few words to tell by these.
+    """The reason why queries cannot be English, by their letters; None if they can. Short queries have too few words to tell.
 
     Example:
         >>> _other_script(pd.DataFrame({"query": ["निगम क्या है", "PDF क्या है"]}))
@@ -527,7 +527,7 @@ def _other_script(topics: pd.DataFrame) -> str | None:
 
 
 def _direction(test: dict[str, Any]) -> str:
-    """A slope in words; one that is 0 as it is printed neither falls nor rises.
+    """A slope in words; one that is printed as 0 neither falls nor rises.
 
     Example:
         >>> _direction({"value": -0.02}), _direction({"value": -0.0002})

@@ -1,4 +1,4 @@
-"""The pooling bias in an audit: are a system's results judged as often as the pool's, and does it matter?
+"""Pooling bias in an audit: whether a system's results are judged as often as the pool's, and whether it matters.
 
 Primary test: per query, Judged@10 of the system equals Judged@10 of the pool's run.
 """
@@ -33,11 +33,11 @@ from pyterrier_debias.pooling.measures.unjudged import ExpectedNDCG, infer_judge
 _CUTOFF = 10
 _JUDGED = f"Judged@{_CUTOFF}"
 _MAIN = f"nDCG@{_CUTOFF}"
-#: The ways to treat unjudged documents, the usual one first.
+#: The ways to handle unjudged documents, the usual one first.
 TREATMENTS = ("as non-relevant", "removed", "inferred")
 _DEPTHS = (1, 2, 3, 5, 10, 15, 20, 30, 50, 100)
 _RESAMPLES = 999
-#: Findings that speak of all systems together.
+#: The system name of findings about all systems together.
 _ALL = "all systems"
 
 _INFERRED = (
@@ -49,25 +49,25 @@ _CONVENTIONS = {
     "removed": "unjudged documents are taken out, judged ones move up (condensed lists)",
     "inferred": _INFERRED,
 }
-#: What every run is looked at for.
+#: The columns of runs that are used.
 _COLUMNS = ["qid", "docno", "score", "rank"]
-#: Which share of the labels must say "not relevant": pools of TREC have half or more.
+#: Smallest share of labels that must be "not relevant": in pools of TREC, it is half or more.
 LEAST_NOT_RELEVANT = 0.25
-#: Which share of the first documents must be judged so that labels of the rest are not mainly inferred.
+#: Smallest share of the first documents that must be judged; below it, most labels are inferred.
 LEAST_JUDGED = 0.5
 
 
 def pools_run(dataset: Any) -> tuple[str, pd.DataFrame] | None:
-    """The run that judgements are thought to be pooled from.
+    """The run from which judgements are assumed to be pooled.
 
-    It is the collection's first run. What labellers were shown (``get_candidates``) comes second only: that list is judged by
-    construction, so that any system with an unjudged document falls behind it, however evenly judgements were made.
+    It is the collection's first run. The list shown to labellers (``get_candidates``) is used only if there is no run: it is
+    judged by construction, so any system with an unjudged document falls behind it, however evenly judgements were made.
 
     Args:
         dataset: The collection.
 
     Returns:
-        A name and a result frame, or None where the collection has neither.
+        A name and a result frame, or None if the collection has neither.
     """
     runs = provided(dataset, "get_runs") or {}
     if runs:
@@ -82,19 +82,19 @@ def pools_run(dataset: Any) -> tuple[str, pd.DataFrame] | None:
 
 
 def judged_shares(results: pd.DataFrame, qrels: pd.DataFrame, qids: Sequence[str], cutoffs: Sequence[int]) -> pd.DataFrame:
-    """Which share of each query's first results is judged: ir_measures' Judged@k, at many depths at once.
+    """Compute the share of each query's first results that is judged: ir_measures' Judged@k, for several k at once.
 
-    Ties of scores are broken as in trec_eval (ir_measures breaks them the other way for this measure), so that every figure of a
-    run is that of one order.
+    Ties of scores are broken as in trec_eval (ir_measures breaks them the other way for this measure), so that all figures of a
+    run use the same order.
 
     Args:
         results: Result frame ``qid``, ``docno``, ``score``.
         qrels: Judgements.
         qids: Judged queries.
-        cutoffs: How many results; shares of shorter lists are of what is there.
+        cutoffs: The values of k; for shorter lists, the share is that of all their documents.
 
     Returns:
-        One row a query that has results, in the order of ``qids``; one column a cut-off, in [0, 1].
+        One row per query with results, in the order of ``qids``, and one column per cut-off; values in [0, 1].
 
     Example:
         >>> run = pd.DataFrame({"qid": "q1", "docno": ["d1", "d2"], "score": [2.0, 1.0]})
@@ -118,18 +118,18 @@ def judged_shares(results: pd.DataFrame, qrels: pd.DataFrame, qids: Sequence[str
 def judged_difference(
     system: pd.DataFrame, pool: pd.DataFrame, qrels: pd.DataFrame, qids: Sequence[str], *, seed: int = 0
 ) -> tuple[pd.DataFrame, TestResult]:
-    """The primary test: Judged@10 of a system against that of the pool's run, query by query.
+    """Run the primary test: compare Judged@10 of a system with that of the pool's run, query by query.
 
-    The null hypothesis is that within each query the two lists could be exchanged: judgements were made without regard to which
-    of them a document came from. Signs of the differences are flipped at random. It holds where judgements are drawn evenly from
-    both, where they are drawn from neither, and where everything is judged (all differences are 0, and p is 1). It does *not*
-    hold where relevant documents were judged more often and one of the two finds more of them.
+    The null hypothesis is that the two lists of each query are exchangeable: documents were judged regardless of which list
+    they came from. Signs of the differences are flipped at random. The hypothesis holds if judgements are drawn evenly from
+    both lists, if they are drawn from neither, and if everything is judged (all differences are 0, and p is 1). It does *not*
+    hold if relevant documents were judged more often and one of the two lists has more of them.
 
     Args:
         system: Result frame.
         pool: Result frame of the pool's run.
         qrels: Judgements.
-        qids: Judged queries; those for which both have results are compared.
+        qids: Judged queries; those with results in both frames are compared.
         seed: Seed of the randomisation.
 
     Returns:
@@ -144,7 +144,7 @@ def judged_difference(
 
 
 def tie_change(run: pd.DataFrame, qrels: pd.DataFrame, qids: Sequence[str], usual: float) -> float:
-    """By how much mean nDCG@10 changes where tied scores are ordered the other way: by ascending docno, not by descending.
+    """Compute the change of mean nDCG@10 if ties are broken the other way: by ascending instead of descending docno.
 
     Args:
         run: Result frame.
@@ -153,7 +153,7 @@ def tie_change(run: pd.DataFrame, qrels: pd.DataFrame, qids: Sequence[str], usua
         usual: Mean nDCG@10 in the usual order.
 
     Returns:
-        The change; 0 where no tie decides.
+        The change; 0 if no tie matters.
 
     Example:
         >>> run = pd.DataFrame({"qid": "q1", "docno": ["d1", "d2"], "score": 1.0})
@@ -169,13 +169,13 @@ def tie_change(run: pd.DataFrame, qrels: pd.DataFrame, qids: Sequence[str], usua
 
 
 def positives_reason(qrels: pd.DataFrame) -> str | None:
-    """Why judgements do not tell what nobody judged from what was found not relevant; None where they do.
+    """Say why judgements cannot distinguish unjudged documents from those judged not relevant; None if they can.
 
     Args:
         qrels: Judgements.
 
     Returns:
-        One sentence where fewer than a quarter of the labels are 0 or less, or None.
+        One sentence if fewer than a quarter of the labels are 0 or less; otherwise None.
 
     Example:
         >>> positives_reason(pd.DataFrame({"label": [1, 1, 0]}))
@@ -193,13 +193,13 @@ def positives_reason(qrels: pd.DataFrame) -> str | None:
 
 
 def cut_alike(runs: Mapping[str, pd.DataFrame]) -> tuple[dict[str, pd.DataFrame], int]:
-    """Runs cut to the depth that all of them have: where unjudged documents are removed, deeper lists have more to move up.
+    """Cut runs to a common depth: if unjudged documents are removed, deeper lists have more documents that move up.
 
     Args:
-        runs: Name to result frame with ``rank``, at least one.
+        runs: For each name a result frame with ``rank``; at least one.
 
     Returns:
-        The same runs, and their common depth: that of the longest list of the shallowest run, but not less than the cut-off of
+        The cut runs, and their common depth: the length of the longest list of the shallowest run, but at least the cut-off of
         10, which shallower lists do not reach.
 
     Example:
@@ -213,17 +213,17 @@ def cut_alike(runs: Mapping[str, pd.DataFrame]) -> tuple[dict[str, pd.DataFrame]
 
 
 def rests_on(runs: Mapping[str, pd.DataFrame], pool: tuple[str, pd.DataFrame] | None, depth: int) -> dict[str, pd.DataFrame]:
-    """The runs that labels are inferred from: all systems', and the pool's.
+    """The runs from which labels are inferred: those of all systems, and the pool's.
 
-    The pool's run is left out where a system's list holds all of it at the same ranks, or it would count twice.
+    The pool's run is left out if a system's run contains all of it at the same ranks; otherwise it would count twice.
 
     Args:
-        runs: System to its run ``qid``, ``docno``, ``score``, ``rank``, cut to the depth.
-        pool: Name and run of the pool; None where unknown.
+        runs: For each system its run ``qid``, ``docno``, ``score``, ``rank``, cut to the depth.
+        pool: Name and run of the pool; None if unknown.
         depth: How many documents of each list count.
 
     Returns:
-        Name to run: the systems', then the pool's where it counts.
+        The runs by name: the systems', then the pool's if it is not left out.
 
     Example:
         >>> run = pd.DataFrame({"qid": "q1", "docno": ["a", "b"], "score": [2.0, 1.0], "rank": [0, 1]})
@@ -241,10 +241,10 @@ def rests_on(runs: Mapping[str, pd.DataFrame], pool: tuple[str, pd.DataFrame] | 
 
 
 class PoolingBias(JointBias):
-    """Are a system's results judged as often as the pool's, and does it matter for its quality?
+    """Examines whether a system's results are judged as often as the pool's, and whether this matters for its quality.
 
-    See :class:`~pyterrier_debias.OnlyJudged` and :class:`~pyterrier_debias.ExpectedNDCG`; training against false negatives
-    (Cai et al. 2022) is :class:`~pyterrier_debias.CETReranker`'s.
+    See :class:`~pyterrier_debias.OnlyJudged` and :class:`~pyterrier_debias.ExpectedNDCG`; for training against false negatives
+    (Cai et al. 2022), see :class:`~pyterrier_debias.CETReranker`.
 
     When not to use it: with judgements that list relevant documents only.
     """
@@ -252,16 +252,16 @@ class PoolingBias(JointBias):
     name = "pooling"
 
     def needs(self, system: System | None, dataset: Any) -> str | None:
-        """See :meth:`Bias.needs`: judgements of documents that are not relevant, too."""
+        """See :meth:`Bias.needs`: judgements must include documents that are not relevant."""
         qrels = provided(dataset, "get_qrels")
         return None if qrels is None else positives_reason(qrels)
 
     def measures(self, context: Context) -> tuple[list[Any], dict[str, str]]:
-        """See :meth:`Bias.measures`: Judged@10, nDCG@10 of judged documents only and, where systems tell labels, of all.
+        """See :meth:`Bias.measures`: Judged@10, nDCG@10 of judged documents only and, if systems are given, with inferred labels.
 
-        Where scores are tied, Judged@10 is that of ir_measures' order of ties, which is not that of :func:`judged_shares`. An
-        audit cuts all lists to one depth before it takes unjudged documents out (:func:`cut_alike`); a measure sees the lists
-        that it is given, of which deeper ones have more to move up. Labels are inferred from the same lists as in an audit.
+        With tied scores, Judged@10 uses ir_measures' order of ties, which differs from that of :func:`judged_shares`. An
+        audit cuts all lists to one depth before it removes unjudged documents (:func:`cut_alike`); a measure gets lists as they
+        are, and deeper ones have more documents that move up. Labels are inferred from the same lists as in an audit.
         """
         reason = self.needs(None, context.asked)
         if reason is not None:
@@ -288,19 +288,19 @@ class PoolingBias(JointBias):
 
 @dataclass(frozen=True, eq=False)
 class _Examined:
-    """All systems of an audit, since documents that one finds tell about another's.
+    """All systems of an audit together, since labels are inferred from the runs of all.
 
     Attributes:
-        bias: Whose findings these are.
+        bias: The bias that makes the findings.
         context: The audit.
         qids: The judged queries.
-        pool: Name and results of the pool's run; None where unknown.
-        depth: How many documents of each list are looked at: as many as all systems have.
-        positives: Why judgements do not tell what is unjudged; None where they do.
-        judged: System to the share of judged documents, one row a query, one column a cut-off.
-        ties: System to the change of nDCG@10 where ties are broken the other way.
-        values: System to nDCG@10, one row a query, one column a treatment; empty where judgements do not tell what is unjudged.
-        inferred_from: The names of the runs that labels are inferred from; empty likewise.
+        pool: Name and results of the pool's run; None if unknown.
+        depth: How many documents of each list are used: as many as all systems have.
+        positives: Why judgements cannot show which documents are unjudged; None if they can.
+        judged: For each system the shares of judged documents, with one row per query and one column per cut-off.
+        ties: For each system the change of nDCG@10 if ties are broken the other way.
+        values: For each system nDCG@10, with one row per query and one column per treatment; empty if ``positives`` is not None.
+        inferred_from: Names of the runs from which labels are inferred; empty if ``positives`` is not None.
     """
 
     bias: PoolingBias
@@ -339,7 +339,7 @@ class _Examined:
         return bootstrap_interval(np.asarray(values, dtype=float), seed=self.context.seed)
 
     def findings(self) -> Iterator[Finding]:
-        """Of each system: how much is judged, and its quality by treatment of the rest; and the order of all systems."""
+        """For each system its judged share, and its quality by treatment of unjudged documents; and the order of all systems."""
         for system in self.context.systems:
             yield from self._judged(system)
             yield from self._treated(system.name)
@@ -408,13 +408,13 @@ class _Examined:
             yield self.bias.finding(name, _MAIN, contrast, interval, text, convention=convention, values=change)
 
     def _convention(self, treatment: str) -> str:
-        """How unjudged documents were treated, and how deep lists are where that matters."""
+        """How unjudged documents were treated, and the depth of lists if it matters."""
         deep = "" if treatment == TREATMENTS[0] else f"; lists of {self.depth} documents, as many as all systems have"
         beside = [name for name in self.inferred_from if name not in self.values]
         return f"{_CONVENTIONS[treatment].format(' and '.join(['all systems', *beside]))}{deep}"
 
     def _order(self) -> Iterator[Finding]:
-        """Does the order of the systems depend on the treatment, more than it depends on the queries?"""
+        """Whether the order of the systems depends on the treatment more than on the queries."""
         if len(self.values) < 2:
             return
         names = list(self.values)
@@ -439,7 +439,7 @@ class _Examined:
             )  # fmt: skip
 
     def _swaps(self, names: list[str], treatment: str) -> str:
-        """Which systems change places, in words."""
+        """A sentence about the systems that change places."""
         means = {name: self.values[name].mean() for name in names}
         swapped = []
         for one, other in combinations(names, 2):
@@ -458,7 +458,7 @@ class _Examined:
     # ------------------------------------------------------------------------------------------- figures
 
     def figures(self) -> list[Figure]:
-        """How much is judged by depth, and quality by treatment of unjudged documents."""
+        """The judged share by depth, and quality by treatment of unjudged documents."""
         n = len(self.qids)
         figures = [
             Figure(
@@ -518,17 +518,17 @@ class _Examined:
 
 
 def _judged(context: Context) -> list[str]:
-    """The judged queries, sorted: resamples are drawn by a query's place."""
+    """The judged queries, sorted, since resamples depend on their order."""
     return sorted(judged_qids(context.topics, context.qrels))
 
 
 def _cut_results(context: Context) -> tuple[dict[str, pd.DataFrame], int]:
-    """System to its results, and their depth; see :func:`cut_alike`."""
+    """The results of each system, and their depth; see :func:`cut_alike`."""
     return cut_alike({system.name: context.results(system)[_COLUMNS] for system in context.systems})
 
 
 def _pool(context: Context) -> tuple[str, pd.DataFrame] | None:
-    """The pool's name, and its run over judged queries, ranked by its scores; None where there is none."""
+    """The pool's name, and its run over judged queries, ranked by its scores; None if there is none."""
     pool = pools_run(context.dataset)
     if pool is None:
         return None
@@ -538,7 +538,7 @@ def _pool(context: Context) -> tuple[str, pd.DataFrame] | None:
 
 
 def _inferred(context: Context, runs: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Judgements of the judged queries, with inferred ones of what the runs return."""
+    """Judgements of the judged queries, with inferred labels for the other documents of the runs."""
     qrels = context.qrels[context.qrels["qid"].isin(set(_judged(context)))]
     return infer_judgements(runs, qrels, depth=max(context.depth, _CUTOFF))
 
@@ -546,7 +546,7 @@ def _inferred(context: Context, runs: Mapping[str, pd.DataFrame]) -> pd.DataFram
 def _resampled_means(tables: Sequence[np.ndarray], seed: int) -> list[np.ndarray]:
     """Means of tables [queries, systems] over the same bootstrap samples of queries, shape [resamples, systems] each.
 
-    A few samples at a time, so that memory does not grow with the number of queries; the draws are those of all at once.
+    Samples are drawn in parts, so that memory does not grow with the number of queries; the result is the same as in one go.
     """
     queries, generator = len(tables[0]), np.random.default_rng(seed)
     means = [np.empty((_RESAMPLES, table.shape[1])) for table in tables]
