@@ -65,7 +65,7 @@ def cache_key(value: Any, *, exact: bool = False) -> Any:
         Names, numbers, lists and mappings; frames, arrays, sets and weights by a hash of their content.
 
     Raises:
-        InputError: With ``exact`` for an object that can be identified by its address in memory only.
+        InputError: With ``exact``, if an object can be identified only by its address in memory.
 
     Example:
         >>> cache_key({"labels": (1, 2), "of": len})
@@ -282,8 +282,8 @@ def weights_fingerprint(module: torch.nn.Module, *, structure: bool = True) -> s
 
     Args:
         module: Any torch module.
-        structure: Whether how it computes counts; False for the weights alone, which a saved and opened module shares with the
-            first one, however it is printed.
+        structure: Whether the hash covers how the module computes; False covers only the weights, which are the same after saving
+            and opening even if the printed form changes.
 
     Returns:
         ``weights:`` and 32 hexadecimal digits, over names, types, shapes and values, the printed structure, the configurations,
@@ -293,7 +293,7 @@ def weights_fingerprint(module: torch.nn.Module, *, structure: bool = True) -> s
 
 
 def trainable_fingerprint(module: torch.nn.Module) -> str:
-    """A hash of the weights that training can change, wherever the module lies and however it is printed.
+    """A hash of the weights that training can change, whatever the module's location and printed form.
 
     Args:
         module: Any torch module.
@@ -305,7 +305,7 @@ def trainable_fingerprint(module: torch.nn.Module) -> str:
 
 
 def structure_of(module: torch.nn.Module) -> str:
-    """How a module computes with its weights: its printed form and configurations, and what sentence-transformers keeps."""
+    """How a module computes with its weights: its printed form, its configurations, and the settings of sentence-transformers."""
     names = ("prompts", "default_prompt_name", "truncate_dim", "max_active_dims", "max_seq_length")
     beyond = [getattr(module, name, None) for name in names]
     found: list[Any] = [getattr(part, "config", None) for part in module.modules()]
@@ -315,10 +315,10 @@ def structure_of(module: torch.nn.Module) -> str:
 
 
 def tokenizer_fingerprint(tokenizer: Any) -> str:
-    """A hash of how a tokenizer turns texts into numbers; what a call leaves behind in it (padding, truncation) does not count.
+    """A hash of how a tokenizer turns texts into numbers, without state that a call leaves behind (padding, truncation).
 
     Args:
-        tokenizer: A Hugging Face tokenizer; of any other object the class alone counts.
+        tokenizer: A Hugging Face tokenizer; for any other object, only the class counts.
 
     Returns:
         ``tokenizer:`` and 16 hexadecimal digits.
@@ -333,7 +333,7 @@ def tokenizer_fingerprint(tokenizer: Any) -> str:
 
 
 def tokenizer_marks(tokenizer: Any) -> tuple[Any, ...]:
-    """The settings of a tokenizer that are changed in place, and cheap to compare; its vocabulary is not looked at."""
+    """The settings of a tokenizer that can be changed in place and are cheap to compare, without its vocabulary."""
     return tuple(getattr(tokenizer, name, None) for name in ("truncation_side", "padding_side", "model_max_length"))
 
 
@@ -351,17 +351,17 @@ def _hash_weights(structure: str, weights: Iterable[tuple[str, torch.Tensor]]) -
 
 
 def marks(module: torch.nn.Module) -> tuple[tuple[int, int], ...]:
-    """What changes when weights do: far cheaper than a hash, about as dear as scoring one pair.
+    """Values that change when weights do: far cheaper than a hash, about as expensive as scoring one pair.
 
-    PyTorch counts how often a weight was written to, but not what fused optimisers and ``.data`` write; a replaced weight
-    (``load_state_dict(assign=True)``) begins to count anew. So the numbers themselves are summed too, as the whole numbers that
-    their bits stand for: any change of one number shows. What ``.data`` exchanges within one weight does not.
+    PyTorch counts how often a weight was written to, but misses writes by fused optimisers and ``.data``; for a replaced weight
+    (``load_state_dict(assign=True)``) the count starts again. Therefore the numbers are also summed, as the integers that their
+    bits represent: any change of a single number is detected. An exchange of numbers within a weight through ``.data`` is not.
 
     Args:
         module: Any torch module.
 
     Returns:
-        For each parameter and saved buffer the count and the sum.
+        The count and the sum for each parameter and saved buffer.
     """
     import torch
 

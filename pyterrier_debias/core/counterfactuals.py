@@ -1,4 +1,4 @@
-"""Scoring lists of changed texts with a black box: one pass over all variants, and the mapping back to the original names."""
+"""Score lists of changed texts with a black-box ranker: one pass over all variants, mapped back to the original names."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class Arm:
     """One variant of the candidates' lists.
 
     Attributes:
-        name: Such as ``'rotated'``.
-        draw: Which of several, from 0.
+        name: The name of the variant, such as ``'rotated'``.
+        draw: The number of the draw, from 0.
         rows: Positions of the candidates that are in these lists.
         texts: Their texts in this variant.
         variant: The suffix of the variant's names for the ranker; None for the original, which keeps its names.
@@ -60,10 +60,10 @@ class Arm:
 
 
 class Variants:
-    """Changed texts and their names, made once for all lists and systems that have the same documents.
+    """A store of changed texts and their names, made once for all lists and systems with the same documents.
 
     Args:
-        limit: How many are kept at most (200,000 passages take some 100 MB); those beyond it are made again.
+        limit: The largest number to keep (200,000 passages take about 100 MB); those beyond it are made again.
 
     Example:
         >>> variants, asked = Variants(), []
@@ -81,12 +81,12 @@ class Variants:
         self._kept: dict[Any, dict[tuple[str, ...], str]] = {}
 
     def made(self, what: Hashable, keys: Sequence[tuple[str, ...]], make: Callable[..., str]) -> list[str]:
-        """What is made of documents.
+        """Make a text or name for each key, or return the stored one.
 
         Args:
-            what: What decides it beside the keys.
-            keys: n times what it is made of: names and texts, which may be repeated.
-            make: Makes one of a key's parts; not called where that is known.
+            what: The name of the change; with the key it determines the result.
+            keys: n keys of names and texts, which may be repeated.
+            make: A function that makes the result from the parts of a key; not called if the result is known.
 
         Returns:
             n texts or names.
@@ -121,23 +121,23 @@ def score_arms(
     leave room for a passage's number (``%p12``); longer ones are replaced by hashes.
 
     Nothing identifies the original of a variant: columns that a stage may have looked up for the document (``docid``,
-    vectors, tokens) are left out, also in the original lists. And a few unchanged lists are scored under names of variants: a
-    ranker that gives them other scores looks documents up by their names, so it would not see the changes.
+    vectors, tokens) are left out, also in the original lists. In addition, a few unchanged lists are scored under names of
+    variants: a ranker that gives them different scores looks documents up by their names, so it would not see the changes.
 
     Args:
         candidates: Result frame with ``qid``, ``docno``, ``query`` and the text.
         arms: The variants.
-        ranker: Scores frames with ``query`` and text.
+        ranker: A transformer that scores frames with ``query`` and text.
         text_field: The column that holds the text.
         name: The system's name, for messages.
-        variants: Where names of earlier calls are kept; None where they are not.
+        variants: The store of names from earlier calls; None stores none.
 
     Returns:
         Frame ``qid, docno, arm, draw, score, rank`` under the original names. Rows that the ranker left out are missing.
 
     Raises:
         InputError: If the ranker returns no rows or no scores, returns documents that it was not given, needs a column that is
-            left out, or gives an unchanged text another score under another docno.
+            left out, or gives an unchanged text a different score under a different docno.
     """
     left_out = [column for column in candidates.columns if _leads_back(column, candidates[column])]
     candidates = candidates.drop(columns=left_out)
@@ -278,11 +278,11 @@ def score_changes(before: pd.DataFrame, after: pd.DataFrame) -> pd.DataFrame:
 
     Args:
         before: Frame ``qid, docno, score``, whole lists.
-        after: The same of some of their documents.
+        after: Frame ``qid, docno, score`` for some of their documents.
 
     Returns:
-        Frame ``qid, docno, change``, one row per document of both: the absolute change as a share of the range of the list's
-        finite scores before; infinite where one of the two scores is. Changes within the rounding of a single number are 0.
+        Frame ``qid, docno, change``, one row per document in both: the absolute change as a share of the range of the list's
+        finite scores before; infinite if one of the two scores is. Changes within the rounding of a single number are 0.
 
     Example:
         >>> before = pd.DataFrame({"qid": "q1", "docno": ["d1", "d2", "d3"], "score": [3.0, 2.0, 1.0]})
@@ -309,7 +309,7 @@ def never_moved(original: pd.DataFrame, variants: pd.DataFrame) -> bool:
         variants: Frame ``qid, docno, arm, draw, score`` of variants of these lists, or of some of them.
 
     Returns:
-        Whether they are alike, up to rounding. False where there are no variants.
+        True if they are equal up to rounding; False if there are no variants.
     """
     if variants.empty:
         return False
@@ -322,14 +322,14 @@ def never_moved(original: pd.DataFrame, variants: pd.DataFrame) -> bool:
 
 
 def ranks_among_others(changed: pd.DataFrame, original: pd.DataFrame) -> np.ndarray:
-    """The rank of each changed document among the unchanged others of its list, from 0; ties by descending docno as everywhere.
+    """The rank, from 0, of each changed document among the unchanged others of its list; ties by descending docno as elsewhere.
 
     Args:
         changed: Frame ``qid, docno, score`` of n documents: their scores in the variant.
         original: Frame ``qid, docno, score`` of all lists as they were.
 
     Returns:
-        Shape [n]: how many of the others stand before each.
+        Shape [n]: how many of the others are ahead of each.
 
     Example:
         >>> original = pd.DataFrame({"qid": "q1", "docno": ["d0", "d1", "d2", "d3"], "score": [3.0, 9.0, 2.0, 1.0]})
@@ -346,18 +346,18 @@ def ranks_among_others(changed: pd.DataFrame, original: pd.DataFrame) -> np.ndar
 
 
 def scores_by(scorer: pt.Transformer, frame: pd.DataFrame, stage: Any) -> np.ndarray:
-    """A ranker's scores of the rows of a frame, in their order.
+    """A ranker's scores for the rows of a frame, in the order of the rows.
 
     Args:
         scorer: Any transformer from result frames to result frames.
-        frame: Rows with distinct ``qid`` and ``docno``, and what the scorer reads.
-        stage: The calling stage, named in messages.
+        frame: Rows with distinct pairs of ``qid`` and ``docno``, and the columns that the scorer reads.
+        stage: The calling stage, which messages name.
 
     Returns:
-        float64, one a row.
+        float64, one score per row.
 
     Raises:
-        InputError: If the scorer leaves rows out, repeats them, or gives no number.
+        InputError: If the scorer leaves rows out, repeats them, or returns anything but numbers.
     """
     name = stage_name(stage)
     with no_query_is_cut() if scores_rows(scorer) else nullcontext():  # its ranks are not looked at

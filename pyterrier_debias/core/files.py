@@ -1,6 +1,6 @@
-"""Files that are written whole or not at all, and never overwrite files of other programs.
+"""Write files completely or not at all, and never overwrite files of other programs.
 
-Whatever :func:`whole_folder` fills gets a small hidden file, :data:`MANIFEST`, that lists what was written, with checksums. A
+A folder filled by :func:`whole_folder` gets a small hidden file, :data:`MANIFEST`, that lists what was written, with checksums. A
 file counts as written by this package if such a list names it and its content is unchanged. No other file is ever replaced or
 removed. Such folders are read with :func:`read_whole`, which returns one complete, unchanged result.
 
@@ -74,24 +74,24 @@ class _Written:
 
 @contextmanager
 def whole_folder(target: str | Path, *, holds: str = "files", overwrite: bool = False) -> Iterator[Path]:
-    """Fill a folder that appears under its name only once everything in it is written.
+    """Fill a folder that appears under its name only when everything in it is written.
 
     An existing folder, such as the current one or a mounted one, is kept, and its new content is moved in at the
     end, file by file: it is empty or, with ``overwrite``, holds an earlier result. Then the earlier result's files are replaced
     or removed, according to their list in the folder (:data:`MANIFEST`); other files and folders there are not changed.
 
     Args:
-        target: The folder to make. Its parent is made where it is missing.
-        holds: What is written, in words with their article (``'an audit'``); one thing does not replace another.
-        overwrite: Whether an earlier result there may be replaced.
+        target: The folder to create, together with its parent if that is missing.
+        holds: What is written, in words with an article (``'an audit'``); a result of one kind does not replace another kind.
+        overwrite: Whether an earlier result in the folder may be replaced.
 
     Yields:
-        A temporary folder inside the target, or beside it where it does not exist; it is removed when the block raises.
+        A temporary folder inside the target, or beside it if it does not exist; it is removed if the block raises an error.
 
     Raises:
-        InputError: Before the block, as :func:`check_folder`, where another process writes there (the message names it), and
-            where the target cannot be written. After it where a file must have the name of one that is not ours, where the target
-            was changed meanwhile, or its content cannot be put in place: then nothing there is changed, the temporary folder is
+        InputError: Before the block: as for :func:`check_folder`, and if another process writes there (the message names it) or
+            the target cannot be written. After the block: if a file would replace one that is not ours, the target was changed
+            meanwhile, or its content cannot be put in place; nothing in the target is then changed, the temporary folder is
             kept, and the message says where it is.
     """
     place, shown = Path(target).expanduser().resolve(), target
@@ -131,7 +131,7 @@ def whole_folder(target: str | Path, *, holds: str = "files", overwrite: bool = 
 
 
 def check_folder(target: str | Path, *, holds: str = "files", overwrite: bool = False) -> None:
-    """Refuse a folder that :func:`whole_folder` would refuse, before work is done for it.
+    """Refuse a folder that :func:`whole_folder` would refuse, before any work is done.
 
     Args:
         target: The folder.
@@ -139,8 +139,8 @@ def check_folder(target: str | Path, *, holds: str = "files", overwrite: bool = 
         overwrite: See :func:`whole_folder`.
 
     Raises:
-        InputError: If the target is a file; where it holds an earlier result that may not be replaced, is of another kind, or
-            has a file that was changed since; where it holds anything, and no list of what this package wrote.
+        InputError: If the target is a file; if it holds an earlier result that may not be replaced, is of another kind, or has a
+            file that was changed since; if it holds anything without a list of what this package wrote.
     """
     place = Path(target).expanduser().resolve()
     restore(place, target)
@@ -148,23 +148,23 @@ def check_folder(target: str | Path, *, holds: str = "files", overwrite: bool = 
 
 
 def read_whole(folder: str | Path, read: Callable[[], T], *, only: str | None = None) -> T:
-    """Read a folder that :func:`whole_folder` wrote: all of one result, unchanged since, also while another one takes its place.
+    """Read a folder that :func:`whole_folder` wrote: one complete, unchanged result, even while another result replaces it.
 
-    What a killed process did not put in place to its end is put there first. A folder without a list is only read. Files are
-    compared with their checksums when they are first read, and again where the system says that they were written since; this
-    takes about a second for each gigabyte. Documentation (``.md``) is not compared.
+    If a killed process left a result half in place, it is completed first. A folder without a list is only read. Files are
+    compared with their checksums when they are first read, and again if the system says that they were written since; this
+    takes about a second per gigabyte. Documentation (``.md``) is not compared.
 
     Args:
-        folder: The folder, or a folder in it. A name that leads to no folder, as that of a model on a hub, is only read.
-        read: Reads it; called again where another result took the first one's place meanwhile.
-        only: The one file that is read, as a path in the folder; None for all.
+        folder: The folder, or a folder in it. A name that is not a folder, such as that of a model on a hub, is only read.
+        read: A function that reads it; called again if another result replaced the first one meanwhile.
+        only: The only file that is read, as a path in the folder; None for all files.
 
     Returns:
         What ``read`` returned.
 
     Raises:
-        InputError: Where a file is missing or is not as it was written (the message names it), or the folder is just being
-            written and does not get finished.
+        InputError: If a file is missing or was changed (the message names it), or another process is writing the folder and does
+            not finish.
 
     Example:
         >>> import tempfile
@@ -197,14 +197,14 @@ def read_whole(folder: str | Path, read: Callable[[], T], *, only: str | None = 
 
 
 def restore(folder: str | Path, shown: str | Path | None = None) -> None:
-    """Put in place what a killed process left half in place; wait where a living one is just doing so.
+    """Complete a result that a killed process left half in place; wait if a running process is doing so.
 
     Args:
-        folder: Any folder; nothing happens to one without such traces.
-        shown: As the user named it.
+        folder: Any folder; a folder without such traces is not changed.
+        shown: The folder as the user named it.
 
     Raises:
-        InputError: Where that is not possible.
+        InputError: If that is not possible.
     """
     place, shown = Path(folder), folder if shown is None else shown
     try:
@@ -238,16 +238,16 @@ def is_unfinished(path: Path) -> bool:
         path: Any path.
 
     Returns:
-        Whether a process writes it just now, or was killed while it did.
+        True if a process is writing it, or was killed while it did.
     """
     return path.name.startswith(".") and path.name.endswith(_UNFINISHED)
 
 
 def check_empty(folder: str | Path, caller: str) -> None:
-    """Refuse to write a model over anything.
+    """Refuse to write a model into a folder that is not empty.
 
     Args:
-        folder: Where it is to be written; need not exist.
+        folder: The folder to write to; it need not exist.
         caller: The method, for the message.
 
     Raises:
@@ -260,10 +260,10 @@ def check_empty(folder: str | Path, caller: str) -> None:
 
 
 def remove_written(folder: Path) -> None:
-    """Remove what :func:`whole_folder` put into a folder, and the folder where nothing else is in it.
+    """Remove what :func:`whole_folder` put into a folder, and the folder itself if nothing else is in it.
 
     Args:
-        folder: The folder. Files that were changed since, and others, stay.
+        folder: The folder. Files that were changed since, and other files, are kept.
     """
     written = _read(folder)
     if written is None:
@@ -577,13 +577,13 @@ def _locked(place: Path, shown: str | Path, kind: str, wait: float = 0.0) -> Ite
 
 @contextmanager
 def locked_inside(folder: str | Path) -> Iterator[None]:
-    """Be the only one who keeps work in a folder, such as checkpoints; the folder is made where it is missing.
+    """Lock a folder for work such as checkpoints; the folder is created if it is missing.
 
     Args:
-        folder: The folder; the lock lies in it.
+        folder: The folder, which also holds the lock.
 
     Raises:
-        InputError: Where another process works there (the message names it and its host), or nothing can be written there.
+        InputError: If another process works there (the message names it and its host), or nothing can be written there.
     """
     place = Path(folder)
     with ExitStack() as stack:
@@ -617,16 +617,16 @@ _compared: dict[Path, tuple[tuple[int, int, int], tuple[int, str]]] = {}
 
 
 def check_files(folder: Path, files: dict[str, tuple[int, str]], shown: str | Path, remedy: str) -> None:
-    """Compare files with their checksums; those that were compared before, and not written since, are not read again.
+    """Compare files with their checksums; files that were compared before, and not written since, are not read again.
 
     Args:
-        folder: Where they lie.
+        folder: The folder of the files.
         files: Path in the folder, with slashes, to size and checksum.
         shown: The folder as the user named it.
         remedy: What else to do, in words.
 
     Raises:
-        InputError: Naming the first file that is missing or differs.
+        InputError: If a file is missing or differs; the message names the first one.
     """
     for name, listed in files.items():
         if name.endswith(_NOT_READ):
@@ -661,13 +661,13 @@ def checksums(folder: Path, leave_out: Iterable[str] = ()) -> dict[str, tuple[in
 
 
 def sealed(content: dict[str, Any]) -> dict[str, Any]:
-    """What JSON can hold, with a checksum of it.
+    """JSON data with its checksum.
 
     Args:
-        content: What is to be written; without the key ``blake2b``.
+        content: The data to write, without the key ``blake2b``.
 
     Returns:
-        The same with that key, for :func:`check_seal`.
+        The data with that key, for :func:`check_seal`.
 
     Example:
         >>> check_seal(sealed({"a": 1}), "a.json")
@@ -677,17 +677,17 @@ def sealed(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_seal(content: dict[str, Any], shown: str | Path) -> dict[str, Any]:
-    """Compare what was read with its checksum.
+    """Compare JSON data that was read with its checksum.
 
     Args:
-        content: What :func:`sealed` gave, read again; without a checksum it is not compared.
+        content: The data from :func:`sealed`, read again; without a checksum it is not compared.
         shown: The file, for the message.
 
     Returns:
         The content without the checksum.
 
     Raises:
-        InputError: Where it differs.
+        InputError: If it differs.
     """
     rest = {name: value for name, value in content.items() if name != "blake2b"}
     if "blake2b" in content and content["blake2b"] != _seal(rest):
@@ -703,13 +703,13 @@ def _seal(content: dict[str, Any]) -> str:
 
 
 def file_name(text: str) -> str:
-    """A name as a part of a file's name: what could lead elsewhere, or cannot be shown, is replaced.
+    """A name that is safe as a part of a file name: characters that could lead elsewhere, or cannot be shown, are replaced.
 
     Args:
         text: Any text.
 
     Returns:
-        The text itself where it is plain; else with ``_`` for other characters and a checksum, so that names stay different.
+        The text itself if it is plain; otherwise with ``_`` for other characters and a checksum, so that names stay different.
 
     Example:
         >>> file_name("position-change"), file_name("../../escaped")
@@ -757,10 +757,10 @@ def write_whole(target: str | Path, content: str | bytes, *, replace: bool = Tru
     Args:
         target: The file.
         content: Text (written as UTF-8) or bytes.
-        replace: Whether a file of that name may be replaced, as where the caller's own caller named this very file.
+        replace: Whether a file of that name may be replaced, for example because the user named this very file.
 
     Raises:
-        InputError: If the place cannot be written, or holds a file that may not be replaced.
+        InputError: If the file cannot be written, or exists and may not be replaced.
     """
     target = Path(target).expanduser()
     data = content.encode() if isinstance(content, str) else content

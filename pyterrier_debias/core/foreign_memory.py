@@ -1,4 +1,4 @@
-"""What an audit remembers of rankers that are not this package's, where they prove to score rows or lists by themselves."""
+"""The memory of an audit for rankers of other packages, if they prove to score rows or lists independently of each other."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ _NAMES = ("qid", "docno")
 
 
 class ForeignMemory:
-    """Scores of one ranker of which nothing is known, as long as they depend on nothing but what they are kept by.
+    """A memory for the scores of an unknown ranker, used only if the scores depend on nothing but the row or list.
 
-    Frames are scored as they are until there were 200 rows. Then ten rows of the last frame are scored again, each alone and
-    under another qid and docno. Where all ten scores are exactly those of the frame, scores are kept by row, and the ranker is
-    not asked again for a row with the same cells (whatever its qid and docno). Elsewhere the frame's first list is scored again
-    by itself, or beside half of itself where there is no other. Where it has exactly the scores that it had in the frame, scores
-    are kept by list: the same rows of a query, in the same order. A ranker that adds columns or changes them (as one that
-    shortens texts does), drops rows, is not deterministic, or whose scores depend on a batch by as little as a rounding, is asked
-    as if there were no memory.
+    The first 200 rows are scored without a memory. Then ten rows of the last frame are scored again, each alone and under a
+    different qid and docno. If all ten scores are exactly those of the frame, scores are remembered by row, and a row with the
+    same cells (whatever its qid and docno) is not scored again. Otherwise, the frame's first list is scored again by itself, or
+    together with half of itself if there is no other list. If it gets exactly the same scores as in the frame, scores are
+    remembered by list: the same rows of a query, in the same order. Nothing is remembered for a ranker that adds or changes
+    columns (for example, shortens texts), drops rows, is not deterministic, or whose scores depend on the batch, even by
+    rounding.
 
     Args:
-        limit: How many scores are kept at most; None as for :class:`~pyterrier_debias.core.memory.ScoreMemory`.
+        limit: The largest number of scores to keep; None as for :class:`~pyterrier_debias.core.memory.ScoreMemory`.
 
     Attributes:
-        varying: How many rows got two scores when they were asked twice in the same way: the ranker is not deterministic. 0 where
-            nothing of the kind was seen.
-        repeated: Of how many rows that are.
+        varying: The number of rows that got two different scores in two identical calls, which shows that the ranker is not
+            deterministic; 0 if there were none.
+        repeated: The number of rows that were scored in two identical calls.
 
     Example:
         >>> memory, asked = ForeignMemory(), []
@@ -70,14 +70,14 @@ class ForeignMemory:
         self._lock = threading.Lock()
 
     def ask(self, ranker: pt.Transformer, inp: pd.DataFrame) -> pd.DataFrame:
-        """What a ranker makes of a frame, rows or lists that are known left out.
+        """Score a frame with a ranker, except rows or lists whose scores are known.
 
         Args:
-            ranker: The same one in every call.
+            ranker: The same ranker in every call.
             inp: A result frame.
 
         Returns:
-            What the ranker returns; where something may be remembered, ``inp`` with ``score`` and ``rank``, a query's rows
+            What the ranker returns; if scores may be remembered, ``inp`` with ``score`` and ``rank``, with the rows of a query
             together.
         """
         if self._by == "nothing" or all(hasattr(stage, "remembering") for stage in flatten(ranker)):
@@ -169,13 +169,13 @@ class _OtherRowsError(Exception):
 
 
 def row_keys(inp: pd.DataFrame) -> np.ndarray | None:
-    """Hashes of all that a row holds but its names.
+    """Hashes of all cells of each row except its identifiers.
 
     Args:
         inp: A result frame.
 
     Returns:
-        n hashes, uint64, shape [n, 2]; None where a cell is neither text nor number, or there is no row.
+        n hashes, uint64, shape [n, 2]; None if a cell is neither text nor number, or there are no rows.
     """
     columns = [column for column in inp.columns if column not in _NAMES]
     if not columns or not len(inp):
@@ -195,14 +195,14 @@ def row_keys(inp: pd.DataFrame) -> np.ndarray | None:
 
 
 def scores_of(inp: pd.DataFrame, found: pd.DataFrame) -> np.ndarray | None:
-    """The scores that a ranker gave the rows of a frame.
+    """The scores that a ranker gave to the rows of a frame.
 
     Args:
-        inp: What it was given.
-        found: What it returned.
+        inp: The input of the ranker.
+        found: The output of the ranker.
 
     Returns:
-        float64, in the order of ``inp``; None where a ranker returned other rows or columns, or changed what is in them.
+        float64, in the order of ``inp``; None if the ranker returned other rows or columns, or changed their content.
     """
     if not isinstance(found, pd.DataFrame) or not {*_NAMES, "score"} <= set(found.columns) <= {*inp.columns, "score", "rank"}:
         return None
@@ -229,14 +229,14 @@ def _unchanged(given: pd.Series, found: pd.Series, rows: np.ndarray) -> bool:
 
 
 def list_keys(inp: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray, list[str]]:
-    """Digests of lists: of all that a query's rows hold, their names too, in their order.
+    """Digests of lists: of all cells of a query's rows, including identifiers, in their order.
 
     Args:
         inp: A result frame.
 
     Returns:
-        The frame with the rows of a query together; where each query's rows end; and a digest of each list, which is empty where
-        a cell is neither text nor number.
+        The frame with the rows of a query together; where the rows of each query end; and a digest of each list, which is empty
+        if a cell is neither text nor number.
     """
     query = pd.factorize(inp["qid"])[0]
     if (np.diff(query) < 0).any():

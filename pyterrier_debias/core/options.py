@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class UnknownOptionError(InputError, TypeError):
-    """Raised for options that do not exist, or that are taken by name only; a ``TypeError`` too, as Python's own is."""
+    """Raised for options that do not exist, or that must be given by name; also a ``TypeError``, like Python's own error."""
 
 
 #: Our options, and what Hugging Face, sentence-transformers, Lightning, scikit-learn and plugins of PyTerrier call them.
@@ -82,14 +82,14 @@ ALIASES = {
 
 
 def suggested(option: str, known: list[str]) -> str | None:
-    """The option that was meant by one that does not exist.
+    """The option that a user probably meant by one that does not exist.
 
     Args:
-        option: What was given.
-        known: The options that there are.
+        option: The given option.
+        known: The options that exist.
 
     Returns:
-        The name that other libraries' word stands for, else the most similar one; None if there is none.
+        The option that has this name in other libraries, otherwise the most similar one; None if there is none.
 
     Example:
         >>> suggested("lr", ["epochs", "learning_rate"]), suggested("epocs", ["epochs"]), suggested("x", ["epochs"])
@@ -124,14 +124,15 @@ def check_options(
     """Refuse keywords that a function does not have, and more positional arguments than it takes.
 
     Args:
-        where: The class or function that is named in the message.
-        function: What would be called with them.
+        where: The class or function that the message names.
+        function: The function to be called with them.
         given: The keywords.
         more: Further keywords of a function that takes any.
-        positional: How many positional arguments are given, ``self`` left out.
+        positional: The number of positional arguments, without ``self``.
 
     Raises:
-        UnknownOptionError: Naming the first one, and the option that was meant; or the options that are to be named.
+        UnknownOptionError: If there is such a keyword; the message names the first one and the option that was probably meant.
+            Also if there are too many positional arguments; the message lists the options to give by name.
 
     Example:
         >>> check_options("sorted", lambda self, *, key=None, reverse=False: None, {"revers": True})
@@ -171,11 +172,11 @@ def _training_options() -> list[str]:
 
 
 def with_known_options(public: T) -> T:
-    """A class or a function that refuses keywords that it does not have; what the package does with its public names.
+    """Make a class or function refuse keywords that it does not have; the package applies this to its public names.
 
     Args:
-        public: A class, which is changed (stages have it from :class:`~pyterrier_debias.core.stage.Stage`), or a function, which
-            is wrapped; anything else is returned.
+        public: A class, which is changed (stages inherit this from :class:`~pyterrier_debias.core.stage.Stage`), or a function,
+            which is wrapped; anything else is returned unchanged.
 
     Returns:
         The class, or the wrapped function.

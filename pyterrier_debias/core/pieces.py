@@ -1,4 +1,4 @@
-"""What a frame may be cut into: stages say it, and refuse pieces of Ray Data that may cut what they need whole."""
+"""Stages declare into which pieces a frame may be cut, and refuse batches of Ray Data that may cut what they need whole."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _KEPT = 4
 
 @contextmanager
 def no_query_is_cut() -> Iterator[None]:
-    """Let stages that need whole queries take what Ray Data gives: none is cut, or only the scores of rows are looked at."""
+    """Let stages that need whole queries accept batches of Ray Data: no query is cut, or only the scores of rows are used."""
     token = _WHOLE.set(True)
     try:
         yield
@@ -69,19 +69,20 @@ class _ByQuery:
 
 
 def by_query(stage: pt.Transformer) -> Callable[[pd.DataFrame], pd.DataFrame]:
-    """A stage or pipeline as a function of all rows of one query or more, for ``map_groups`` of Ray Data.
+    """A stage or pipeline as a function of all rows of one or more queries, for ``map_groups`` of Ray Data.
 
-    Where a dataset is known to keep queries whole, it serves for ``map_batches``, too.
+    If a dataset is known to keep queries whole, the function also works with ``map_batches``.
 
     Args:
-        stage: Needs whole queries and no more: a ranker, an evaluator of rankings, a pipeline of such.
+        stage: A stage that needs whole queries but not the whole frame: a ranker, an evaluator of rankings, or a pipeline of
+            these.
 
     Returns:
-        The function, to be called with ``batch_format='pandas'``. A process loads the weights of a ranker once, and again after a
-        training. A ranker of another package is kept as it was first sent: after a change of it call this function again.
+        The function, to be called with ``batch_format='pandas'``. A process loads the weights of a ranker once, and again after
+        training. A ranker of another package is kept as it was first sent: call this function again after you change it.
 
     Raises:
-        InputError: For a stage that needs the whole frame.
+        InputError: If the stage needs the whole frame.
 
     Example:
         >>> from pyterrier_debias import ARaBEvaluator, Disparity
@@ -93,8 +94,8 @@ def by_query(stage: pt.Transformer) -> Callable[[pd.DataFrame], pd.DataFrame]:
 
         With Ray: ``results.groupby('qid').map_groups(by_query(ranker), batch_format='pandas')``.
 
-    When not to use it: for stages that treat each row by itself (``dataset.map_batches(stage, batch_format='pandas')`` does it,
-    without the shuffle that brings queries together).
+    When not to use it: for stages that treat each row separately; ``dataset.map_batches(stage, batch_format='pandas')`` is
+    enough for these, without the shuffle that brings queries together.
     """
     if getattr(stage, "pieces", None) == "frame":
         raise InputError(f"by_query: {stage_name(stage)} needs the whole frame; collect it first, e.g. dataset.to_pandas()")
@@ -102,14 +103,14 @@ def by_query(stage: pt.Transformer) -> Callable[[pd.DataFrame], pd.DataFrame]:
 
 
 def refuses_pieces(transform: Callable[P, R]) -> Callable[P, R]:
-    """A stage's ``transform`` that refuses what Ray Data gives it, unless that holds what the stage needs whole.
+    """Make a stage's ``transform`` refuse batches of Ray Data that may cut what the stage needs whole.
 
     Args:
         transform: The method.
 
     Returns:
-        The same, but that it raises an :class:`InputError` behind ``map_batches`` of Ray Data where the stage's ``pieces`` are
-        not rows, and behind ``map_groups`` where it needs the whole frame.
+        The same method, which now raises an :class:`InputError` inside ``map_batches`` of Ray Data if the stage's ``pieces`` are
+        not rows, and inside ``map_groups`` if the stage needs the whole frame.
     """
 
     @wraps(transform)

@@ -19,18 +19,18 @@ _TRIED = 8
 
 
 def answered(retriever: Callable[[pd.DataFrame], pd.DataFrame], topics: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
-    """The results of a retriever; if it raises for some of the queries, the results of the others.
+    """The results of a retriever; if it raises an error for some of the queries, the results of the others.
 
     Args:
-        retriever: Anything that makes results of topics.
-        topics: ``qid`` and what the retriever reads.
+        retriever: Anything that returns results for topics.
+        topics: ``qid`` and the columns that the retriever reads.
 
     Returns:
-        The results; and a mapping from the qids that failed to the error, in one line.
+        The results, and a mapping from the qids that failed to the error in one line.
 
     Raises:
-        Exception: The retriever's error if it fails for all queries, or for each of a sample of them: then it is broken. Input
-            errors are raised unchanged.
+        Exception: The retriever's error if it fails for all queries, or for each query of a sample, so that it must be broken.
+            Input errors are raised unchanged.
 
     Example:
         >>> def odd(topics):
@@ -83,15 +83,15 @@ def _answers(
 
 
 def unanswered_queries(topics: pd.DataFrame, found: pd.DataFrame, failed: dict[str, str]) -> dict[str, str]:
-    """The topics that have no results.
+    """The topics without results.
 
     Args:
-        topics: What was asked: ``qid``.
+        topics: The topics: ``qid``.
         found: The results: ``qid``.
         failed: qid to the error.
 
     Returns:
-        qid to the error; an empty text where nothing was found.
+        qid to the error; an empty text if nothing was found.
 
     Example:
         >>> unanswered_queries(pd.DataFrame({"qid": ["1", "2"]}), pd.DataFrame({"qid": ["1"]}), {})
@@ -107,8 +107,8 @@ def unanswered_notes(what: str, asked: int, unanswered: dict[str, str], *, named
     Args:
         what: The name of the retriever.
         asked: How many queries there were.
-        unanswered: qid to the error; an empty text where nothing was found.
-        named: How many of them a sentence names at most.
+        unanswered: qid to the error; an empty text if nothing was found.
+        named: The largest number of queries that a sentence names.
 
     Returns:
         One sentence for each reason.
@@ -137,7 +137,7 @@ def asking_for(pipeline: pt.Transformer, k: int) -> pt.Transformer | None:
 
     Args:
         pipeline: A retriever, with the stages before the ranker.
-        k: How many.
+        k: The number of documents.
 
     Returns:
         The pipeline; None if its first ``k`` results are not certain to be those of the given pipeline.
@@ -174,11 +174,11 @@ def _lets_through(stage: pt.Transformer, k: int) -> bool:
 
 
 def tied_at(frame: pd.DataFrame, depth: int) -> set[str]:
-    """The queries whose document at a depth has the score of the one below it.
+    """The queries whose document at a depth has the same score as the next one.
 
     Args:
         frame: Results with ``qid`` and ``score``.
-        depth: Which document of a query, by score, from 1.
+        depth: The place of the document, by score, from 1.
 
     Returns:
         Their qids.

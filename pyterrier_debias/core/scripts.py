@@ -72,7 +72,7 @@ def has_more(text: str) -> bool:
 
 
 def word_pattern(text: str) -> re.Pattern[str] | regex.Pattern[str]:
-    """The expression that finds the words of a text: one of two, which agree where the faster one is enough."""
+    """The regular expression that finds the words of a text: the faster of two if it is enough, otherwise the complete one."""
     return _WORD if has_more(text) else _PLAIN_WORD
 
 
@@ -96,7 +96,7 @@ def token_pattern(pattern: str, text: str) -> re.Pattern[str] | regex.Pattern[st
 
 
 def composed(text: str) -> str:
-    """A text in normal form C, in which texts that look alike are alike.
+    """A text in normal form C, in which texts that look alike are equal.
 
     Example:
         >>> composed("cafe\\u0301") == "caf\\u00e9"
@@ -106,7 +106,7 @@ def composed(text: str) -> str:
 
 
 def folded(text: str) -> str:
-    """What is compared where neither case nor the form of an apostrophe or an accent counts.
+    """The form of a text for comparisons that ignore case and the form of apostrophes and accents.
 
     Example:
         >>> folded("Don\\u2019t") == folded("don't"), folded("STRASSE") == folded("Straße")
@@ -118,7 +118,7 @@ def folded(text: str) -> str:
 
 
 def is_unspaced(text: str) -> bool:
-    """Whether a text holds letters of a script that is written without blanks between words.
+    """Whether a text contains letters of a script that is written without blanks between words.
 
     Example:
         >>> is_unspaced("green tea"), is_unspaced("お茶")
@@ -129,17 +129,17 @@ def is_unspaced(text: str) -> bool:
 
 
 def word_places(text: str, segmenter: Segmenter | None = None) -> list[tuple[int, int]]:
-    """Where the words of a text stand.
+    """The places of the words in a text.
 
     Args:
         text: Any text.
-        segmenter: Cuts stretches of scripts without blanks; None: by ideograph, kana or grapheme cluster.
+        segmenter: A function that cuts text in scripts without blanks; None cuts by ideograph, kana or grapheme cluster.
 
     Returns:
-        One (start, end) a word, in characters, end exclusive.
+        One (start, end) per word, in characters, end exclusive.
 
     Raises:
-        InputError: For a segmenter whose words are not pieces of the text.
+        InputError: If the words of the segmenter are not pieces of the text.
 
     Example:
         >>> text = "हिन्दी and 东京"
@@ -162,21 +162,21 @@ def word_places(text: str, segmenter: Segmenter | None = None) -> list[tuple[int
 
 
 def unspaced_places(text: str, segmenter: Segmenter | None = None) -> list[tuple[int, int]]:
-    """Of :func:`word_places`, those that are written in scripts without blanks."""
+    """The places from :func:`word_places` of words in scripts without blanks."""
     if not is_unspaced(text):
         return []
     return [place for place in word_places(text, segmenter) if _UNSPACED.match(text, place[0])]
 
 
 def units(text: str, segmenter: Segmenter | None = None) -> list[str]:
-    """The pieces at whose edges a text may be cut: words with their punctuation, in text with blanks what stands between those.
+    """The pieces between which a text may be cut: words with their punctuation; in text with blanks, whatever is between these.
 
     Args:
         text: Any text.
         segmenter: See :func:`word_places`.
 
     Returns:
-        The pieces, of which nothing but white space is left out.
+        The pieces, which leave out nothing but white space.
 
     Raises:
         InputError: See :func:`word_places`.
@@ -220,14 +220,14 @@ def _starts(text: str, segmenter: Segmenter) -> set[int]:
 
 
 def places_of(text: str, pieces: Sequence[str]) -> list[tuple[int, int]] | None:
-    """Where pieces of a text stand in it, as they are, lower-cased, or in another normal form.
+    """The places of pieces in a text: unchanged, lower-cased, or in another normal form.
 
     Args:
         text: The text.
         pieces: Its pieces in order.
 
     Returns:
-        One (start, end) a piece, in characters, end exclusive; None where one is not a piece of the text.
+        One (start, end) per piece, in characters, end exclusive; None if one is not a piece of the text.
 
     Example:
         >>> places_of("So, it is", ["so,", "it", "is"]), places_of("so", ["s", "x"])
@@ -265,11 +265,11 @@ def _found(text: str, lowered: str, pieces: Sequence[str]) -> list[tuple[int, in
 
 
 def joint(last: str, first: str) -> str:
-    """What stands between two pieces that come to stand side by side: nothing in scripts without blanks, otherwise a blank.
+    """What to put between two pieces that become neighbours: nothing in scripts without blanks, otherwise a blank.
 
     Args:
         last: The piece before; not empty.
-        first: The piece behind; not empty.
+        first: The piece after; not empty.
 
     Example:
         >>> joint("tea", "time"), joint("茶", "time"), joint("です。", "お")
@@ -289,10 +289,10 @@ _SENTENCE_END = re.compile(
 
 
 def sentences(text: str) -> list[str]:
-    """Cut a text after ``.``, ``!`` or ``?`` (and a closing quote or bracket) where white space follows.
+    """Cut a text after ``.``, ``!`` or ``?`` (and a closing quote or bracket) if white space follows.
 
-    So it is for the marks of other scripts (``।``, ``؟``); after the full-width ones (``。``) no white space is needed. A rule
-    and no model: abbreviations such as ``Dr. Brown`` are cut too, a text without such marks (Thai) is one sentence.
+    The same applies to the marks of other scripts (``।``, ``؟``); full-width marks (``。``) need no white space after them. This
+    is a rule, not a model: abbreviations such as ``Dr. Brown`` are cut too, and a text without such marks (Thai) is one sentence.
 
     Args:
         text: Any text.

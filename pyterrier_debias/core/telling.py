@@ -14,10 +14,10 @@ _GATHERED: ContextVar[_Sums | None] = ContextVar("gathered", default=None)
 
 @contextmanager
 def gathered() -> Iterator[None]:
-    """While it lasts, warnings of :func:`warn_of` are summed, and logged once when it ends; inside another one it does nothing.
+    """Sum the warnings of :func:`warn_of` inside this block, and log them once at its end; nested blocks do nothing.
 
     Yields:
-        Nothing; also a decorator: ``@gathered()``.
+        Nothing. It can also be used as a decorator: ``@gathered()``.
 
     Example:
         >>> with gathered():
@@ -38,11 +38,11 @@ def gathered() -> Iterator[None]:
 
 
 def warn_of(logger: logging.Logger, message: str, *counts: int) -> None:
-    """Log a warning with counts, or add them to those that the same warning had in this run.
+    """Log a warning with counts, or add the counts to those of the same warning in this run.
 
     Args:
-        logger: Where.
-        message: With a ``%d`` for each count; what tells apart two warnings that are not to be summed is in it.
+        logger: The logger.
+        message: The message, with a ``%d`` for each count. Only warnings with the same message are summed.
         counts: Numbers that can be added.
     """
     sums = _GATHERED.get()

@@ -26,9 +26,9 @@ def whitespace(text: str) -> list[str]:
 
 
 def regex_word(text: str) -> list[str]:
-    """Lower-cased runs of letters, digits, underscores and the marks upon them: ``he's`` gives ``he``, ``s``.
+    """Lower-cased runs of letters, digits and underscores with their marks: ``he's`` gives ``he``, ``s``.
 
-    Words come in Unicode's normal form C. Scripts without blanks give a word for each ideograph, kana or grapheme cluster; see
+    Words are in Unicode's normal form C. Scripts without blanks give a word for each ideograph, kana or grapheme cluster; see
     :mod:`pyterrier_debias.core.scripts`.
     """
     lowered = composed(text.lower())
@@ -36,7 +36,7 @@ def regex_word(text: str) -> list[str]:
 
 
 def blingfire(text: str) -> list[str]:
-    """BlingFire's words, as the released code of Hofstätter et al. cuts them: ``Don't`` gives ``Do``, ``n't``."""
+    """BlingFire's words, as in the released code of Hofstätter et al.: ``Don't`` gives ``Do``, ``n't``."""
     try:
         from blingfire import text_to_words
     except ImportError as error:  # pragma: no cover - depends on the installation
@@ -59,7 +59,7 @@ def get_tokeniser(tokeniser: str | Tokeniser) -> Tokeniser:
         The function.
 
     Raises:
-        InputError: For an unknown name.
+        InputError: If the name is unknown.
     """
     if callable(tokeniser):
         return tokeniser
@@ -68,16 +68,16 @@ def get_tokeniser(tokeniser: str | Tokeniser) -> Tokeniser:
 
 
 def as_name(value: Any) -> str:
-    """An identifier as text where frames are not read: a whole float as an integer, since 7 and 7.0 are one."""
+    """An identifier as text, outside frames: a whole float becomes an integer, because 7 and 7.0 are the same."""
     return str(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 def keyed_hash(seed: int, *ids: str) -> int:
-    """A 64-bit number that depends on the seed and the identifiers only.
+    """A 64-bit number that depends only on the seed and the identifiers.
 
     Args:
         seed: Any integer.
-        ids: Identifiers; their boundaries count, so ``('ab', 'c')`` and ``('a', 'bc')`` differ.
+        ids: Identifiers; their boundaries matter, so ``('ab', 'c')`` and ``('a', 'bc')`` differ.
 
     Returns:
         An integer in [0, 2**64), uniform over identifiers, equal on every platform.
@@ -86,14 +86,14 @@ def keyed_hash(seed: int, *ids: str) -> int:
 
 
 def mixed(hashes: np.ndarray, key: int) -> np.ndarray:
-    """New numbers from hashed names and a key: for each key another order of the names, as good as drawn at random.
+    """New numbers from hashed names and a key: each key gives a different, pseudorandom order of the names.
 
-    The finaliser of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014), one to one
-    for each key.
+    This is the finaliser of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014). It
+    is one-to-one for each key.
 
     Args:
         hashes: Shape [n], uint64: :func:`keyed_hash` of the names.
-        key: Another of its hashes.
+        key: A hash of :func:`keyed_hash`.
 
     Returns:
         Shape [n], uint64.
@@ -110,11 +110,11 @@ def mixed(hashes: np.ndarray, key: int) -> np.ndarray:
 
 
 def keyed_mark(seed: int, *ids: str) -> str:
-    """The first half of :func:`keyed_hash`, for names.
+    """The first half of :func:`keyed_hash`, for use in names.
 
     Args:
         seed: Any integer.
-        ids: Identifiers, as there.
+        ids: Identifiers, as for :func:`keyed_hash`.
 
     Returns:
         Eight hexadecimal digits.
@@ -140,9 +140,9 @@ def keyed_integer(n: int, seed: int, *ids: str) -> int:
     """A draw from {0, ..., n-1}, keyed by seed and identifiers.
 
     Args:
-        n: How many values; at least 1.
+        n: The number of possible values, at least 1.
         seed: Any integer.
-        ids: Identifiers of what the draw is for.
+        ids: Identifiers of the object that the draw is for.
 
     Returns:
         The integer. Its distribution is uniform up to n / 2**64.
@@ -156,10 +156,10 @@ def keyed_draws(seed: int, before: Sequence[str], after: Sequence[str]) -> Calla
     Args:
         seed: Any integer.
         before: The first identifiers.
-        after: The last ones.
+        after: The last identifiers.
 
     Returns:
-        ``draw(n, *ids)``.
+        A function ``draw(n, *ids)``.
 
     Example:
         >>> keyed_draws(7, ["rotation"], ["draw", "1"])(100, "d1") == keyed_integer(100, 7, "rotation", "d1", "draw", "1")
@@ -193,7 +193,7 @@ def content_mark(content: frozenset[str] | pd.DataFrame) -> str:
         content: Names, or a frame of names, texts and numbers.
 
     Returns:
-        Such as ``97:3fa2c81d``.
+        The mark, such as ``97:3fa2c81d``.
 
     Example:
         >>> content_mark(frozenset("12")), content_mark(frozenset("13"))[:2]
@@ -213,10 +213,10 @@ def content_mark(content: frozenset[str] | pd.DataFrame) -> str:
 
 
 def in_one_order(printed: str) -> str:
-    """The printed form of an object with the members of each set in it sorted: their order is another one in each process.
+    """The printed form of an object with the members of each set sorted, because their order differs between processes.
 
     Args:
-        printed: What ``repr`` gives. Sets whose members hold braces or colons are left as they are.
+        printed: The result of ``repr``. Sets whose members contain braces or colons are not changed.
 
     Returns:
         The text.
@@ -241,7 +241,7 @@ def digest(parts: Iterable[str]) -> str:
 
 
 def text_key(text: str) -> bytes:
-    """A hash of one text of 16 bytes, the same in every process.
+    """A 16-byte hash of a text, the same in every process.
 
     Args:
         text: The text.

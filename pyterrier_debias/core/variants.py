@@ -58,7 +58,7 @@ def reworded(frame: pd.DataFrame, queries: Any, *, keep: bool = True) -> pd.Data
         frame: A frame with ``query``.
         queries: The new query of each row.
         keep: Whether the old query is kept in ``query_0``, and older ones in ``query_1`` and so on, as PyTerrier's own rewriters
-            keep them. Else the new one takes the place of all: a stage that gives back an earlier query gives the new one.
+            do. Otherwise the new query also replaces the earlier ones, so that a stage that restores these restores the new one.
 
     Returns:
         A new frame.
@@ -80,15 +80,15 @@ _PAIRS = [one + other for one in "abcdefghijklmnopqrstuvwxyz234567" for other in
 
 
 def variant_docno(docno: str, variant: int | str, *, longest: int = 20) -> str:
-    """The name under which a changed text of a document is scored, so that no cache takes it for the original.
+    """The name under which a changed text of a document is scored, so that no cache mistakes it for the original.
 
     Args:
         docno: The document's own name.
-        variant: Which variant.
-        longest: How many characters it may have, at least 14: PyTerrier's indexes in memory keep 20 of a docno.
+        variant: The name of the variant.
+        longest: The largest number of characters, at least 14: PyTerrier's indexes in memory keep 20 of a docno.
 
     Returns:
-        ``d7%r1`` for document ``d7`` and variant ``1``; where that is too long, a hash of both.
+        ``d7%r1`` for document ``d7`` and variant ``1``; if that is too long, a hash of both.
 
     Example:
         >>> variant_docno("d7", 1), variant_docno("a-docno-of-more-than-20-characters", 1)
@@ -112,14 +112,14 @@ _PASSAGE = re.compile(r"(.+)%p\d+", re.DOTALL)
 def without_index_columns(frame: pd.DataFrame) -> pd.DataFrame:
     """A frame without the columns that an index uses to find a stored document.
 
-    Text loaders and rerankers of an index prefer ``docid`` to ``docno``. So a row from elsewhere, or with a changed text, must
-    not have one.
+    Text loaders and rerankers of an index prefer ``docid`` to ``docno``. Therefore a row from elsewhere, or with a changed text,
+    must not have one.
 
     Args:
         frame: Any frame.
 
     Returns:
-        The same frame if it has none of them, else a copy without :data:`OF_ANOTHER_INDEX`.
+        The same frame if it has none of them, otherwise a copy without :data:`OF_ANOTHER_INDEX`.
 
     Example:
         >>> list(without_index_columns(pd.DataFrame({"qid": ["1"], "docid": [7], "docno": ["d7"]})))
@@ -130,10 +130,10 @@ def without_index_columns(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def documents_of(docnos: Iterable[str], judged: Iterable[str]) -> np.ndarray:
-    """The documents that passages were cut from, by the names that ``pt.text.sliding`` gives passages.
+    """The documents that passages were cut from, recognised by the names that ``pt.text.sliding`` gives to passages.
 
-    ``d7%p2`` is a passage of ``d7`` where the part before ``%p`` is judged for any query, or another passage's is, and it is not
-    judged itself. Every other docno is a document.
+    ``d7%p2`` is a passage of ``d7`` if the part before ``%p`` is judged for any query, or that of another passage is, and it is
+    not judged itself. Every other docno is a document.
 
     Args:
         docnos: n docnos.
@@ -157,14 +157,14 @@ def documents_of(docnos: Iterable[str], judged: Iterable[str]) -> np.ndarray:
 
 
 def with_passages(judged: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
-    """Judgements of documents, and those that their passages inherit.
+    """Judgements of documents, with those that their passages inherit.
 
     Args:
         judged: ``qid``, ``docno``, ``label``.
         rows: Candidates ``qid``, ``docno``.
 
     Returns:
-        The same judgements, and behind them one for each row that is a passage of a judged document; see :func:`documents_of`.
+        The same judgements, followed by one for each row that is a passage of a judged document; see :func:`documents_of`.
 
     Example:
         >>> qrels = pd.DataFrame({"qid": ["1"], "docno": ["d7"], "label": [2]})

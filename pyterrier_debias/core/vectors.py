@@ -10,18 +10,18 @@ from pyterrier_debias.core.errors import InputError
 
 
 def real_array(values: Any, what: str, dtype: Any = np.float64) -> np.ndarray:
-    """Values as an array of real numbers; complex ones are refused, whose imaginary parts a conversion would drop.
+    """Values as an array of real numbers; complex numbers are refused, because a conversion would drop their imaginary parts.
 
     Args:
-        values: What ``np.asarray`` takes.
-        what: What they are, for the message, with the stage: ``"Retriever: column 'query_vec'"``.
+        values: Anything that ``np.asarray`` accepts.
+        what: The stage and a description of the values, for the message: ``"Retriever: column 'query_vec'"``.
         dtype: The type of the result.
 
     Returns:
-        The array; the same one where nothing is to be converted.
+        The array; the same object if no conversion is needed.
 
     Raises:
-        InputError: For complex numbers. What is no number raises numpy's TypeError or ValueError.
+        InputError: If numbers are complex. Values that are not numbers raise NumPy's TypeError or ValueError.
 
     Example:
         >>> real_array([1, 2], "example").tolist()
