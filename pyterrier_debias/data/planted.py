@@ -681,7 +681,7 @@ class _Frames:
         return frames
 
     def candidates(self) -> pd.DataFrame:
-        """What labellers were shown; the score falls by one a rank."""
+        """The passages shown to labellers; the score falls by one per rank."""
         lengths = [len(listed) for listed in self.shown]
         rank = np.concatenate([np.arange(n) for n in lengths])
         docnos = self.docnos[np.concatenate([np.array(listed, dtype=np.int64) for listed in self.shown])]

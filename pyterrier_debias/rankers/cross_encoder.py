@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 #: Heads that read several passages of a document together.
 JOINT = tuple(str(row["head"]) for row in CONVENTIONS.values() if "head" in row)
 
-#: Where a head reads the encoder.
+#: The kinds of heads.
 HEADS = ("cls", "mean", *JOINT)
 
 
@@ -246,7 +246,7 @@ class CrossEncoder(Ranker):
         return HeadRanking.of(self, training)
 
     def read(self, model: str) -> tuple[torch.nn.Module, Any]:
-        """Load a classifier, or an encoder under a fresh head; see :meth:`Ranker.read`."""
+        """Load a classifier, or an encoder under a new head; see :meth:`Ranker.read`."""
         from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
 
         from pyterrier_debias.rankers.heads import EncoderHead, PooledHead, joint_head
@@ -419,7 +419,7 @@ class CrossEncoder(Ranker):
         return scores
 
     def tokenise(self, queries: Sequence[str], docs: Sequence[str]) -> dict[str, torch.Tensor]:
-        """Tensors of n pairs: ``input_ids``, ``attention_mask`` and, where the model takes them, ``token_type_ids``.
+        """Tensors of n pairs: ``input_ids``, ``attention_mask`` and, if the model accepts them, ``token_type_ids``.
 
         Of shape [n, longest]; with a head that reads passages together [n, most passages, longest].
         """
@@ -440,7 +440,7 @@ class CrossEncoder(Ranker):
         """The scores of :meth:`forward` without gradients, for a module in eval mode; computed without padding on the CPU.
 
         Args:
-            tensors: What :meth:`tokenise` returned, on the model's device.
+            tensors: Output of :meth:`tokenise`, on the model's device.
 
         Returns:
             Scores, shape [n]; equal to those of :meth:`forward` up to rounding.

@@ -31,7 +31,7 @@ KNRM_SIGMA = (0.001, *[0.1] * 10)
 #: Added to a kernel's sum before its logarithm, as in CEDR's public code.
 KNRM_FLOOR = 1e-6
 
-#: Beside the encoder's own files: what stands on top of it.
+#: Files of the head, in addition to the encoder's own.
 _ABOUT, _WEIGHTS = "pyterrier_debias.json", "head.safetensors"
 
 

@@ -71,7 +71,7 @@ class Published:
 
         Args:
             tokenizer: The model's tokenizer.
-            task: As of ``prompt_of``.
+            task: Query or document, see ``prompt_of``.
 
         Returns:
             The frame of one text.
@@ -93,7 +93,7 @@ class Published:
         Args:
             tokenizer: The model's tokenizer.
             texts: n texts.
-            task: As of ``prompt_of``.
+            task: Query or document, see ``prompt_of``.
             window: The longest sequence.
 
         Returns:

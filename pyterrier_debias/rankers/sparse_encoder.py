@@ -508,7 +508,7 @@ def _trains_fast(model: Any, pooling: Any) -> bool:
 
 
 def _largest(weights: torch.Tensor, module: Any) -> torch.Tensor:
-    """As many of the largest weights of each row as the model keeps."""
+    """The largest weights of each row, as many as the model keeps."""
     from sentence_transformers.util import select_max_active_dims
 
     return select_max_active_dims(weights, module.max_active_dims) if module.max_active_dims is not None else weights

@@ -182,7 +182,7 @@ class TK(Ranker):
             words: Keep only these words; None for all. The full file of 1.9 million words takes 2.3 GB.
             limit: Largest number of words to read; None for all.
             lower_case: Whether to lower-case text: True for GloVe's 6B and 42B files, False for 840B.
-            convention: ``'paper'``, ``'released_v2'`` or ``'released_v1'``, see :meth:`from_embeddings`.
+            convention: Convention of the score and the layers, see :meth:`from_embeddings`.
             positional: Kind of positions, see :meth:`from_embeddings`.
             seed: Seed of all weights but the embeddings.
             config: See :meth:`from_embeddings`; the fields for unknown words (``mask_unknown``, ``unk_token_id``) cannot be set

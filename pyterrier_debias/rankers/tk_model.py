@@ -67,7 +67,7 @@ class TKConfig(PreTrainedConfig):
         num_attention_heads: Heads of a layer.
         head_dim: Width of a head; queries, keys and values are projected to heads x width, for any d.
         intermediate_size: Width inside the feed-forward parts.
-        convention: ``'paper'``, ``'released_v2'`` or ``'released_v1'``, see the table.
+        convention: A name from the table.
         positional: ``'absolute'`` adds the released code's table of sines and cosines; ``'vaswani'`` adds the table of Vaswani et
             al. 2017 (:func:`interleaved_table`); ``'relative'`` gives attention a learned number for each head and distance
             instead; ``'shaw'`` gives each layer two learned vectors for each distance, one added to keys and one to values,

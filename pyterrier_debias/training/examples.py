@@ -67,8 +67,8 @@ class Examples:
     """A map-style dataset of all positions of a run.
 
     Args:
-        groups: What to draw from.
-        training: How to draw.
+        groups: The groups from which to draw.
+        training: The options.
         length: How many examples the run uses.
         read: Selects the part of each (augmented) text that is read; None for the whole text.
     """
