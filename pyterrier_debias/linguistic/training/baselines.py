@@ -298,7 +298,7 @@ class FocalReranker(TrainedAgainstBiased):
         biased: The biased learner, as in :class:`~pyterrier_debias.linguistic.training.equalize.EqualizeReranker`.
         gamma: How steeply weights fall with the biased learner's confidence; 0 is plain training with ``loss='infonce'``.
         biased_temperature: What biased scores are divided by before the softmax that gives :math:`z_B`.
-        negatives: ``'explicit'`` or ``'in_batch'``, as in ``EqualizeReranker``.
+        negatives: Which negatives are used, as in ``EqualizeReranker``.
         training: How ``fit`` trains, as in ``EqualizeReranker``.
 
     Raises:

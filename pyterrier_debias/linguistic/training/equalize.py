@@ -58,7 +58,7 @@ class TrainedAgainstBiased(TrainedRanker):
             ranker: The ranker, as in :class:`EqualizeReranker`.
             biased: The biased learner, as in :class:`EqualizeReranker`.
             biased_temperature: The divisor of biased scores, as in :class:`EqualizeReranker`.
-            negatives: ``'explicit'`` or ``'in_batch'``, as in :class:`EqualizeReranker`.
+            negatives: Which negatives are used, as in :class:`EqualizeReranker`.
             training: How ``fit`` trains, as in :class:`EqualizeReranker`.
         """
         super().__init__()

@@ -62,7 +62,7 @@ def inverse_propensity_weights(
         positive: Propensities of the positives, any shape.
         negative: Propensities of the documents with which they are compared, of a shape that broadcasts with the positives'.
         selected: Whether the latter were selected, in the same shape: True or False, 1 or 0; None if all were.
-        negatives: ``'selected'`` or ``'given'``, see above.
+        negatives: How the documents j were chosen, see above.
         least: The lowest propensity; lower ones are raised to this value, which adds some bias but bounds the weights.
 
     Returns:
