@@ -221,10 +221,11 @@ class System:
 
 
 def _needs_candidates(stage: pt.Transformer, outputs: list[str] | None) -> bool:
-    """Whether a stage must be given documents, by what it says and by what it makes of empty frames.
+    """Whether a stage needs documents as input, by what it declares and what it does with empty frames.
 
-    One that refuses topics needs documents where every kind of input that it accepts has them. One that takes anything, such as
-    ``pt.apply.doc_score``, gives topics a score and no document. A retriever that passes empty frames through does neither.
+    A stage that refuses topics needs documents if all kinds of input that it accepts have them. A stage that accepts anything,
+    such as ``pt.apply.doc_score``, gives topics a score and no document. A retriever that passes empty frames through does
+    neither.
     """
     if outputs is not None and {"score", "docno"} <= set(outputs):
         return _lacks_documents(stage)
@@ -237,9 +238,9 @@ def _needs_candidates(stage: pt.Transformer, outputs: list[str] | None) -> bool:
 
 
 def _lacks_documents(stage: pt.Transformer) -> bool:
-    """Whether a function over whole frames looks for documents once there is a query, which an empty frame does not show.
+    """Whether a function over whole frames needs documents when there is a query, which an empty frame does not show.
 
-    So it is with the ``text_scorer()`` of pyterrier_colbert, which makes results of any empty frame.
+    An example is ``text_scorer()`` of pyterrier_colbert, which returns results for any empty frame.
     """
     if type(stage).__name__ != "ApplyGenericTransformer":
         return False
@@ -253,9 +254,9 @@ def _lacks_documents(stage: pt.Transformer) -> bool:
 
 
 def _ranks(pipeline: pt.Transformer) -> bool:
-    """Whether a pipeline scores documents that it is given, though topics alone pass through it, as a query encoder lets them.
+    """Whether a pipeline scores given documents although it also accepts topics alone, as a query encoder does.
 
-    So it is with the encoders of pyterrier_dr, which encode queries or score pairs as the columns tell.
+    Examples are the encoders of pyterrier_dr, which encode queries or score pairs, depending on the columns.
     """
     found = pt.inspect.transformer_outputs(pipeline, _TOPICS, strict=False)
     if found is None or "docno" in found:
@@ -353,7 +354,7 @@ def check_run(run: pd.DataFrame, name: str) -> pd.DataFrame:
 
 
 def _check_topics_of_run(system: System, topics: pd.DataFrame) -> None:
-    """Refuse a run of other topics, of which a pipeline finds nothing and does not say why."""
+    """Refuse a run of other topics, for which a pipeline would find nothing without a reason."""
     source = flatten(system.candidates)[0]
     if not isinstance(source, pt.transformer.SourceTransformer) or source.df.empty or "qid" not in source.df.columns:
         return
@@ -395,10 +396,10 @@ class _Retrieved:
     """What a retriever returned.
 
     Attributes:
-        pipeline: The retriever, with what stands before the ranker.
-        depth: Up to which rank the lists are whole; None for all that the retriever returns.
+        pipeline: The retriever, with the stages before the ranker.
+        depth: The rank up to which the lists are complete; None for everything that the retriever returns.
         frame: The results, sorted by rank.
-        asked: How many queries it was asked.
+        asked: The number of queries.
         unanswered: qid to the reason why the query has no results.
     """
 
@@ -411,14 +412,14 @@ class _Retrieved:
 
 @dataclass(frozen=True, eq=False)
 class _Order:
-    """A ranker's results; large ones are held as what they change of its candidates: their order and their scores.
+    """A ranker's results; large ones are stored only as the new order and scores of its candidates.
 
     Attributes:
-        rows: Which candidate each row is; empty where ``whole`` is not.
-        scores: Their scores.
-        ranks: Their ranks.
+        rows: The candidate of each row; empty if ``whole`` is not.
+        scores: The scores of the rows.
+        ranks: The ranks of the rows.
         columns: The columns, in their order.
-        whole: The results themselves, where they are no order of the candidates.
+        whole: The results themselves, if they are not a reordering of the candidates.
     """
 
     rows: np.ndarray
@@ -451,7 +452,7 @@ class _Order:
 
 
 def _sharing_texts(frame: pd.DataFrame) -> pd.DataFrame:
-    """A frame in which rows of the same query or document share one text, so that further rows of it cost no memory."""
+    """A frame in which rows of the same query or document share one text object, to save memory."""
     texts = [c for c in frame.columns if c not in ("qid", "docno") and isinstance(frame[c].dtype, pd.StringDtype)]
     shared = {}
     for column in texts:
@@ -461,9 +462,9 @@ def _sharing_texts(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _checked(found: pd.DataFrame, system: System) -> pd.DataFrame:
-    """What a system's retriever found, as :func:`check_run` reads it; PyTerrier's ``|`` and ``&`` give no scores.
+    """A system's retrieved run, checked by :func:`check_run`; PyTerrier's ``|`` and ``&`` return no scores.
 
-    The former sorts documents by docno, which is no order to cut at a depth, or to compare a ranker with.
+    The former sorts documents by docno, an order that cannot be cut at a depth or compared with a ranker's.
     """
     if "docno" in found.columns and "score" not in found.columns:
         kind = "results" if system.ranker is None else "candidates"
@@ -585,7 +586,7 @@ class Context:
         )
 
     def _retrieve(self, system: System, depth: int | None) -> _Retrieved:
-        """Ask a system's retriever, for no more than any system that shares the retrieval needs."""
+        """Run a system's retriever, for no more documents than any system that shares the retrieval needs."""
         about = f"run {system.name!r}"
         _check_topics_of_run(system, self.topics)
         rest = [one.ranker is None for one in self.sharing or () if same_pipeline(one.candidates, system.candidates)]
@@ -705,7 +706,7 @@ class Context:
 
     @contextmanager
     def _refused(self, system: System) -> Iterator[None]:
-        """What is wrong with one system's results concerns that system, which is not asked again."""
+        """Attribute errors about one system's results to that system, which does not run again."""
         try:
             with refused_alone(system):
                 yield
@@ -714,7 +715,7 @@ class Context:
             raise
 
     def _asked(self, system: System, asked: Callable[[pd.DataFrame], Any], inp: pd.DataFrame) -> Any:
-        """What a part of a system makes of a frame. A system that has raised is not asked again."""
+        """The output of a part of a system for a frame. A system that has raised an error does not run again."""
         if system.name in self._raised:
             raise self._raised[system.name]
         try:
@@ -775,7 +776,7 @@ def named_where_it_raises(system: System) -> System:
 
 
 def _through(system: System | None, ranker: pt.Transformer) -> Callable[[pd.DataFrame], pd.DataFrame]:
-    """A ranker that is asked through its memory, where it has one, and not for what is kept of it."""
+    """A ranker that first looks for scores in its memory, if it has one, and among stored scores."""
     ask: Callable[[pd.DataFrame], pd.DataFrame] = ranker
     if system is not None and system.memory is not None:
         ask = partial(system.memory.ask, ranker)
@@ -783,13 +784,13 @@ def _through(system: System | None, ranker: pt.Transformer) -> Callable[[pd.Data
 
 
 def _part_by_part(ask: Callable[[pd.DataFrame], pd.DataFrame], inp: pd.DataFrame) -> pd.DataFrame:
-    """What a ranker makes of lists, so many at a time that memory does not grow with their number."""
+    """A ranker's output for lists, computed in parts, so that memory does not grow with the number of lists."""
     found = [ask(part) for part in in_parts(inp)]
     return found[0] if len(found) == 1 else pd.concat(found, ignore_index=True)
 
 
 class _Named(pt.Transformer):
-    """A part of a system that tells the system's name where it raises; queries that it raises for are left out if ``apart``."""
+    """A part of a system whose errors name the system; if ``apart``, queries that raise an error are left out."""
 
     def __init__(self, stage: pt.Transformer, system: str, apart: bool = False, of: System | None = None):
         self.stage, self.system, self.apart, self.of = stage, system, apart, of
@@ -805,7 +806,7 @@ class _Named(pt.Transformer):
 
 
 def _told(system: str, asked: Callable[[Any], Any], given: Any) -> Any:
-    """What a part of a system makes of what it is given."""
+    """The output of a part of a system; its errors name the system."""
     try:
         return asked(given)
     except pt.validate.InputValidationError as error:
@@ -820,7 +821,7 @@ def _told(system: str, asked: Callable[[Any], Any], given: Any) -> Any:
 
 
 def _without_rank(system: str, error: BaseException) -> InputError | None:
-    """What is wrong with scores that PyTerrier could not rank: it raises an error of number types there; None elsewhere."""
+    """What is wrong with scores that PyTerrier could not rank (it raises an error about number types); None for other errors."""
     at = error.__traceback__
     while at is not None:
         if at.tb_frame.f_code is pt.model.add_ranks.__code__:

@@ -97,7 +97,7 @@ class LengthBias(SystemBias):
 
 
 def _in_question(system: System, context: Context, cutoff: int) -> pd.DataFrame:
-    """Candidates, which a ranker may cut off, of judged queries that have more than the first documents."""
+    """Candidates, up to the depth, of the judged queries that have more of them than the cut-off."""
     listed = context.candidates(system).query("rank < @context.depth")
     sizes = listed.groupby("qid")["docno"].transform("size")
     listed = listed[listed["qid"].isin(judged_qids(context.topics, context.qrels)) & (sizes > cutoff)]
@@ -108,7 +108,7 @@ def _in_question(system: System, context: Context, cutoff: int) -> pd.DataFrame:
 
 
 def _means(first: pd.DataFrame) -> pd.Series:
-    """The value of each query: without its last digits, since sums of thirds that are 0 are 1e-17."""
+    """The value of each query, without its last digits, because sums of thirds that should be 0 are 1e-17."""
     return first.groupby("qid")["above"].mean().round(12) + 0.0
 
 

@@ -105,7 +105,7 @@ class OrderBias(SystemBias):
 
 
 def _results(system: System, context: Context, shuffles: int) -> pd.DataFrame:
-    """Results for all lists: ``qid``, ``docno``, ``arm``, ``given`` and ``rank`` (places from 0), ``score``; by docno."""
+    """Results for all lists, sorted by docno: ``qid``, ``docno``, ``arm``, ``given`` and ``rank`` (places from 0), ``score``."""
     candidates = context.candidates(system)
     candidates = candidates[candidates["qid"].isin(judged_qids(context.topics, context.qrels))].reset_index(drop=True)
     arms = ["own", "again", "reversed", *(f"shuffled {draw}" for draw in range(shuffles))]
@@ -167,7 +167,7 @@ def given_order(arm: str, n: int, seed: int, qid: str) -> np.ndarray:
 
 
 def _places(found: pd.DataFrame) -> Iterator[tuple[str, list[str], np.ndarray, np.ndarray]]:
-    """Of each query with two candidates or more: its lists, and places given and in the result, shape [lists, documents] each."""
+    """For each query with at least two candidates: its lists, and the given and resulting places, shape [lists, documents]."""
     arms = sorted(set(found["arm"]))
     for qid, own in found.groupby("qid"):
         if len(own) > len(arms):
@@ -214,7 +214,7 @@ def kendall(first: np.ndarray, second: np.ndarray) -> float:
 
 
 def _agreement(found: pd.DataFrame) -> pd.DataFrame:
-    """Kendall's tau with the result of the own order, of each query: columns ``again``, ``reversed`` and ``shuffled``."""
+    """Kendall's tau of each query with the result for its own order: columns ``again``, ``reversed`` and ``shuffled``."""
     rows = {}
     for qid, arms, _, ranks in _places(found):
         own = ranks[arms.index("own")]
@@ -225,7 +225,7 @@ def _agreement(found: pd.DataFrame) -> pd.DataFrame:
 
 
 def _quality(found: pd.DataFrame, context: Context) -> pd.DataFrame:
-    """nDCG@10 of each judged query's results, one column a list; queries without candidates are left out."""
+    """nDCG@10 of each judged query's results, one column per list; queries without candidates are left out."""
     qids = [qid for qid in judged_qids(context.topics, context.qrels) if qid in set(found["qid"])]
     lists = found.groupby("arm", sort=False)
     return pd.DataFrame({arm: per_query(own, context.qrels, [MEASURE], qids)[MEASURE] for arm, own in lists}, index=qids)

@@ -118,7 +118,7 @@ class _Pairs:
 
     Attributes:
         texts: Rewritten text by docno.
-        twins: The docno of the original by that of its counterpart, where both are in the collection.
+        twins: For the docno of a counterpart that of the original, if both are in the collection.
         relevant: ``qid``, ``docno``, ``label``.
     """
 
@@ -146,7 +146,7 @@ class _Pairs:
 
 
 def _checked(pairs: Any) -> pd.DataFrame:
-    """Pairs with string identifiers, one row a document."""
+    """Pairs with string identifiers, one row per document."""
     if not isinstance(pairs, pd.DataFrame) or "docno" not in pairs or not {"text", "counterpart"} & set(pairs):
         raise InputError("SourceBias: pairs must be a frame with docno and text, or docno and counterpart")
     column = "counterpart" if "counterpart" in pairs else "text"
@@ -185,7 +185,7 @@ def _ranked(system: System, context: Context, pairs: _Pairs) -> pd.DataFrame:
 
 
 def _indexed(system: System, context: Context, pairs: _Pairs) -> pd.DataFrame:
-    """The same of a retriever, over an index of both texts; what it does not return in time has a score of -inf."""
+    """As :func:`_ranked` for a retriever, over an index of both texts; texts that it does not return have a score of -inf."""
 
     def documents() -> Iterator[dict[str, Any]]:
         for document in context.dataset.get_corpus_iter(verbose=False):
@@ -207,7 +207,7 @@ def _indexed(system: System, context: Context, pairs: _Pairs) -> pd.DataFrame:
 
 
 def _paired(scored: pd.DataFrame, listed: pd.DataFrame, pairs: _Pairs) -> pd.DataFrame:
-    """One row a document, with the scores of both texts."""
+    """One row per document, with the scores of both texts."""
     scores = scored[["qid", "docno", "score"]]
     both = listed.assign(named=listed["docno"].map(pairs.named)).merge(scores, on=["qid", "docno"], how="left")
     other = scores.rename(columns={"docno": "named", "score": "rewritten"})
@@ -247,9 +247,9 @@ def displacements(human: Sequence[float] | pd.Series, rewritten: Sequence[float]
 
 
 def _quality(mixed: pd.DataFrame, relevant: pd.DataFrame, qids: Sequence[str]) -> Iterator[tuple[str, list[pd.Series]]]:
-    """Measures over the list of both texts, those of one source being the only relevant ones: originals, then rewritten texts.
+    """Measures over the list of both texts, first with only originals as relevant, then with only rewritten texts.
 
-    A measure that is 0 for both is left out. A draw breaks ties of a pair.
+    A measure that is 0 for both is left out. Ties within a pair are broken at random.
     """
 
     def named(rows: pd.DataFrame, side: str) -> list[str]:
@@ -266,7 +266,7 @@ def _quality(mixed: pd.DataFrame, relevant: pd.DataFrame, qids: Sequence[str]) -
 
 
 def _undefined(delta: Interval) -> str:
-    """Why a relative delta has no interval, where resamples are the reason."""
+    """Why a relative delta has no interval, if the resamples are the reason."""
     alike = delta.n > 1 and np.isnan(delta.low)
     return "; no interval: in some resamples the measure is 0 for all texts" if alike else ""
 

@@ -80,13 +80,13 @@ class _Examined:
     """One system and what its probe found.
 
     Attributes:
-        bias: Whose findings these are.
+        bias: The bias of the findings.
         system: The system.
         result: What the probe found.
-        own: The system's values on its own results, one column a measure.
+        own: The system's values on its own results, one column per measure.
         thirds: Query to the third of its passages in which its answers begin.
-        seed: Of the intervals.
-        place: The system's place in the audit, which gives its colour.
+        seed: Seed of the intervals.
+        place: The system's number in the audit, which determines its colour.
     """
 
     bias: PositionBias
@@ -124,7 +124,7 @@ class _Examined:
 
     @property
     def unseen(self) -> bool:
-        """Whether a ranker may never have seen what was rotated: then its figures are not those of an effect of 0."""
+        """Whether a ranker may never have seen the rotated passages, so that its figures do not show an effect of 0."""
         return self.system.ranker is not None and bool(self.result.untested)
 
     def findings(self) -> Iterator[Finding]:
@@ -165,7 +165,7 @@ class _Examined:
         return self._values(measure).dropna(subset=["start", "end"])
 
     def _beside(self) -> dict[tuple[str, str], Values]:
-        """Values that have no figure of their own: measure and contrast to values by qid."""
+        """Values that have no figure of their own: (measure, contrast) to values by qid."""
         found: dict[tuple[str, str], Values] = {}
         for measure in _MEASURES:
             values = self._values(measure)
@@ -402,17 +402,17 @@ def _draw_buckets(axes: Any, examined: list[_Examined]) -> None:
 
 
 def _judged(examined: list[_Examined]) -> list[int]:
-    """Of each system, over how many judged queries its figures are."""
+    """For each system, the number of judged queries behind its figures."""
     return [len(one.own) for one in examined]
 
 
 def _placed(examined: list[_Examined]) -> list[int]:
-    """Of each system, over how many queries its answers were put elsewhere."""
+    """For each system, the number of queries whose answers were moved."""
     return [int(one.result.placements["n"].max()) for one in examined]
 
 
 def _bucketed(examined: list[_Examined]) -> list[int]:
-    """Of each system, how many queries have a candidate with an answer: rankers are given fewer than retrievers give."""
+    """For each system, the number of queries that have a candidate with an answer: rankers get fewer than retrievers return."""
     return [int(one.result.buckets["n"].sum()) for one in examined]
 
 

@@ -185,7 +185,7 @@ class AnswerPositions(Stage):
         return frame.drop_duplicates(key).reset_index(drop=True)
 
     def _with_listed_places(self, lists: pd.DataFrame) -> pd.DataFrame:
-        """Places as lists that are as long as those of the answers; one that is not known goes for all of them."""
+        """Places as lists of the same length as the answers; a single unknown place stands for all of them."""
         size = [max(1, len(held)) if pd.api.types.is_list_like(held) else 1 for held in lists["answers"]]
         for column in ("start", "end"):
             places: list[list[Any]] = []
@@ -331,7 +331,7 @@ class _Passage:
 
 
 def _match_places(text: str) -> list[tuple[int, int]]:
-    """Where the words stand that must agree: :func:`word_places`, with numbers and negations in one piece."""
+    """The places of the words that must agree: :func:`word_places`, with numbers and negations in one piece."""
     places: list[tuple[int, int]] = []
     for start, end in word_places(text):
         before = places[-1][1] if places else _NONE
@@ -346,7 +346,7 @@ def _match_places(text: str) -> list[tuple[int, int]]:
 
 
 class _Finder:
-    """The options, made ready; passages are read once, however many answers they hold."""
+    """The options in executable form; passages are read once, however many answers they contain."""
 
     def __init__(self, stage: AnswerPositions, counting: RotatePassages, rotation: RotatePassages):
         for option, known in (("match", ("words", "tokens")), ("case", ("lower", "keep")), ("repeats", ("all", "first"))):
@@ -364,7 +364,7 @@ class _Finder:
         return [folded(word) if self.lower else composed(word).replace("\u2019", "'") for word in words]
 
     def _words_moved(self, passage: _Passage, docno: str, qid: str) -> int:
-        """How many of the counted words stand before the place where rotation cuts the passage."""
+        """How many of the counted words are before the place where rotation cuts the passage."""
         _, offset = self.turn(passage.text, docno, qid)
         cut = word_spans(passage.text, self.split(passage.text))[offset][0] if offset else 0
         return bisect_left(passage.spans, cut, key=itemgetter(0))
@@ -604,7 +604,7 @@ class Positions:
         axes.plot(middle, 100 * table["placed"], color=colour, linestyle=":", linewidth=1.5, label="placed at random")
 
     def _arrays(self, rotated: bool, cluster: tuple[str, ...], bins: int) -> tuple[np.ndarray, ...]:
-        """Position, words, code of the passage, length: one entry a match."""
+        """Position, words, code of the passage, length: one entry per match."""
         if bins < 2:
             raise InputError(f"Positions: bins={bins} leaves nothing to compare; use 2 or more")
         rows = self.matches
@@ -614,7 +614,7 @@ class Positions:
         return position, n, rows.groupby(list(cluster)).ngroup().to_numpy(), length
 
     def _one_a_passage(self, passage: np.ndarray, seed: int) -> np.ndarray:
-        """For each passage the row whose key is the smallest: a draw that does not depend on the order of rows."""
+        """For each passage the row with the smallest key: a draw that does not depend on the order of rows."""
         rows = self.matches
         columns = [rows[c].astype(str).tolist() for c in ("qid", "docno", "answer", "start") if c in rows]
         keys = np.array([keyed_hash(seed, "one answer", *ids) for ids in zip(*columns)], dtype=np.uint64)
@@ -643,7 +643,7 @@ def label_bins(axes: Axes, bins: int, title: str = "") -> None:
 
 
 def _expected(n: np.ndarray, length: np.ndarray, bins: int) -> np.ndarray:
-    """Expected counts where each answer of some length begins uniformly over its passage."""
+    """Expected counts if each answer, given its length, begins uniformly over its passage."""
     kinds, answers = np.unique(np.stack([n, length]), axis=1, return_counts=True)
     shares = np.array([bin_shares(int(words), bins, int(run)) for words, run in kinds.T]).reshape(-1, bins)
     return answers @ shares

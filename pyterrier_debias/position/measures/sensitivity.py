@@ -368,7 +368,7 @@ class PositionSensitivity(Stage):
         return _Lists(arms, answers, system.name, candidates, ranker, moved, change, untested, tuple(told), fixed, variants)
 
     def _fixed(self, texts: Iterable[str]) -> tuple[int, int]:
-        """How many texts no rotation changes, of how many."""
+        """The number of texts that no rotation changes, and the number of all texts."""
         fixed = [*map(self._turning.cannot_turn(), texts)]
         return sum(fixed), len(fixed)
 
@@ -386,7 +386,7 @@ class PositionSensitivity(Stage):
         return part.assign(**{text: [*map(turning.unmoved(), part[text].tolist())]}) if turning.rewrites else part
 
     def _turned(self, part: pd.DataFrame, draw: int, variants: Variants) -> list[str]:
-        """The texts of a frame in one draw; each that is drawn for by itself is rotated once."""
+        """The texts of a frame in one draw; each text with a draw of its own is rotated once."""
         turn, ids = self._turning.rotator(draw), ["docno", "qid"][: 2 if self._turning.scope == "pair" else 1]
         keys = list(zip(*(part[column].tolist() for column in (self._turning.text_field, *ids))))
         return variants.made(("rotated", self._turning, draw), keys, lambda *key: turn(*key)[0])
@@ -436,10 +436,10 @@ class PositionSensitivity(Stage):
         return arms
 
     def _placed_arms(self, part: pd.DataFrame, unmoved: list[str], spans: dict[tuple[str, str], tuple[int, int]]) -> list[Arm]:
-        """Whole lists, in which the passages with answers are changed; of the queries that have such a passage.
+        """Whole lists in which the passages with answers are changed, for the queries that have such a passage.
 
-        A passage too short to hold the answer at as many different places is not changed: with two places alike, the three
-        would not be exchangeable under the null hypothesis.
+        A passage that is too short for different places of the answer is not changed: if two of the three places were the same,
+        they would not be exchangeable under the null hypothesis.
         """
         split, rewritten = self._placing.splitter(), self._turning.unmoved()
         texts = part[self._turning.text_field].tolist()
@@ -461,7 +461,7 @@ class PositionSensitivity(Stage):
     def _indexed_anew(
         self, system: System, topics: pd.DataFrame, relevant: pd.DataFrame | None, top: int | None
     ) -> _Lists:
-        """Retrieval from the original and the rotated corpus, indexed in the same way."""
+        """Retrieval from the original and the rotated corpus, both indexed in the same way."""
         reason = reindexing_reason(system, self.dataset)
         if reason is not None:
             raise InputError(f"PositionSensitivity: system {system.name!r} cannot be probed: {reason}")
@@ -495,7 +495,8 @@ class PositionSensitivity(Stage):
     def _corpus(
         self, draw: int | None, wanted: set[str], kept: dict[str, str], still: list[bool]
     ) -> Iterator[dict[str, Any]]:
-        """The documents, rotated unless ``draw`` is None: then wanted texts are kept, and it is noted which never change."""
+        """The documents, rotated. If ``draw`` is None, nothing is moved: wanted texts are kept, and those that no draw changes
+        are noted."""
         text, cannot_turn = self._turning.text_field, self._turning.cannot_turn()
         turn, unmoved = None if draw is None else self._turning.rotator(draw), self._turning.unmoved()
         for document in self.dataset.get_corpus_iter(verbose=False):
@@ -563,7 +564,7 @@ class PositionSensitivity(Stage):
     def _displacement_in_lists(
         self, lists: _Lists, ranker: pt.Transformer, qids: list[str], qrels: pd.DataFrame
     ) -> pd.DataFrame:
-        """Rank whole lists in which one passage is rotated: the most relevant one, the first of these in its list."""
+        """Rank whole lists in which one passage is rotated: the most relevant one, or the first of several in the list."""
         text = self._turning.text_field
         judged = lists.candidates.merge(qrels[["qid", "docno", "label"]], on=["qid", "docno"], how="left")
         judged = judged[(judged["label"] >= 1) & judged["qid"].isin(set(qids))]
@@ -620,11 +621,10 @@ def reindexing_reason(system: System, dataset: Any) -> str | None:
 
 @dataclass(frozen=True, eq=False)
 class _Lists:
-    """Rankings of all arms, what they were made from, what must be said, and how many texts of how many no rotation changes.
+    """Rankings of all arms, what they were made from, notes, and how many of how many texts no rotation changes.
 
-    ``moved`` says how relevant passages move among the unchanged others, ``change`` how far scores of one text differ in another
-    list (:func:`_context_change`).
-    A retriever has no ranker and no candidates.
+    ``moved`` says how relevant passages move among the unchanged others, ``change`` how much the score of a text differs in
+    another list (:func:`_context_change`). A retriever has no ranker and no candidates.
     """
 
     arms: pd.DataFrame
@@ -645,7 +645,7 @@ def _never_moved(arms: pd.DataFrame) -> bool:
 
 
 def _places(rankings: pd.DataFrame, wanted: pd.DataFrame, name: str) -> pd.DataFrame:
-    """The rank of one passage a query in each draw, after all others where it is missing: ``qid``, ``draw``, and it."""
+    """The rank of one passage per query in each draw, after all others if it is missing: ``qid``, ``draw`` and the rank."""
     lengths = rankings.groupby(["qid", "draw"])["rank"].max().add(1).rename("length").reset_index()
     ranks = rankings.merge(wanted[["qid", "docno"]], on=["qid", "docno"])[["qid", "draw", "rank"]]
     places = lengths.merge(ranks, on=["qid", "draw"], how="left")
@@ -653,7 +653,7 @@ def _places(rankings: pd.DataFrame, wanted: pd.DataFrame, name: str) -> pd.DataF
 
 
 def _control_arm(part: pd.DataFrame, qids: set[str], text_field: str) -> list[Arm]:
-    """Every second candidate of a few queries in a list of its own, unchanged; of lists long enough to be cut in half."""
+    """Every second candidate of a few queries, unchanged, in a separate list; only from lists long enough to be halved."""
     size = part.groupby("qid")["docno"].transform("size").to_numpy()
     by_docno = part.groupby("qid")["docno"].rank(method="first").to_numpy()
     rows = np.flatnonzero(part["qid"].isin(qids).to_numpy() & (size >= 4) & (by_docno % 2 == 1))
@@ -664,7 +664,7 @@ def _control_arm(part: pd.DataFrame, qids: set[str], text_field: str) -> list[Ar
 
 def _context_change(candidates: pd.DataFrame, arms: pd.DataFrame, draws: int) -> float:
     """The largest change of a score in the control lists, as a share of the range of the list's scores; infinite if the
-    ranker left candidates out, of the lists as they are or of rotated ones."""
+    ranker left out candidates of original or rotated lists."""
     original, control = arms[arms["arm"] == "original"], arms[arms["arm"] == "control"]
     if len(original) < len(candidates) or (arms["arm"] == "rotated").sum() < draws * len(candidates):
         return float("inf")
@@ -672,7 +672,7 @@ def _context_change(candidates: pd.DataFrame, arms: pd.DataFrame, draws: int) ->
 
 
 def _top(arms: pd.DataFrame, depth: int, relevant: pd.DataFrame | None) -> pd.DataFrame:
-    """What figures of measures with a cut-off need of lists; see :meth:`PositionSensitivity.figures`."""
+    """The rows of lists that figures of measures with a cut-off need; see :meth:`PositionSensitivity.figures`."""
     if relevant is None:
         return top_of_lists(arms, depth)
     own, kept = pair_numbers(arms, relevant)

@@ -314,7 +314,7 @@ class Outcome:
 
 
 def _mean_difference(before: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """Mean of after - before over the columns of ``after``; exactly 0 where all are equal, as a difference of means is not."""
+    """Mean of after - before over the columns of ``after``; exactly 0 if all are equal, unlike a difference of means."""
     return (after - before[:, None]).mean(axis=1)
 
 
