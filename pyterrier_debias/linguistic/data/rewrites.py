@@ -242,8 +242,8 @@ class RewriteQueries(RowWise):
     ===============  ==========================================================================
 
     - ``'noun_phrases'``: repeats each base noun phrase (see ``RepeatNounPhrases``, which has more options);
-    - ``'question_frame'``: ``can you tell me ...?``, ``what is there on ...?``;
-    - ``'relative_clause'``: ``that i would ask about`` after the first noun phrase;
+    - ``'question_frame'``: puts the query into ``can you tell me ...?`` or ``what is there on ...?``;
+    - ``'relative_clause'``: adds ``that i would ask about`` after the first noun phrase;
     - ``'keywords'``: drops function words and punctuation; negations and names in capitals (US, WHO) stay.
 
     The rules know no grammar: an indirect question keeps the word order of a direct one, and "to" and "from" are dropped too.

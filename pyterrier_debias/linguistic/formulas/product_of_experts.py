@@ -90,7 +90,7 @@ def product_of_experts(
     Args:
         scores: :math:`s_R`, shape [B, n], positive first.
         biased: :math:`s_B`, the same shape and candidates.
-        labels: See ``loss``.
+        labels: Labels, for a ``loss`` that uses them.
         mask: Shape [B, n], False where there is no document.
         weights: Shape [B] or [B, n]; see :func:`~pyterrier_debias.training.losses.info_nce`.
         alpha: See :func:`joint_scores`.
@@ -139,7 +139,7 @@ def focal_by_confidence(
     Args:
         scores: :math:`s_R`, shape [B, n], positive first.
         biased: :math:`s_B`, the same shape and candidates; no gradient passes through it.
-        labels: See ``loss``.
+        labels: Labels, for a ``loss`` that uses them.
         mask: Shape [B, n], False where there is no document.
         weights: Shape [B] or [B, n]; multiplied with the focal weights.
         gamma: How steeply weights fall with the biased learner's confidence; 0 is the plain loss.

@@ -50,7 +50,7 @@ INDEX_SETS = {
     ),
     "lu": (*trees.LU, *lexical.LU),
 }  # fmt: skip
-#: What ``preset='paper'`` fixes: Table 4 as the tools behind it compute it.
+#: The options that ``preset='paper'`` sets: Table 4, as computed by the tools that the paper used.
 PAPER = {
     "index_set": "table4", "undefined": "zero", "segment": "p20", "nv": "nlex", "uber": "log10N2", "normalise": "zscore",
     "hyphenated": False,

@@ -55,7 +55,7 @@ INDEX_COLUMNS = ["name", "measure", "index", "rho", "rho_p", "slope", "low", "hi
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DisparityResult:
-    """What :meth:`Disparity.evaluate` returns.
+    """The result of :meth:`Disparity.evaluate`.
 
     Attributes:
         table: The frame that :meth:`Disparity.transform` returns: one row per system (``name``), ``measure``, ``dataset`` and
@@ -481,7 +481,7 @@ class Disparity(Stage):
         return values.assign(value=_numbers(values["value"], values["qid"], "value"))
 
     def _known(self, frame: pd.DataFrame, topics: pd.DataFrame | None, qrels: pd.DataFrame | None) -> pd.DataFrame:
-        """What is known of each query: ``dataset``, ``qid``, ``complexity``, controls, indices."""
+        """The known values of each query: ``dataset``, ``qid``, ``complexity``, controls, indices."""
         own = [c for c in dict.fromkeys([self._column, *self.controls, *self.indices, "query"]) if c in frame.columns]
         try:
             known = frame[["dataset", "qid", *own]].drop_duplicates()

@@ -36,7 +36,7 @@ _TABLE = ["comparison", "measure", "before", "after", "difference", "low", "high
 
 @dataclass(frozen=True, eq=False, repr=False)
 class WordingResult:
-    """What :meth:`WordingSensitivity.evaluate` returns.
+    """The result of :meth:`WordingSensitivity.evaluate`.
 
     Attributes:
         table: One row per rewrite and measure: ``comparison`` (such as ``keywords - original``), ``measure``, ``before`` and

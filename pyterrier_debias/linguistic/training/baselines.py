@@ -200,7 +200,7 @@ class GroupDROReranker(TrainedRanker):
     r"""Trains a ranker to do well on the group of queries on which it does worst (group DRO).
 
     Each group g has a share :math:`q_g`; all are equal at first. In each step, the shares of the groups in the batch grow with
-    their losses, :math:`q_g \leftarrow q_g e^{\eta L_g}`, and are divided by their sum; the step then minimises
+    their losses, :math:`q_g \leftarrow q_g e^{\eta L_g}`, and are divided by their sum; the loss of the step is
     :math:`\sum_g q_g L_g`. Groups that stay hard therefore count most in the end. With several processes, the shares are those
     of the first one. The log of ``fit`` has ``share of`` and ``loss of`` each group.
 
@@ -212,7 +212,7 @@ class GroupDROReranker(TrainedRanker):
     Source: Sagawa, Koh, Hashimoto and Liang, "Distributionally Robust Neural Networks for Group Shifts", ICLR 2020, Algorithm 1.
 
     Args:
-        ranker: Any ranker of this package; a name or folder stands for ``CrossEncoder`` of it. It is copied.
+        ranker: Any ranker of this package; a name or folder is loaded as a ``CrossEncoder``. It is copied.
         group: The column with the group of a query, or with numbers to be binned.
         bins: Into how many groups of similar size the numbers are divided; None makes each distinct value a group.
         step: eta, how fast shares grow. Large steps follow the worst batch; with small ones, shares stay nearly equal.
@@ -294,7 +294,7 @@ class FocalReranker(TrainedAgainstBiased):
     Source: Mahabadi, Belinkov and Henderson, "End-to-End Bias Mitigation by Modelling Biases in Corpora", ACL 2020.
 
     Args:
-        ranker: Any ranker of this package; a name or folder stands for ``CrossEncoder`` of it.
+        ranker: Any ranker of this package; a name or folder is loaded as a ``CrossEncoder``.
         biased: The biased learner, as in :class:`~pyterrier_debias.linguistic.training.equalize.EqualizeReranker`.
         gamma: How steeply weights fall with the biased learner's confidence; 0 is plain training with ``loss='infonce'``.
         biased_temperature: What biased scores are divided by before the softmax that gives :math:`z_B`.

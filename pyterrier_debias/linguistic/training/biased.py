@@ -115,7 +115,7 @@ class WeakerModel(BiasedLearner):
             than half of the model.
         model: A ranker to train instead of the ranker's own layers, e.g. ``BiEncoder('prajjwal1/bert-tiny')``; it must read the
             same text columns. It is copied.
-        training: See :class:`BiasedLearner`.
+        training: How the learner is trained, as in :class:`BiasedLearner`.
 
     When not to use it: with models of one layer, or whose layers share their weights (ALBERT), unless you give ``model``.
 
@@ -155,7 +155,7 @@ class LessData(BiasedLearner):
     Args:
         share: Share of the usable training queries, above 0 and below 1; at least one is kept. Which ones are kept depends only
             on the seed of the training and their qids.
-        training: See :class:`BiasedLearner`.
+        training: How the learner is trained, as in :class:`BiasedLearner`.
 
     When not to use it: if a fifth of the queries is only a handful.
 
@@ -181,13 +181,13 @@ class LessData(BiasedLearner):
 
 @dataclass(frozen=True, kw_only=True)
 class FewerSteps(BiasedLearner):
-    """A biased learner with the same model and data, trained for a share of the steps.
+    """A biased learner with the same model and data, trained for a share of the epochs or steps.
 
     It has its own learning-rate schedule, which falls to 0 at the end of its shorter training.
 
     Args:
         share: Share of ``max_steps`` if given, otherwise of ``epochs``, above 0 and below 1; at least one step is taken.
-        training: See :class:`BiasedLearner`; the share refers to its length.
+        training: How the learner is trained, as in :class:`BiasedLearner`; the share refers to this length.
 
     When not to use it: if the robust ranker itself trains for a few steps only.
 
@@ -217,7 +217,7 @@ class BiasedData(BiasedLearner):
 
     Args:
         rewrite: A stage that rewrites ``query``; equal queries must be rewritten in the same way.
-        training: See :class:`BiasedLearner`.
+        training: How the learner is trained, as in :class:`BiasedLearner`.
 
     When not to use it: on keyword queries: most are a single noun phrase, so the rewriting only doubles them.
 

@@ -212,7 +212,7 @@ class EqualizeReranker(TrainedAgainstBiased):
     in ``biased_model.training_report``.
 
     Args:
-        ranker: Any ranker of this package; a name or folder stands for ``CrossEncoder`` of it.
+        ranker: Any ranker of this package; a name or folder is loaded as a ``CrossEncoder``.
         biased: The biased learner. ``'weaker_model'``: the ranker's first layers, two as in BERT-Tiny. ``'less_data'``: a fifth
             of the training queries. ``'fewer_steps'``: a fifth of the training. ``'biased_data'``: queries with repeated noun
             phrases. For other options, pass a :class:`~pyterrier_debias.linguistic.training.biased.WeakerModel`, ``LessData``,

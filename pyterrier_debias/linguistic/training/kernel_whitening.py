@@ -48,7 +48,7 @@ class KernelWhiteningReranker(TrainedRanker):
     authors' released code uses such features differently: it weights training examples so that covariances vanish.
 
     Args:
-        ranker: A ``CrossEncoder`` or ``BiEncoder``; a name or folder stands for ``CrossEncoder`` of it. It is copied.
+        ranker: A ``CrossEncoder`` or ``BiEncoder``; a name or folder is loaded as a ``CrossEncoder``. It is copied.
         landmarks: Number of landmarks, which is also the number of features.
         kernel: ``'rbf'``: :math:`e^{-\gamma \lVert h - l \rVert^2}` of vectors scaled to unit length. ``'cosine'``: their cosine,
             as in the released code, which makes the map linear.

@@ -327,7 +327,7 @@ class EvidenceModel:
         return (values - self.mean) / self.scale, known
 
     def score(self, frame: pd.DataFrame, documents: Sequence[str]) -> np.ndarray:
-        """How likely each candidate was to be shown to labellers, in log-odds up to a constant.
+        """Score how likely each candidate was shown to labellers, in log-odds up to a constant.
 
         Args:
             frame: Candidates, as for :meth:`features`.

@@ -75,10 +75,10 @@ def pair_weights(
     Weights are bounded first and normalised afterwards, so that with ``'mean_one'`` a weight may exceed ``max_weight``.
 
     Args:
-        positive: See :func:`log_weights`.
-        negative: See :func:`log_weights`.
-        tau: See :func:`log_weights`.
-        weighting: See :func:`log_weights`.
+        positive: Scores of positives, as for :func:`log_weights`.
+        negative: Scores of candidates, as for :func:`log_weights`.
+        tau: Temperature, as for :func:`log_weights`.
+        weighting: ``'paper'`` or ``'released'``, as for :func:`log_weights`.
         max_weight: The largest weight; None for no bound, as in the paper (except e^30, to avoid overflow).
         normalise: ``'mean_one'`` divides by the mean over all valid pairs; None does not.
         valid: Which positions have a pair; None for all.

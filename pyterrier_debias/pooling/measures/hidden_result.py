@@ -99,7 +99,7 @@ def _limits(values: np.ndarray, level: float) -> tuple[float, float]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HiddenResult:
-    """What :meth:`HiddenJudgements.compare` returns.
+    """The result of :meth:`HiddenJudgements.compare`.
 
     Intervals are percentile intervals of a bootstrap over seeds and queries together: seeds and queries are drawn with
     replacement, and all drawn seeds have the same queries, unless each has its own (:func:`combined`). With S seeds, the
@@ -215,7 +215,7 @@ class HiddenResult:
 
     @cached_property
     def false_negatives(self) -> pd.DataFrame:
-        """How each correction treated the hidden positives among its candidates; one row per correction.
+        """Report how each correction treated the hidden positives among its candidates, with one row per correction.
 
         ``candidates`` (per seed, without the kind ``between``) and ``hidden`` among them; ``drawn``: negatives drawn in a seed's
         training, ``false_drawn`` and ``false_share``: the number and share of these that were hidden positives; ``false_weight``:

@@ -50,8 +50,8 @@ class OnlyJudged(Stage):
     such as ``RR@10``. Sakai (SIGIR 2007) proposes condensed lists in place of measures made for incomplete judgements.
 
     When not to use it: before any stage that is trained (it reveals which documents are judged), or as the only figure. A system
-    with many unjudged documents looks better than it is, by more than it looks worse if unjudged documents count as misses
-    (Sakai, CIKM 2008).
+    with many unjudged documents looks better than it is, and this error is larger than the opposite one that is made when
+    unjudged documents count as misses (Sakai, CIKM 2008).
 
     Example:
         >>> import pandas as pd

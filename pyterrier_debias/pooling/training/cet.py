@@ -67,7 +67,7 @@ class CETReranker(TrainedRanker):
     equal, if they come to order pairs in the same way, and if weights without a bound explode.
 
     Args:
-        ranker: Any ranker of this package; a name or folder stands for ``CrossEncoder`` of it.
+        ranker: Any ranker of this package; a name or folder is loaded as a ``CrossEncoder``.
         tau: Temperature of the weights, above 0; large values lead back to plain training.
         weighting: ``'paper'``: weights as above. ``'released'``: weights :math:`1 + e^{S_j/\tau}`, which are never below 1 and do
             not depend on the positive.

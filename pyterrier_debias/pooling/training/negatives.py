@@ -156,7 +156,7 @@ class DenoisedNegatives(CarefulSampler):
         column: The column with the teacher's probability, from 0 to 1, for every candidate; see
             :class:`~pyterrier_debias.AddScores` with ``activation='sigmoid'``.
         below: A hard negative's probability is below this.
-        depth: How many ranks are the top.
+        depth: Number of ranks that count as the top.
         rank_column: The column with ranks, from 0. Candidates without a rank count as beyond the depth.
 
     Raises:
@@ -213,7 +213,7 @@ class DenoisedNegatives(CarefulSampler):
         return values
 
     def _tiers(self, groups: Groups, group: Group) -> tuple[np.ndarray, np.ndarray]:
-        """Which candidates are hard negatives, and which are beyond the depth."""
+        """Masks of the candidates that are hard negatives, and of those beyond the depth."""
         top = _values(groups, group.pool, self.rank_column, self) < self.depth
         return top & (self._probabilities(groups, group) < self.below), ~top
 
@@ -245,7 +245,7 @@ class PositiveAwareNegatives(CarefulSampler):
     Raises:
         InputError: For an option that is unknown or out of range.
 
-    When not to use it: with scores whose zero means nothing (logits) in case of ``percentage``: use ``margin``; for a positive
+    When not to use it: ``percentage`` with scores whose zero means nothing, such as logits (use ``margin``); for a positive
     that the teacher scores low, since hardly any candidate passes.
 
     Example:
