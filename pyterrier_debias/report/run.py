@@ -84,13 +84,13 @@ def audit(
         dataset: ``'planted'`` (the planted collection), a folder, an ``irds:`` id, or any dataset object; see
             :func:`pyterrier_debias.open_dataset`.
         biases: ``'all'``, a name or names (``'position'``, ``'survivorship'``, ``'gender'``, ``'linguistic'``, ``'pooling'``;
-            not among all: ``'source'``, ``'length'``, ``'order'``), or objects of :class:`~pyterrier_debias.Bias`.
+            not included in ``'all'``: ``'source'``, ``'length'``, ``'order'``), or objects of :class:`~pyterrier_debias.Bias`.
         baseline: The name of one of the systems; the others are compared with it, query by query.
         split: Which topics and judgements of the dataset; None means its default.
         topics: Topics to use instead of the dataset's, or the number of its judged topics to use, from the first.
         qrels: Judgements to use instead of the dataset's: ``qid``, ``docno``, ``label``; one label per pair.
         depth: The number of candidates per query that a ranker is given.
-        draws: How many random variants of each text are drawn; None leaves it to the bias.
+        draws: How many random variants of each text are drawn; None uses the bias' own default.
         correction: How p values are corrected: ``'two-step'`` (the primary tests among themselves; the further tests of a bias
             only where its primary test rejected, see :func:`pyterrier_debias.core.bias.corrected`), or all tests of the table
             together: ``'holm'``, ``'bonferroni'`` or ``'fdr_bh'``.
@@ -109,9 +109,9 @@ def audit(
         The result.
 
     Raises:
-        InputError: Where the input is invalid: an unknown bias, dataset or baseline, non-numeric settings, topics and judgements
+        InputError: If the input is invalid: an unknown bias, dataset or baseline, non-numeric settings, topics and judgements
             that do not overlap, a pair with two labels, nothing that could be examined for any bias, and whatever a bias finds
-            wrong with its input. What a probe has against one system is listed with what was not examined.
+            wrong with its input. If a probe refuses one system, the reason is listed under what was not examined.
 
     Example:
         ::

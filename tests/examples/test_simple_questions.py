@@ -232,11 +232,11 @@ def test_treatments_of_a_gap_in_miniature(tmp_path, run):
     spread = rows.groupby("trained_on")["nDCG@10"].agg(lambda own: own.std(ddof=0) / own.mean())
     for name in names:
         gain = by.loc[f"simple: {name}"] - by.loc["simple"]
-        assert table.loc[name, "gap"] == pytest.approx(gain["complex"] - gain["simple"], abs=1e-9)
+        assert table.loc[name, "closed"] == pytest.approx(gain["complex"] - gain["simple"], abs=1e-9)
         whole = by.loc["all"] - by.loc["simple"]
         whole = whole["complex"] - whole["simple"]
-        share = table.loc[name, "gap"] / whole if whole else np.nan
-        assert table.loc[name, "share"] == pytest.approx(share, abs=1e-9, nan_ok=True)
+        share = table.loc[name, "closed"] / whole if whole else np.nan
+        assert table.loc[name, "share closed"] == pytest.approx(share, abs=1e-9, nan_ok=True)
         assert table.loc[name, "cv change"] == pytest.approx(spread[f"simple: {name}"] - spread["simple"], abs=1e-9)
     # Every treatment has trained something else than plain training has.
     logs = {name: pd.read_json(out / "arms" / f"test-0.0001-simple_{name.replace(',', '').replace(' ', '_')}-0" / "history.json")
