@@ -237,7 +237,7 @@ FOLDERS = {
     "BiEncoder(adore).save": Writer("rankers/bi_encoder", saves("BiEncoder(adore)")),
     "MultiVector.save": Writer("", saves("MultiVector")),
     "SparseEncoder.save": Writer("rankers/dual_encoder", saves("SparseEncoder")),
-    "T5Reranker.save": Writer("rankers/t5", saves("T5Reranker")),
+    "T5Reranker.save": Writer("rankers/base rankers/t5", saves("T5Reranker")),
     "TK.save": Writer("rankers/tk", saves("TK")),
     "CETReranker.save": Writer(
         "rankers/trained_reranker pooling/training/cet",
