@@ -591,7 +591,7 @@ def ends(name: str, interval: Interval) -> dict[str, float]:
 
 def share_gone(before: np.ndarray, after: np.ndarray, axis: int = 0) -> np.ndarray:
     """Which share of a mean is gone, for :func:`~pyterrier_debias.core.statistics.bootstrap_interval`."""
-    return 1 - after.mean(axis=axis) / before.mean(axis=axis)
+    return share_closed(before.mean(axis=axis), after.mean(axis=axis))
 
 
 def share_closed(before: Any, after: Any) -> np.ndarray:

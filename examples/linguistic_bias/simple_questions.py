@@ -233,9 +233,9 @@ def measured(ranker: Any, questions: Questions, lists: pd.DataFrame | None) -> p
     return per_query(run, questions.qrels, list(MEASURES), questions.topics["qid"].tolist()).reset_index()
 
 
-def arm_of(setup: Setup, tested: str, rate: float, trained: str, seed: int, settings: Settings, out: Path) -> Arm:
+def arm_of(setup: Setup, tested: str, rate: float, trained: str, seed: int, settings: Settings, workshop: Workshop) -> Arm:
     """One ranker and its values by question."""
-    settings = replace(settings, learning_rate=rate)
+    settings, out = replace(settings, learning_rate=rate), workshop.out
     questions, lists = setup.tests[tested], setup.found.get(tested)
 
     def labels_of(name: str) -> dict[str, Any]:
@@ -248,7 +248,7 @@ def arm_of(setup: Setup, tested: str, rate: float, trained: str, seed: int, sett
         if trained == UNTRAINED:
             return measured(new_ranker(settings, out), questions, lists).assign(paragraphs=0)
         part = setup.part(THIRDS[0] if trained in TREATED else trained, settings, seed)
-        other = out / "arms" / Arm(labels_of(f"{THIRDS[0]}: {way.after}"), make, "", 0, 0).name if way.after else None
+        other = workshop.folder(Arm(labels_of(f"{THIRDS[0]}: {way.after}"), make, "", 0, 0)) if way.after else None
         fitted = way.fit(settings, seed, out, setup.lists(part), setup.qrels, other=other)
         keep_beside(name, fitted, folder)
         found = measured(getattr(fitted, "relevance", fitted), questions, lists)
@@ -260,23 +260,23 @@ def arm_of(setup: Setup, tested: str, rate: float, trained: str, seed: int, sett
     return Arm(labels_of(trained), make, CROSS if lists is not None else "bi", steps, reads)
 
 
-def planned(setup: Setup, settings: Settings, out: Path, *, pilot: bool) -> Iterator[Arm]:
+def planned(setup: Setup, settings: Settings, workshop: Workshop, *, pilot: bool) -> Iterator[Arm]:
     """The arms, seed by seed; the untrained ranker once."""
     if pilot:
         tried = [(rate, ALL) for rate in settings.rates]
         for rate, trained in [*tried, (settings.learning_rate, THIRDS[0])]:
-            yield arm_of(setup, "held out", rate, trained, 0, settings, out)
+            yield arm_of(setup, "held out", rate, trained, 0, settings, workshop)
         return
-    yield arm_of(setup, "test", 0.0, UNTRAINED, 0, settings, out)
+    yield arm_of(setup, "test", 0.0, UNTRAINED, 0, settings, workshop)
     for seed in range(settings.seeds):
         for trained in TRAINED_ON:
-            yield arm_of(setup, "test", settings.learning_rate, trained, seed, settings, out)
+            yield arm_of(setup, "test", settings.learning_rate, trained, seed, settings, workshop)
 
 
-def treated(setup: Setup, settings: Settings, out: Path) -> list[Arm]:
+def treated(setup: Setup, settings: Settings, workshop: Workshop) -> list[Arm]:
     """The arms with a treatment, seed by seed."""
     return [
-        arm_of(setup, "test", settings.learning_rate, f"{THIRDS[0]}: {name}", seed, settings, out)
+        arm_of(setup, "test", settings.learning_rate, f"{THIRDS[0]}: {name}", seed, settings, workshop)
         for seed in range(settings.seeds) for name in settings.treatments
     ]  # fmt: skip
 
@@ -331,8 +331,8 @@ class Results:
         table = corrected(pd.DataFrame(lines))
         return table.sort_values(["measure", "rate", "trained_on"], key=in_order, ignore_index=True)
 
-    def gap(self, before: np.ndarray, after: np.ndarray) -> dict[str, Any]:
-        """What one arm gains over another, both of shape [seeds, questions], on complex and simple ones; the difference."""
+    def gap(self, before: np.ndarray, after: np.ndarray, name: str = "gap") -> dict[str, Any]:
+        """What one arm, of shape [seeds, questions], gains over another on complex and simple ones; by name, the difference."""
         at = {third: self.third == third for third in (THIRDS[2], THIRDS[0])}
         line: dict[str, Any] = {}
         for third, own in at.items():
@@ -340,7 +340,7 @@ class Results:
             line |= {f"gain, {third}": found["difference"], f"gain, {third}_low": found["low"],
                      f"gain, {third}_high": found["high"]}  # fmt: skip
         both = over_articles(before, after, self.articles, self.resamples, less=(at[THIRDS[2]], at[THIRDS[0]]))
-        return {**line, "gap": both.pop("difference"), **both}
+        return {**line, name: both.pop("difference"), **both}
 
     def treatments(self) -> pd.DataFrame:
         """What each treatment of simple questions closes of the gap between them and all questions, in nDCG@10."""
@@ -362,10 +362,8 @@ class Results:
         for arm in (arm for arm in TREATED if arm in values):
             parts = np.stack([own * mask for mask in masks for own in (simple, values[arm], full, ones)], axis=-1)
             both = np.concatenate([moments(simple), moments(values[arm])], axis=-1)
-            closed = self.gap(simple, values[arm])
-            closed = {"closed" if name == "gap" else name: value for name, value in closed.items()}
             lines.append({
-                "treatment": TREATED[arm], **closed,
+                "treatment": TREATED[arm], **self.gap(simple, values[arm], "closed"),
                 **ends("share closed", article_interval(parts, self.articles, share, self.resamples)),
                 **ends("cv change", article_interval(both, self.articles, change, self.resamples)),
             })  # fmt: skip
@@ -442,8 +440,8 @@ def main() -> None:
     settings.check_treatments()
     setup = Setup.of(settings, options.out)
     workshop = Workshop(options.out, "simple_questions", settings, [setup])
-    arms = list(planned(setup, settings, options.out, pilot=options.pilot))
-    later = [] if options.pilot else treated(setup, settings, options.out)
+    arms = list(planned(setup, settings, workshop, pilot=options.pilot))
+    later = [] if options.pilot else treated(setup, settings, workshop)
     left = workshop.open([*arms, *later])
     step = before = 0.0
     if left:
@@ -458,16 +456,18 @@ def main() -> None:
     rows = workshop.carry_out(arms, seconds)
     tested = "held out" if options.pilot else "test"
     results = Results(rows, setup.tests[tested].topics, settings.resamples)
-    tables = {"questions": setup.report, "means": results.means(), "gap": results.gaps()}
+    gaps, more = results.gaps(), {}
     if options.pilot:
+        tables = {"questions": setup.report, "means": results.means(), "gap": gaps}
         write_results(options.out / "pilot", "Pilot on held-out articles", settings, tables, NOTES)
         return
-    found, mend = decision(tables["gap"], settings.least_gap)
+    found, mend = decision(gaps, settings.least_gap)
     if mend and later:
         print(found, flush=True)
         rows = workshop.carry_out([*arms, *later], seconds)
         results = Results(rows, setup.tests[tested].topics, settings.resamples)
-        tables |= {"means": results.means(), "treatments": results.treatments()}
+        more = {"treatments": results.treatments()}
+    tables = {"questions": setup.report, "means": results.means(), "gap": gaps, **more}
     results.draw(options.out / "gains.png")
     notes = [*NOTES, f"stop rule: {found}"]
     # One test and one rate.
