@@ -107,7 +107,7 @@ def test_a_stage_that_loads_and_scores_is_no_text_stage(pipeline):
     system = System.of("mine", pipeline)
     assert system.ranker is None
     assert "put the text loader before that stage" in BIAS.needs(system, DATASET)
-    assert system.note.startswith("mine: the depth does not reach its ranker")
+    assert system.note.startswith("mine: the depth does not affect its ranker")
     pd.testing.assert_frame_equal(system.candidates(TOPICS), pipeline(TOPICS))
     with pytest.raises(InputError, match=INSIDE):
         PositionSensitivity(pipeline, dataset=DATASET).transform(TOPICS)
@@ -198,7 +198,7 @@ def test_a_loader_by_docid_cannot_undo_a_rotation():
     assert plain.table["difference"].iloc[0] != 0
     pd.testing.assert_frame_equal(again.table, plain.table)
     hidden = pt.apply.generic(lambda inp: loader(inp)) >> EARLY  # a loader that cannot be recognised finds no docid and no docno
-    with pytest.raises(InputError, match=r"given changed texts under docnos of their own: TextLoader.*'%r"):
+    with pytest.raises(InputError, match=r"given changed texts under new docnos: TextLoader.*'%r"):
         PositionSensitivity(System("s", Stored(), hidden), draws=1).transform(TOPICS)
 
 
@@ -246,7 +246,7 @@ def test_one_system_that_cannot_be_probed_does_not_end_the_audit_of_all(result):
     assert result.failed.empty
     reasons = result.skipped.set_index("system")["reason"].to_dict()
     assert list(reasons) == ["inside", "between", "store"]
-    assert INSIDE in reasons["inside"] and "looks documents up by their names" in reasons["store"]
+    assert INSIDE in reasons["inside"] and "looks up documents by docno" in reasons["store"]
     alone = audit({"early": SYSTEMS["early"]}, DATASET, biases=["position"], draws=1, depth=8)
     own = result.findings[result.findings["system"] == "early"]
     columns = [c for c in own.columns if c != "p_corrected"]
@@ -269,7 +269,7 @@ def test_a_refusal_found_while_probing_costs_no_second_probe_of_the_others():
 
 
 def test_an_audit_of_nothing_that_can_be_probed_says_why():
-    with pytest.raises(InputError, match=r"no bias can be examined on any of the systems.*looks documents up by their names"):
+    with pytest.raises(InputError, match=r"no bias can be examined for any of the systems.*looks up documents by docno"):
         audit({"store": SYSTEMS["store"]}, DATASET, biases=["position"], draws=1)
 
 

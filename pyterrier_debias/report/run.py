@@ -43,9 +43,9 @@ from pyterrier_debias.report.tables import FAILED_COLUMNS, SKIPPED_COLUMNS
 from pyterrier_debias.report.treatments import rankers_as_code, stages_of, treated_by
 from pyterrier_debias.training.report import package_versions
 
-#: How many texts of a system are looked at to see whether they are whole.
+#: How many texts of a system are checked for truncation.
 _LOOKED_AT = 1000
-#: How many documents the biases' figures look at.
+#: The cut-off of the biases' figures.
 _CUTOFF = 10
 
 _PACKAGES = (
@@ -180,7 +180,7 @@ def audit(
 
 
 def _notes(systems: Sequence[System], context: Context, unrepeatable: Sequence[Finding]) -> list[str]:
-    """What a reader must know beside the findings: of the systems, and of how they and the judgements fit together."""
+    """What a reader must know besides the findings: about the systems, and about how they and the judgements fit together."""
     notes = [
         *(system.note for system in systems if system.note),
         *(one.text for one in unrepeatable),
@@ -204,7 +204,7 @@ def _settings(
     split: str | None,
     started: float,
 ) -> dict[str, Any]:
-    """How the audit was made, as the result keeps it; ``systems`` are without what a checkpoint puts around them."""
+    """How the audit was made, as the result stores it; ``systems`` are those without the checkpoint's wrappers."""
     return {
         "dataset": dataset,
         "split": split,
@@ -229,7 +229,7 @@ def _settings(
 
 
 def _own(system: System, workers: int | None, verbose: bool, stack: ExitStack) -> System:
-    """A system as this audit examines it: under a visible name, its ranker in workers, with a memory of its own."""
+    """A system as this audit examines it: with a visible name, its ranker in workers if requested, and its own memory."""
     system = replace(system, name=visible(system.name))
     ranker = system.ranker
     if ranker is None:
@@ -241,27 +241,27 @@ def _own(system: System, workers: int | None, verbose: bool, stack: ExitStack) -
 
 
 def _unrepeatable(system: System, kept: Checkpoint | None) -> list[Finding]:
-    """That a ranker gives the same rows two scores, where that was seen now or before the audit was resumed."""
+    """A finding if a ranker gave the same rows different scores, in this run or before the audit was resumed; else none."""
     name, made = "repeatability", {"systems": [[system.name, None]]}
     memory = system.memory
     if memory is None or not memory.varying:
         before = None if kept is None or memory is None else kept.kept(name, made)
         return [] if before is None else list(before.findings)
     text = (
-        f"{system.name}: its ranker is not deterministic ({memory.varying} of {memory.repeated} rows got another score when they "
-        f"were asked again in the same way), so that a probe measures its randomness, too; fix its seed or switch sampling off."
+        f"{system.name}: the ranker is not deterministic ({memory.varying} of {memory.repeated} rows got a different score when "
+        f"they were scored again), so probes also measure its randomness; fix the ranker's seed or turn sampling off."
     )
-    share, how = memory.varying / memory.repeated, "share of rows with another score; n: rows; not tested"
-    found = [Finding(system.name, name, "scores", "asked twice", share, n=memory.repeated, convention=how, text=text)]
+    share, how = memory.varying / memory.repeated, "share of rows with a different score; n: rows; not tested"
+    found = [Finding(system.name, name, "scores", "scored twice", share, n=memory.repeated, convention=how, text=text)]
     if kept is not None:
         kept.keep(name, Kept(found), made)
     return found
 
 
 def _batch_note(system: System) -> str:
-    """Whether a score of a system depends on what else is in its batch, in words; empty where that is not known of it.
+    """A note if the scores of a system are known to depend on the rest of the batch; otherwise empty.
 
-    Known of the rerankers of pyterrier_t5, which are not imported for it: they pad between the parts of their prompts.
+    This is known of the rerankers of pyterrier_t5, which pad between the parts of their prompts. The package is not imported.
     """
     theirs: list[Any] = [one for one in stages_of(system) if type(one).__module__.split(".")[0] == "pyterrier_t5"]
     one = next((one for one in theirs if one.batch_size > 1), None)
@@ -270,17 +270,17 @@ def _batch_note(system: System) -> str:
     kind = type(one).__name__
     ours = "DuoT5Reranker" if kind.startswith("Duo") else "T5Reranker.from_pyterrier_t5"
     return (
-        f"{system.name}: its {kind} scores {one.batch_size} prompts a batch and pads inside them, so that a score depends on "
-        f"what else is in the batch, and a probe may measure that as bias; use batch_size=1, or {ours}, whose scores do not."
+        f"{system.name}: {kind} scores {one.batch_size} prompts per batch and pads inside them, so a score depends on the other "
+        f"prompts in its batch, and a probe may report that as bias; use batch_size=1, or {ours}, whose scores do not."
     )
 
 
 def _cut_note(system: System, context: Context) -> str:
-    """Whether a system reads only the beginnings of the collection's texts, in words; empty where it does not."""
+    """A note if the texts that a system reads seem to be truncated; otherwise empty."""
     if system.ranker is None and system.indexer is not None and getattr(context.dataset, "longest_text", None) is not None:
         documents = islice(context.dataset.get_corpus_iter(verbose=False), _LOOKED_AT)
         texts = pd.DataFrame([{"docno": document["docno"], "text": document["text"]} for document in documents])
-        read, then = "of the index", ", and it is indexed anew over changed texts from these"
+        read, then = "in its index", ", and the index over changed texts is built from them"
     else:
         try:
             texts = context.candidates(system)
@@ -293,12 +293,12 @@ def _cut_note(system: System, context: Context) -> str:
             return ""
         read, then = "that it reads", ""
     cut = int(cut_texts(texts, context.dataset).sum())
-    told = f"{system.name}: {cut} of {len(texts)} texts {read} seem to be the beginnings of whole ones{then}; {STORE_WHOLE}."
+    told = f"{system.name}: {cut} of {len(texts)} texts {read} seem to be truncated{then}; {STORE_WHOLE}."
     return told if cut else ""
 
 
 def _judgement_notes(context: Context) -> list[str]:
-    """That judgements are of other documents than the systems find, where it is so: figures of effectiveness are 0 then."""
+    """A note if no system retrieved a judged document, in which case all figures of effectiveness are 0."""
     judged = set(context.qrels["docno"])
     found = None
     for system in context.systems:
@@ -313,20 +313,20 @@ def _judgement_notes(context: Context) -> list[str]:
         return []
     example = context.qrels["docno"].iloc[0]
     return [
-        f"No judged docno (e.g. {example!r}) is among the results of any system (e.g. {found!r}), so that figures say nothing of "
-        f"effectiveness; check that the judgements are of this collection."
+        f"No judged docno (e.g. {example!r}) is among the results of any system (e.g. {found!r}), so measures of effectiveness "
+        f"are 0 and mean nothing; check that the judgements belong to this collection."
     ]
 
 
 def _depth_notes(systems: Sequence[System], depth: int) -> list[str]:
-    """That rankers are given fewer documents than figures look at, where it is so."""
+    """A note if rankers are given fewer documents than the cut-off of the figures."""
     if depth >= _CUTOFF or all(system.ranker is None for system in systems):
         return []
-    return [f"Rankers are given {depth} candidates of a query: figures @{_CUTOFF} are over {depth} documents of theirs."]
+    return [f"Rankers are given only {depth} candidates per query, so their figures @{_CUTOFF} cover only {depth} documents."]
 
 
 def _indexing_within(system: System, folder: str) -> System:
-    """A system whose indexes go to the audit's own folder, which is removed however the audit ends."""
+    """A system whose indexes are written to the audit's own folder, which is removed however the audit ends."""
     within = getattr(system.indexer, "within", None)
     return system if within is None else replace(system, indexer=within(folder))
 
@@ -339,7 +339,7 @@ def _words(topics: pd.DataFrame, per_query: pd.DataFrame) -> dict[str, str]:
 
 @contextmanager
 def _remembering(systems: Sequence[System]) -> Iterator[None]:
-    """Rankers that can remember what they made of a text do so: biases have the same documents ranked for other queries."""
+    """Let rankers that can do so remember scores or encodings of texts: biases rank the same documents repeatedly."""
     with ExitStack() as stack:
         rankers = (stage for system in systems if system.ranker is not None for stage in all_stages(system.ranker))
         for stage in {id(stage): stage for stage in rankers if hasattr(stage, "remembering")}.values():
@@ -349,7 +349,7 @@ def _remembering(systems: Sequence[System]) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Seen:
-    """What was found, and what could not be."""
+    """What was found, and what could not be examined."""
 
     findings: list[Finding] = field(default_factory=list)
     figures: list[tuple[str, Figure]] = field(default_factory=list)
@@ -357,13 +357,13 @@ class _Seen:
     failed: list[dict[str, str]] = field(default_factory=list)
 
     def add(self, bias: str, examined: Kept) -> None:
-        """What was found of a bias."""
+        """Add what was found about a bias."""
         self.findings.extend(examined.findings)
         self.figures.extend((bias, figure) for figure in examined.figures)
 
 
 def _visit(biases: Sequence[Bias], context: Context, verbose: bool, checkpoint: Checkpoint | None = None) -> _Seen:
-    """Examine each bias on the systems that it can be examined on, then what needs several; what a checkpoint has is read."""
+    """Examine each bias on the systems that allow it, then figures across biases; read what a checkpoint has."""
     seen = _Seen()
     ran: list[str] = []
     progress = pt.tqdm(biases, desc="biases", unit="bias", disable=not verbose)
@@ -395,7 +395,7 @@ def _visit(biases: Sequence[Bias], context: Context, verbose: bool, checkpoint: 
 
 
 def _of_those_that_work(bias: Bias, context: Context, seen: _Seen, checkpoint: Checkpoint | None) -> Kept | None:
-    """What is found of the systems that neither raise nor are refused; the others are noted and left out."""
+    """Examine the systems that neither raise an error nor are refused; the others are noted and left out."""
     while context.systems:
         try:
             return _kept_or_made(bias, context, checkpoint)
@@ -416,7 +416,7 @@ def _of_those_that_work(bias: Bias, context: Context, seen: _Seen, checkpoint: C
 
 
 def _at_fault(bias: Bias, context: Context) -> tuple[str, str] | None:
-    """The first of several systems that a bias cannot be examined on by itself, and why; None where it is none, or all."""
+    """The first of several systems on which alone a bias cannot be examined, and why; None if that holds for none or for all."""
     told: dict[str, str] = {}
     for system in context.systems if len(context.systems) > 1 else ():
         try:
@@ -434,7 +434,7 @@ def _note(name: str, error: BrokenSystemError, failed: list[dict[str, str]]) -> 
 
 
 def _kept_or_made(bias: Bias, context: Context, checkpoint: Checkpoint | None) -> Kept:
-    """Findings from the checkpoint, or made and kept."""
+    """Findings from the checkpoint, or computed and stored there."""
     made = None if checkpoint is None else made_from(bias, context.systems)
     kept = None if checkpoint is None else checkpoint.kept(bias.name, made)
     if kept is not None:
@@ -463,21 +463,21 @@ def _told(name: str, failed: list[dict[str, str]]) -> Iterator[None]:
 
 
 def _nothing_examined(dataset: Any, collection: Any, skipped: Sequence[Mapping[str, str]]) -> str:
-    """Why nothing was examined: each reason once, behind the biases that gave it."""
+    """Why nothing was examined: each reason once, after the biases that gave it."""
     biases: dict[str, dict[str, None]] = {}
     for one in skipped:
         biases.setdefault(one["reason"], {})[one["bias"]] = None
     reasons = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in biases.items())
     where, told = f"the collection {_dataset_name(dataset, collection)}", ""
     if isinstance(dataset, str) and dataset == "planted":
-        where, told = "the planted collection", "dataset='planted', which is the default; "
-    return f"no bias can be examined on any of the systems and {where} ({told}{reasons})"
+        where, told = "the planted collection", "dataset='planted', the default; "
+    return f"audit: no bias can be examined for any of the systems on {where} ({told}{reasons})"
 
 
 def _default_split(collection: Any) -> str | None:
-    """The split that a collection of several gives without being asked for one; None where there is one only.
+    """The default split of a collection that has several; None if there is only one.
 
-    Topics called ``full`` are no other split, but those of which some are left out elsewhere.
+    Topics called ``full`` are not another split: they are the complete topics, of which a split may leave some out.
     """
     if not isinstance(collection, Collection):
         return None
@@ -497,5 +497,5 @@ def _known_judgements(qrels: pd.DataFrame) -> str:
 
 
 def _versions() -> dict[str, str]:
-    """Versions of what can move a figure; of Terrier and Java where they were started."""
+    """Versions of everything that can change a figure; of Terrier and Java only if they were started."""
     return {**package_versions(_PACKAGES), **terrier_versions()}

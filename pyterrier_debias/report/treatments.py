@@ -62,7 +62,7 @@ _OTHERS = {
     "nDCG": "from ir_measures import nDCG",
     "infer_judgements": "from pyterrier_debias.pooling.measures.unjudged import infer_judgements",
 }
-#: A reranker that compares the documents of a list: its scores of two rotations are not of one list, and it is not trained here.
+#: Rerankers that compare the documents of a list: scores of two rotations are of different lists, and fit() is not supported.
 _LISTWISE = "DuoT5"
 
 _FIT = (
@@ -70,15 +70,15 @@ _FIT = (
     "training.fit(train_topics, train_qrels)"
 )
 
-#: Bias to what helps, the cheapest first. No table shows that anything lessens the other biases: filtering training queries
+#: For each bias, the treatments that help, the cheapest first. No table shows that anything reduces the others: filtering queries
 #: (``survivorship_filtered.inc``) and EqualizeReranker (``equalize_*.inc``) did not.
 TREATMENTS: Mapping[str, tuple[Treatment, ...]] = {
     "position": (
         Treatment(
             "Average over rotations",
             "On 97 queries of TREC Deep Learning it removed 83 % of all-MiniLM-L6-v2's displacement, without training. Cost: "
-            "four times the ranker's time; nDCG@10 changed by +.005 [-.005, .017], that of a small cross-encoder of our "
-            "own by -.017 [-.032, -.003] with two rotations.",
+            "four times the ranker's time; nDCG@10 changed by +.005 [-.005, .017] (for a small cross-encoder of our "
+            "own with two rotations, by -.017 [-.032, -.003]).",
             "ranker = AverageRotations({ranker}, rotations=4)\n"
             "averaged = {first} % {depth} >> dataset.text_loader() >> ranker",
             "position_results",
@@ -86,8 +86,8 @@ TREATMENTS: Mapping[str, tuple[Treatment, ...]] = {
         ),
         Treatment(
             "Train on rotated passages",
-            "On MS MARCO a cross-encoder's loss of .060 nDCG@10 under rotation was gone. Cost: .020 [.002, .037] on passages as "
-            "they are; .127 [.065, .185] where answers were planted early on SQuAD.",
+            "On MS MARCO it removed a cross-encoder's loss of .060 nDCG@10 under rotation. Cost on original passages: .020 "
+            "[.002, .037] nDCG@10; on SQuAD with answers planted early, .127 [.065, .185].",
             f"ranker = {{begin}}training=Training(augment=RotatePassages()))\n{_FIT}",
             "position_results",
         ),
@@ -103,16 +103,16 @@ TREATMENTS: Mapping[str, tuple[Treatment, ...]] = {
         ),
         Treatment(
             "Train with biased negatives",
-            "On the same queries it cut the absolute ARaB@10 by 46 %. Cost: nDCG@10 changed by +.009 [-.024, .042], so that a "
-            "loss of .02 cannot be excluded.",
+            "On the same queries it cut the absolute ARaB@10 by 46 %. Cost: nDCG@10 changed by +.009 [-.024, .042], so a loss "
+            "of .02 cannot be ruled out.",
             "biased = Training(negatives=BiasAwareNegatives(share=0.6), negatives_per_positive=20)\n"
             f"ranker = {{begin}}training=biased)\n{_FIT}",
             "gender_results",
         ),
         Treatment(
             "Swap gendered words in training",
-            "Of a bias that was planted in training data it took 1.36 [.95, 2.53], which is all of it; on MS MARCO as it is no "
-            "change was seen. Cost: nDCG@10 changed by -.003 [-.019, .015].",
+            "It removed all of a bias that was planted in training data (1.36 [.95, 2.53]); on the original MS MARCO it showed "
+            "no change. Cost: nDCG@10 changed by -.003 [-.019, .015].",
             "swapped = Training(augment=SwapGender(share=0.5))\n"
             f"ranker = {{begin}}training=swapped)\n{_FIT}",
             "gender_results",
@@ -121,9 +121,9 @@ TREATMENTS: Mapping[str, tuple[Treatment, ...]] = {
     "pooling": (
         Treatment(
             "Infer the missing labels",
-            "On TREC DL 2019 judged by BM25's first ten alone, it took Kendall's tau of the order of six runs from -.20 to "
-            "+.73, and the error of a query from .317 to .149. Cost: where the pool held nearly all, that error grew from .046 "
-            "to .057.",
+            "On TREC DL 2019 with judgements of BM25's first ten only, it raised Kendall's tau of the order of six runs from "
+            "-.20 to +.73, and lowered the error per query from .317 to .149. Cost: with a nearly complete pool, that error "
+            "grew from .046 to .057.",
             "runs = {{name: system(topics) for name, system in systems.items()}}\n"
             "measures = [nDCG @ 10, ExpectedNDCG(infer_judgements(runs, qrels)) @ 10]\n"
             "pt.Experiment(list(systems.values()), topics, qrels, measures, names=list(systems), plan='tree')",
@@ -132,7 +132,7 @@ TREATMENTS: Mapping[str, tuple[Treatment, ...]] = {
     ),
 }
 
-#: The stages among them.
+#: The treatments that are stages.
 _STAGES = {one.stage for several in TREATMENTS.values() for one in several if one.stage}
 
 

@@ -86,18 +86,18 @@ class Verdict:
 
 @dataclass(frozen=True)
 class _Figure:
-    """How a primary figure is told.
+    """How a verdict words a primary figure.
 
     Attributes:
-        measure: What the measure's name begins with.
-        unit: What the figure is counted in.
-        margin: The smallest effect that matters, see ``audit.rst``.
-        falls: A clause for a figure below 0, with ``{size}``, its size and interval without the unit.
-        rises: A clause for one above.
-        never: A clause where no query is affected.
-        digits: Of the figure.
-        times: What the figure is multiplied by when it is told.
-        noun: What is counted then, where that is not the unit.
+        measure: The beginning of the measure's name.
+        unit: The unit of the figure.
+        margin: The smallest effect that matters; see ``audit.rst``.
+        falls: A clause for a figure below 0, with ``{size}`` for its size and interval without the unit.
+        rises: A clause for a figure above 0.
+        never: A clause for a figure that is 0 for every query.
+        digits: The number of decimals of the figure.
+        times: The factor by which the figure is multiplied in the sentence.
+        noun: The unit after this multiplication, if it is another one.
         end: The end of both clauses, which a short line leaves out.
     """
 
@@ -113,32 +113,32 @@ class _Figure:
     end: str = ""
 
 
-_LEAN = "{size} ARaB@10 more than a random order of the same documents"
-_NO_LEAN = "the order of its results has nothing to do with such words in any query"
+_LEAN = "{size} ARaB@10 compared with a random order of the same documents"
+_NO_LEAN = "no ranking leans further than a random order of its documents"
 _DISPLACEMENT = _Figure(
     "displacement", "ranks", 0.5, "a relevant passage moves up by {size} ranks when its text is rotated",
     "a relevant passage moves down by {size} ranks when its text is rotated", "no passage moves when its text is rotated", 2,
 )  # fmt: skip
 _ROTATION = _Figure(
     "nDCG@10", "nDCG@10", 0.02, "nDCG@10 falls by {size} when passages are rotated",
-    "nDCG@10 rises by {size} when passages are rotated", "no query changes when passages are rotated",
+    "nDCG@10 rises by {size} when passages are rotated", "no query's nDCG@10 changes when passages are rotated",
 )  # fmt: skip
 _FOUND_LATE = _Figure(
     "rho of", "rank correlation", 0.1, "the later labellers found an answer, the worse the results (rank correlation {size})",
     "the later labellers found an answer, the better the results (rank correlation {size})",
-    "the results are as good for all queries", 2,
+    "the results are equally good for all queries", 2,
 )  # fmt: skip
 _GENDERS = _Figure("ARaB@", "ARaB@10", 0.02, f"towards female words, by {_LEAN}", f"towards male words, by {_LEAN}", _NO_LEAN)
 _GROUPS = replace(_GENDERS, falls=f"towards the second group, by {_LEAN}", rises=f"towards the first group, by {_LEAN}")
 _WORDING = _Figure(
-    "slope of", "nDCG@10", 0.02, "nDCG@10 is lower by {size} for each step of complexity (one standard deviation)",
-    "nDCG@10 is higher by {size} for each step of complexity (one standard deviation)", "quality is the same in any wording",
+    "slope of", "nDCG@10", 0.02, "nDCG@10 falls by {size} per standard deviation of query complexity",
+    "nDCG@10 rises by {size} per standard deviation of query complexity", "nDCG@10 does not change with query complexity",
 )  # fmt: skip
 _JUDGED = _Figure(
     "Judged@10", "Judged@10", 0.02,
     "{size} fewer of its first ten documents are judged", "{size} more of its first ten documents are judged",
-    "as many are judged as of the run that judgements came from", 1, 10, "of its first ten documents",
-    " than of the run that judgements came from",
+    "as many are judged as for the run the judgements came from", 1, 10, "of its first ten documents",
+    " than for the run the judgements came from",
 )  # fmt: skip
 _SOURCE = _Figure(
     "displacement", "ranks", 0.5, "the rewritten text of a relevant document is {size} ranks ahead of the original",
@@ -149,17 +149,17 @@ _LENGTH = _Figure(
     "length percentile", "length percentile", 0.05,
     "its first documents are {size} percentile points shorter than the median candidate of the same relevance",
     "its first documents are {size} percentile points longer than the median candidate of the same relevance",
-    "its first documents are as long as all of the same relevance", 1, 100, "percentile points of length",
+    "its first documents are as long as other candidates of the same relevance", 1, 100, "percentile points of length",
 )  # fmt: skip
 _ORDER = _Figure(
-    "places", "places", 0.05, "a document that is given ten places earlier comes {size} places later",
-    "a document that is given ten places earlier comes {size} places earlier",
-    "no query changes when its list is given in another order", 1, 10, "places for ten",
+    "places", "places", 0.05, "a document that is given ten places earlier is ranked {size} places later",
+    "a document that is given ten places earlier is ranked {size} places earlier",
+    "no ranking changes when its list is given in another order", 1, 10, "places for ten",
 )  # fmt: skip
 
-#: Question and figures of each bias; what is told of a primary figure is told by the first whose measure fits.
+#: The question and the figures of each bias; the first figure whose measure fits words a primary figure.
 _BIASES: Mapping[str, tuple[str, tuple[_Figure, ...]]] = {
-    "position": ("Does the ranking depend on where the answer stands in a passage?", (_DISPLACEMENT, _ROTATION)),
+    "position": ("Does the ranking depend on where the answer is in a passage?", (_DISPLACEMENT, _ROTATION)),
     "survivorship": ("Does quality depend on how early labellers found an answer?", (_FOUND_LATE,)),
     "gender": ("Do rankings for neutral queries lean to one gender's words?", (_GENDERS,)),
     "linguistic": ("Does quality depend on how a query is worded?", (_WORDING,)),
@@ -168,13 +168,13 @@ _BIASES: Mapping[str, tuple[str, tuple[_Figure, ...]]] = {
     "length": ("Do rankings prefer longer documents of the same relevance?", (_LENGTH,)),
     "order": ("Does the result depend on the order of the list that a reranker is given?", (_ORDER,)),
 }
-#: Bias to one more figure that its answer tells: measure, contrast, and the figure in words.
+#: Bias to one more figure that its answer gives: measure, contrast, and the figure in words.
 _ALSO: Mapping[str, tuple[str, str, str]] = {
     "source": ("relative delta nDCG@5", "human - rewritten", "; the relative delta of nDCG@5 is {:+.1f} %"),
-    "length": ("words", "first documents - all of the list", "; they have {:+.1f} words against the whole list"),
-    "order": ("nDCG@10", "shuffled - own order", "; nDCG@10 of shuffled lists changes by {:+.3f}"),
+    "length": ("words", "first documents - all of the list", "; their length differs from the whole list's by {:+.1f} words"),
+    "order": ("nDCG@10", "shuffled - own order", "; shuffling the list changes nDCG@10 by {:+.3f}"),
 }
-#: The share of the first ten below which missing judgements may distort a score, whether or not the pool's run has more.
+#: The share of judged documents in the first ten below which missing judgements may distort a score, whatever the pool's share.
 _ENOUGH_JUDGED = 0.8
 _NOTHING_HELPS = "No treatment has been shown to help yet."
 _OUTCOMES: tuple[Outcome, ...] = ("yes", "cannot tell", "no")
@@ -252,15 +252,15 @@ def _verdict(result: AuditTables, bias: str, rows: pd.DataFrame, systems: Iterab
     answers = tuple(_answer(result, bias, system, rows[rows["system"] == system], figures) for system in systems)
     beside = [_compared(result, bias, one.system, figures) + _cost(result, bias, one.system) for one in answers]
     answers = tuple(replace(one, sentence=one.sentence + more) for one, more in zip(answers, beside))
-    # Of several systems with the bias the code is for the last, which is the longest pipeline where one reranks another; one
-    # that has a treatment already comes after those that have none.
+    # The code is for the last of several biased systems: if one reranks another, that is the longest pipeline. A system that
+    # already has a treatment is chosen only if all of them do.
     biased = [treatments(bias, answer.system, result.settings) for answer in answers if answer.outcome == "yes"]
     helps = max(reversed(biased), key=len, default=())
     return Verdict(bias, question, answers, helps, _NOTHING_HELPS if biased and not helps else "")
 
 
 def _compared(result: AuditTables, bias: str, system: str, figures: Sequence[_Figure]) -> str:
-    """How a system's figure differs from the baseline's, in one sentence after others; empty where that is not tested."""
+    """How a system's figure differs from the baseline's, as a further sentence; empty if that is not tested."""
     baseline, f = result.settings.get("baseline"), result.findings
     if baseline is None:
         return ""
@@ -274,7 +274,7 @@ def _compared(result: AuditTables, bias: str, system: str, figures: Sequence[_Fi
 
 
 def _cost(result: AuditTables, bias: str, system: str) -> str:
-    """What a treatment of this bias cost the system, in one sentence after others; empty for an untreated one."""
+    """What a treatment of this bias cost the system, as a further sentence; empty for an untreated system."""
     plain = result.settings.get("untreated", {}).get(system)
     there = result.settings.get("treated", {}).get(system, ())
     if plain is None or not any(one.stage in there for one in TREATMENTS.get(bias, ())):
@@ -298,7 +298,7 @@ def _answer(result: AuditTables, bias: str, system: str, rows: pd.DataFrame, fig
     known = [_told(result, row, figures) for row in rows.to_dict("records") if math.isfinite(row["value"])]
     if known:
         return min(known, key=lambda answer: _OUTCOMES.index(answer.outcome))
-    why = unmeasured(result, bias, system) or "the audit has no primary figure of it"
+    why = unmeasured(result, bias, system) or "the audit has no primary figure for this bias"
     return Answer(system, "not examined", f"Not examined: {why}.")
 
 
@@ -333,12 +333,12 @@ def _reason(result: AuditTables, bias: str, system: str) -> str:
 
 
 def _figure_of(row: Mapping[str, Any], figures: Sequence[_Figure]) -> _Figure | None:
-    """How a figure is told: as the first whose measure fits; None where none does."""
+    """How a figure is worded: the first entry whose measure fits; None if none does."""
     return next((one for one in figures if row["measure"].startswith(one.measure)), None)
 
 
 def _told(result: AuditTables, row: Mapping[str, Any], figures: Sequence[_Figure]) -> Answer:
-    """What one primary figure says."""
+    """The answer that one primary figure gives."""
     figure = _figure_of(row, figures)
     system, value, low, high, n = row["system"], row["value"], row["low"], row["high"], int(row["n"])
     bounded = math.isfinite(low) and math.isfinite(high)
@@ -352,7 +352,7 @@ def _told(result: AuditTables, row: Mapping[str, Any], figures: Sequence[_Figure
         if figure is None:
             return answer("yes", f"Yes: {_size(row, None)}.")
         small = bounded and max(abs(low), abs(high)) <= figure.margin
-        little = f", though by less than matters ({_amount(figure.margin, figure)})" if small else ""
+        little = f", but by less than the margin ({_amount(figure.margin, figure)})" if small else ""
         clause = (figure.falls if value < 0 else figure.rises).format(size=_size(row, figure, alone=True))
         beside, aside = _beside(result, row)
         brief = f"Yes{little}: {clause}."
@@ -361,31 +361,31 @@ def _told(result: AuditTables, row: Mapping[str, Any], figures: Sequence[_Figure
     over = f"on {_queries(n)}"
     judged = _judged(result, row)
     if _is_still(result, row):
-        never = figure.never if figure else "no query changes"
+        never = figure.never if figure else "the figure is 0 for every query"
         doubt = _doubt(result, row, figure)
         if doubt:
             return answer("cannot tell", f"Could not tell: {never}, but {doubt}.")
         return answer(*_nothing(never, over, judged))
-    hint = f" It points to yes (p = {p_text(row['p'])} before correction)." if row["p"] < ALPHA else ""
+    hint = f" The uncorrected p ({p_text(row['p'])}) points to yes." if row["p"] < ALPHA else ""
     size = _size(row, figure)
     found = f"Could not tell: {size} {over}"
     if figure is None or math.isnan(bound):
         return answer("cannot tell", f"{found}.{hint}")
     margin = figure.margin
     if bound <= margin:
-        return answer(*_nothing(f"smaller than {_amount(_upwards(bound, figure), figure)}", over, judged))
+        return answer(*_nothing(f"any effect is below {_amount(_upwards(bound, figure), figure)}", over, judged))
     smallest = detectable if math.isfinite(detectable) else detectable_effect(Interval(value, low, high, 0.95, n))
     needed = _rounded_up(n * ((smallest if smallest > margin else bound) / margin) ** 2)
     blind = detectable > margin and not hint
-    too_few = f", too few to see less than {_amount(detectable, figure, bare=True)}" if blind else ""
-    more = f"about {needed:,} would show {_amount(margin, figure, bare=True)}"
-    brief = f"Could not tell ({needed:,} queries would): {size}"
+    too_few = f", too few to detect less than {_amount(detectable, figure, bare=True)}" if blind else ""
+    more = f"about {needed:,} would detect {_amount(margin, figure, bare=True)}"
+    brief = f"Could not tell ({needed:,} queries needed): {size}"
     asides = (too_few,) if too_few else ()
     return answer("cannot tell", f"{found}{too_few}; {more}.{hint}", queries_needed=needed, brief=brief, asides=asides)
 
 
 def _judged(result: AuditTables, row: Mapping[str, Any]) -> float:
-    """Judged@10 of the system that a figure of the pooling bias is of; NaN for another bias, or where it is not known."""
+    """Judged@10 of the system whose pooling figure this is; NaN for another bias, or if it is unknown."""
     if row["bias"] != "pooling":
         return math.nan
     f = result.findings
@@ -395,9 +395,9 @@ def _judged(result: AuditTables, row: Mapping[str, Any]) -> float:
 
 
 def _nothing(found: str, over: str, judged: float) -> tuple[Outcome, str]:
-    """The answer where a figure is smaller than what matters.
+    """The answer if a figure is within the margin.
 
-    A run that judgements came from never differs from itself, however little of it is judged: that is no "no".
+    The run that the judgements came from never differs from itself, however little of it is judged, so this may not be a "no".
     """
     if judged < _ENOUGH_JUDGED:
         return "cannot tell", f"Could not tell: {found}, but Judged@10 is only {number(judged)} ({over})."
@@ -405,7 +405,7 @@ def _nothing(found: str, over: str, judged: float) -> tuple[Outcome, str]:
 
 
 def _is_still(result: AuditTables, row: Mapping[str, Any]) -> bool:
-    """Whether a figure is 0 in every query."""
+    """Whether a figure is 0 for every query."""
     if row["value"] != 0 or row["low"] < 0 or row["high"] > 0:
         return False
     own = result.per_query
@@ -415,17 +415,17 @@ def _is_still(result: AuditTables, row: Mapping[str, Any]) -> bool:
 
 
 def _doubt(result: AuditTables, row: Mapping[str, Any], figure: _Figure | None) -> str:
-    """Why a figure that is 0 in every query is no "no", in a clause; empty where it is one.
+    """Why a figure that is 0 for every query does not mean "no", in a clause; empty if it does.
 
-    A few queries show nothing, unless a ranker that scores documents one by one could not have come out otherwise. And texts side
-    by side have a displacement of 0, though one may be ahead in every pair.
+    A few queries show nothing, except for order bias, because a ranker that scores documents one by one cannot depend on their
+    order. Adjacent texts have a displacement of 0, although one of them may be ahead in every pair.
     """
     if row["n"] < LEAST_UNITS and figure is not _ORDER:
         return f"{_queries(row['n'])} {'is' if row['n'] == 1 else 'are'} too few to show that"
     own = result.per_query
     pairs = own[(own["bias"] == row["bias"]) & (own["system"] == row["system"]) & (own["measure"] == "share of pairs")]["value"]
     if figure is _SOURCE and (pairs != 0.5).any():
-        return f"side by side the rewritten text is ahead in {pairs.mean():.1%} of the pairs of a query, on {_queries(row['n'])}"
+        return f"the rewritten text is directly ahead in {pairs.mean():.1%} of a query's pairs, on {_queries(row['n'])}"
     return ""
 
 
@@ -438,8 +438,8 @@ def _size(row: Mapping[str, Any], figure: _Figure | None, *, alone: bool = False
 
     Args:
         row: The finding.
-        figure: How it is told; None names the measure.
-        alone: Whether words tell unit and direction: a figure below 0 is turned upwards then, except a correlation.
+        figure: How it is worded; None names the measure.
+        alone: Whether other words give unit and direction; if so, a figure below 0 loses its sign, unless it is a correlation.
 
     Returns:
         The figure, with its unit unless ``alone``.
@@ -476,13 +476,13 @@ def _amount(size: float, figure: _Figure, *, bare: bool = False) -> str:
 
 
 def _upwards(bound: float, figure: _Figure) -> float:
-    """A bound rounded upwards as it is told, so that it stays one."""
+    """A bound, rounded upwards to the digits that are shown, so that it remains a bound."""
     scale = 10**figure.digits * figure.times
     return max(1, math.ceil(bound * scale - 1e-9)) / scale
 
 
 def _beside(result: AuditTables, row: Mapping[str, Any]) -> tuple[str, bool]:
-    """What else a reader wants to know of a bias that was found: how it shows in ranks, documents or effectiveness.
+    """What else a reader wants to know about a bias that was found: its effect on ranks, documents or effectiveness.
 
     Returns:
         The clause, and whether a small screen leaves it out.
@@ -502,12 +502,12 @@ def _beside(result: AuditTables, row: Mapping[str, Any]) -> tuple[str, bool]:
     if row["bias"] == "survivorship":
         early, late = (value("RR", f"first met at {where}") for where in ("1 to 3", "7 or later"))
         if math.isfinite(early + late):
-            told = f"; RR@10 is {early:.2f} where it was among the first three shown, {late:.2f} where seventh or later"
+            told = f"; RR@10 is {early:.2f} for answers shown at ranks 1 to 3, {late:.2f} at 7 or later"
             return told, True
     if row["bias"] == "pooling":
         change = value("nDCG@10", "removed - as non-relevant")
         if change > 0:
-            return f"; with the unjudged left out its nDCG@10 is {change:.3f} higher", True
+            return f"; leaving out unjudged documents raises its nDCG@10 by {change:.3f}", True
     if row["bias"] in _ALSO:
         measure, contrast, told = _ALSO[row["bias"]]
         also = value(measure, contrast)
@@ -515,7 +515,7 @@ def _beside(result: AuditTables, row: Mapping[str, Any]) -> tuple[str, bool]:
             return told.format(also), True
     if row["convention"].startswith("tf, log1p_total") and abs(row["value"]) < math.log(2):
         # ARaB's magnitude of a document with one word is ln 2.
-        return f", as if one in {math.log(2) / abs(row['value']):.0f} of its first ten held one such word more", False
+        return f", as if one in {math.log(2) / abs(row['value']):.0f} of its first ten documents had one more such word", False
     return "", False
 
 
@@ -551,7 +551,7 @@ def _rounded_up(number: float) -> int:
 
 
 def _listed(names: Iterable[str], most: int = 3) -> str:
-    """Names in a sentence; of many the first.
+    """Names in a sentence; of many, only the first ones.
 
     Example:
         >>> _listed(["BM25", "mine"]), _listed("abcdef")

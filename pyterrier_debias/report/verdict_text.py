@@ -11,7 +11,7 @@ from pyterrier_debias.report.tables import AuditTables
 from pyterrier_debias.report.treatments import Treatment
 from pyterrier_debias.report.verdict import Answer, Verdict, by_sentence, title, verdicts
 
-#: Where pages that are named without their address are: that is longer than a line.
+#: Where the pages are that are named without their address, which would be longer than a line.
 _PAGES = "pyterrier_debias/pt_docs of https://github.com/pyterrier-debias/pyterrier_debias"
 #: How wide the column of systems may be.
 _WIDEST = 44
@@ -19,16 +19,16 @@ _WIDEST = 44
 
 @dataclass(frozen=True)
 class _Detail:
-    """How much is told.
+    """How much detail is shown.
 
     Attributes:
-        treatments: How many of each bias are told; the others are only named.
-        cost: Whether with what they did and cost.
-        notes: Whether what was noted of systems is told whole.
-        blank: Whether biases are set apart.
+        treatments: How many treatments of each bias are described; the others are only named.
+        cost: Whether their descriptions include what they did and cost.
+        notes: Whether notes on systems are shown in full.
+        blank: Whether blank lines separate biases.
         whole: Whether answers may take several lines.
-        found: Of how many biases, from the first, those that found something may even so.
-        each: Whether each system has a line; otherwise those of one outcome share it.
+        found: For how many biases, from the first, the answer "yes" may take several lines even if others may not.
+        each: Whether each system has a line; otherwise systems with the same outcome share one.
     """
 
     treatments: int = 9
@@ -40,7 +40,7 @@ class _Detail:
     each: bool = True
 
 
-#: From all to the least: the first that fits is taken.
+#: From the most detail to the least: the first that fits is used.
 _DETAILS = (
     _Detail(),
     _Detail(treatments=1),
@@ -54,16 +54,16 @@ _DETAILS = (
 
 
 def verdict_text(result: AuditTables, width: int, most: int | None = None) -> str:
-    """What an audit says, in plain text.
+    """The verdict of an audit in plain text.
 
     Args:
         result: The audit.
         width: Characters in a line.
-        most: How many lines there may be; None for all. Where they are too few, less is told: of treatments first, then of
-            answers, last systems with one outcome share a line.
+        most: The largest number of lines; None shows everything. If there are more, details are left out: first of treatments,
+            then of answers; finally, systems with the same outcome share a line.
 
     Returns:
-        A heading, and for each bias the question, the answers and what to do. Lines of code are as long as they are.
+        A heading, and for each bias the question, the answers and what to do. Lines of code are not wrapped.
     """
     found = verdicts(result)
     for detail in _DETAILS:
@@ -90,7 +90,7 @@ def _lines(result: AuditTables, found: Sequence[Verdict], width: int, detail: _D
     if any(verdict.treatments for verdict in found):
         if detail.blank:
             yield ""
-        yield from textwrap.wrap(f"Pages are in {_PAGES}", width, break_on_hyphens=False)
+        yield from textwrap.wrap(f"These pages are in {_PAGES}", width, break_on_hyphens=False)
 
 
 def headline(result: AuditTables) -> str:
@@ -130,9 +130,9 @@ def _answers(answers: Sequence[Answer], width: int, detail: _Detail, *, found: b
 
 
 def _in_brief(answer: Answer, width: int) -> str:
-    """An answer for one line: what stands beside the figure is left out where the line is too short.
+    """An answer for one line: details beside the figure are left out if the line is too short.
 
-    Its end may still be missing, so that how many queries would tell what could not be told stands first.
+    The end may still be cut off, so the number of queries needed comes first.
     """
     whole = answer.queries_needed is None and len(answer.sentence) <= width
     return answer.sentence if whole else answer.brief or answer.sentence

@@ -177,9 +177,9 @@ def test_the_verdict_leads_the_card():
     asked = re.findall(r"^\*\*(\w+: .*\?)\*\*$", part, re.MULTILINE)
     assert asked == [f"{one.bias}: {one.question}" for one in verdicts(result)] and len(asked) == 4
     assert "- Yes: nDCG@10 falls by 0.030 \\[0.010, 0.050\\] when passages are rotated." in part and "0.05 \\[" not in part
-    assert "- No: smaller than a rank correlation of 0.02 (on 50 queries)." in part
+    assert "- No: any effect is below a rank correlation of 0.02 (on 50 queries)." in part
     assert "- What to do: No treatment has been shown to help yet." in part
-    assert "- Not examined: the audit has no primary figure of it." in part
+    assert "- Not examined: the audit has no primary figure for this bias." in part
     several = treatments("position", worse, result.settings)
     assert all(f"- What to do: [{one.name}]({one.address}). " in part for one in several)
     codes = re.findall(r"^  ```python\n(.*?)^  ```$", part, re.MULTILINE | re.DOTALL)

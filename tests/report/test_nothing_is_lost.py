@@ -72,7 +72,7 @@ def test_one_bad_system_does_not_end_the_audit_of_the_others(dataset, kind, told
     refused = found.skipped.query("system == 'bad'")
     assert refused["bias"].tolist() == ["order", "picky"] and refused["reason"].str.contains(told).all()
     assert len(found.failed) == 0 and bad.calls <= 3  # once for what tells systems apart, once for its speed
-    with pytest.raises(InputError, match=rf"no bias can be examined on any .*({told})"):
+    with pytest.raises(InputError, match=rf"no bias can be examined for any .*({told})"):
         audit(one, dataset, biases=[ORDER])
 
 
@@ -272,7 +272,7 @@ def test_a_damaged_file_of_an_audit_is_found_out(dataset, tmp_path, caplog):
     told = json.loads(path.read_text())
     told["findings"][0]["value"] = 0.5
     path.write_text(json.dumps(told))
-    with pytest.raises(InputError, match=r"audit.json: this audit is damaged: its content is not what its checksum says"):
+    with pytest.raises(InputError, match=r"audit.json: this audit is damaged: its content does not match its checksum"):
         read_audit(path)
     (kept,) = (tmp_path / "kept").glob("bias-*")
     kept.write_text(kept.read_text().replace("-0.5", "-0.6"))
@@ -281,6 +281,6 @@ def test_a_damaged_file_of_an_audit_is_found_out(dataset, tmp_path, caplog):
     pd.testing.assert_frame_equal(again.findings, result.findings)
     about = tmp_path / "kept" / "checkpoint.json"
     about.write_text(about.read_text().replace('"seed": 0', '"seed": 1'))
-    with pytest.raises(InputError, match=r"checkpoint.json is damaged: its content is not what its checksum says"):
+    with pytest.raises(InputError, match=r"checkpoint.json is damaged: its content does not match its checksum"):
         audit(systems, dataset, biases=[ORDER], checkpoint=tmp_path / "kept", seed=1)
     assert (tmp_path / "out" / MANIFEST).is_file()

@@ -32,7 +32,7 @@ def audited(rankers, **options):
 
 
 def notes_on_batches(result):
-    return [note for note in result.settings["notes"] if "prompts a batch" in note]
+    return [note for note in result.settings["notes"] if "prompts per batch" in note]
 
 
 def test_they_are_audited_and_what_depends_on_batches_is_said(folder, tmp_path):
@@ -42,8 +42,8 @@ def test_they_are_audited_and_what_depends_on_batches_is_said(folder, tmp_path):
 
     result = audited(systems(), checkpoint=tmp_path / "kept")
     mono, duo = notes_on_batches(result)
-    assert mono.startswith("mono, inside: its MonoT5ReRanker scores 4 prompts a batch") and "T5Reranker.from_pyterrier_t5" in mono
-    assert duo.startswith("duo: its DuoT5ReRanker scores 4 prompts a batch") and "or DuoT5Reranker" in duo
+    assert mono.startswith("mono, inside: MonoT5ReRanker scores 4 prompts per batch") and "T5Reranker.from_pyterrier_t5" in mono
+    assert duo.startswith("duo: DuoT5ReRanker scores 4 prompts per batch") and "or DuoT5Reranker" in duo
     again = audited(systems(), checkpoint=tmp_path / "kept")  # loaded anew, and known by its weights
     pd.testing.assert_frame_equal(again.findings, result.findings)
 

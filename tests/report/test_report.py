@@ -204,10 +204,10 @@ TREATMENT = Treatment(
 YES = Answer("BM25", "yes", "Yes: 1.26 [0.87, 1.65] ranks on 50 queries (p = 0.003).", 1.26, 0.87, 1.65, "ranks")
 UNSURE = Answer(
     "BM25 >> all-MiniLM-L6-v2", "cannot tell",
-    "Could not tell: -0.026 [-0.048, -0.005] nDCG@10 on 50 queries; about 130 would show 0.02. It points to yes (p = 0.016 "
-    "before correction).", -0.026, -0.048, -0.005, "nDCG@10", 130,
+    "Could not tell: -0.026 [-0.048, -0.005] nDCG@10 on 50 queries; about 130 would detect 0.02. The uncorrected p (0.016) "
+    "points to yes.", -0.026, -0.048, -0.005, "nDCG@10", 130,
 )  # fmt: skip
-NO = Answer("BM25", "no", "No: smaller than 0.012 nDCG@10.", 0.0, -0.012, 0.01, "nDCG@10")
+NO = Answer("BM25", "no", "No: any effect is below 0.012 nDCG@10.", 0.0, -0.012, 0.01, "nDCG@10")
 MISSING = Answer("mine", "not examined", "Not examined: it has no ranker to probe")
 QUESTION = "Does quality depend on how early labellers found an answer?"
 
@@ -236,12 +236,13 @@ def test_each_outcome_has_a_mark_of_its_own_and_what_to_do(result, monkeypatch):
 def test_a_phone_leaves_out_what_the_sections_say(result, monkeypatch):
     told = "Yes: down by 1.0 ranks; nDCG@10 changes by -0.03. Cost: nDCG@10 falls by 0.01 from BM25."
     moved = replace(YES, sentence=told, asides=("; nDCG@10 changes by -0.03",))
-    wide = "Could not tell: 0.01 [-0.06, 0.07] nDCG@10 on 81 queries, too few to see less than 0.13; about 3,400 would show 0.02."
+    few = ", too few to detect less than 0.13"
+    wide = f"Could not tell: 0.01 [-0.06, 0.07] nDCG@10 on 81 queries{few}; about 3,400 would detect 0.02."
     lists = replace(MISSING, sentence="Not examined: it has no ranker to probe; name one.")
-    unsure = replace(UNSURE, sentence=wide, asides=(", too few to see less than 0.13",))
+    unsure = replace(UNSURE, sentence=wide, asides=(few,))
     text = with_verdicts(result, monkeypatch, Verdict("x", QUESTION, (moved, unsure, UNSURE, lists)))
     left_out = re.findall(r'<span class="less">(.*?)</span>', text)
-    assert left_out == ["; nDCG@10 changes by -0.03", ", too few to see less than 0.13"]
+    assert left_out == ["; nDCG@10 changes by -0.03", few]
     assert re.search(r"max-width: 44rem\) \{.*?\.less \{ display: none", text, re.DOTALL)
     told = " ".join("".join(Page(text).text).split())
     assert moved.sentence in told and wide in told and lists.sentence in told

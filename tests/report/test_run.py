@@ -152,7 +152,7 @@ def test_a_scoring_function_alone_reranks_the_collections_run(dataset):
 
 def test_input_errors_reach_the_user(dataset):
     def run(context):
-        raise InputError("ranker: column 'text' is missing at row 3")
+        raise InputError("ranker: column 'text' has no value at row 3")
 
     with pytest.raises(InputError, match="at row 3"):
         audit(toy.systems(dataset), dataset, biases=[ORDER, Made("strict", run)])
@@ -241,7 +241,7 @@ def test_systems_come_in_every_shape(dataset):
         ({"topics": pd.DataFrame({"qid": ["q1"]})}, "topics: column 'query' is missing"),
         ({"topics": pd.DataFrame({"qid": ["q1"], "title": ["a"]})}, r"there are qid, title; rename .*\{'title': 'query'\}"),
         ({"topics": pd.DataFrame({"qid": ["q1", "q1"], "query": ["a", "b"]})}, "qid 'q1' occurs twice"),
-        ({"topics": pd.DataFrame({"qid": ["q1"], "query": [None]})}, "column 'query' is missing at row 0"),
+        ({"topics": pd.DataFrame({"qid": ["q1"], "query": [None]})}, "column 'query' has no value at row 0"),
     ],
 )
 def test_bad_settings_are_refused_before_anything_runs(dataset, options, message):
@@ -276,9 +276,9 @@ def test_where_nothing_can_be_examined_the_collection_is_named_and_each_reason_t
     with pytest.raises(InputError) as caught:
         audit(others, dataset, biases=[ORDER, PICKY, Made("again", ORDER.examine)])
     told = str(caught.value)
-    assert "on any of the systems and the collection toy (order, again: run 'a': none of its qids" in told
+    assert "for any of the systems on the collection toy (order, again: run 'a': none of its qids" in told
     assert "; picky: it has no ranker to probe)" in told and told.count("run 'a'") == told.count("run 'b'") == 1
-    with pytest.raises(InputError, match=r"the planted collection \(dataset='planted', which is the default; order: run 'mine'"):
+    with pytest.raises(InputError, match=r"the planted collection \(dataset='planted', the default; order: run 'mine'"):
         audit({"mine": run}, biases=[ORDER])
 
 
@@ -439,7 +439,7 @@ def test_a_folder_is_not_named_as_a_file(result, tmp_path, name):
 )  # fmt: skip
 def test_damaged_json_is_refused(result, part, content):
     damaged = {**json.loads(result.to_json()), part: content}
-    with pytest.raises(InputError, match="this audit is damaged: its content is not what its checksum says"):
+    with pytest.raises(InputError, match="this audit is damaged: its content does not match its checksum"):
         AuditResult.from_json(json.dumps(damaged))
     del damaged["blake2b"]  # as of an older version
     with pytest.raises(InputError, match="the file is damaged: run the audit again"):
@@ -554,7 +554,7 @@ def test_notes_of_systems_are_kept_once(dataset):
 def test_fewer_candidates_than_figures_look_at_are_noted(dataset):
     systems = toy.systems(dataset)
     (note,) = audit(systems, dataset, biases=[ORDER], depth=8).settings["notes"]
-    assert note == "Rankers are given 8 candidates of a query: figures @10 are over 8 documents of theirs."
+    assert note == "Rankers are given only 8 candidates per query, so their figures @10 cover only 8 documents."
     assert not audit(systems, dataset, biases=[ORDER], depth=10).settings["notes"]
 
 
@@ -604,7 +604,7 @@ def test_texts_that_an_index_cut_are_noted(dataset):
     stored = TextLoader(dataset.corpus.assign(text=dataset.corpus["text"].str[:12]))
     systems = {"whole": first >> dataset.text_loader() >> ranker, "cut": first >> stored >> ranker}
     [note] = audit(systems, dataset, biases=[ORDER]).settings["notes"]
-    assert note.startswith("cut: 12 of 12 texts that it reads seem to be the beginnings of whole ones; ")
+    assert note.startswith("cut: 12 of 12 texts that it reads seem to be truncated; ")
     assert note.endswith("meta={'docno': 40, 'text': 8192} or more.")
 
 

@@ -219,7 +219,7 @@ def test_an_audit_that_was_interrupted_goes_on_with_a_ranker_that_is_not_determi
     stops.append(False)
     with pytest.raises(InputError, match="scores otherwise, as one with other weights would"):
         audited(0.1, weight=-9.0)
-    assert any(note.startswith("it: its ranker is not deterministic") for note in audited(0.1))
+    assert any(note.startswith("it: the ranker is not deterministic") for note in audited(0.1))
 
 
 def test_an_audit_asks_a_foreign_ranker_once_and_tells_of_one_that_is_not_deterministic(monkeypatch):
@@ -233,9 +233,9 @@ def test_an_audit_asks_a_foreign_ranker_once_and_tells_of_one_that_is_not_determ
     found, given = audited(by_text)
     assert not any("deterministic" in note for note in found.settings["notes"])
     random, _ = audited(lambda inp: by_text(inp) + DRAW.normal(size=len(inp)))
-    assert any(note.startswith("it: its ranker is not deterministic (10 of 10 rows") for note in random.settings["notes"])
+    assert any(note.startswith("it: the ranker is not deterministic (10 of 10 rows") for note in random.settings["notes"])
     row = random.findings[random.findings["bias"] == "repeatability"].iloc[0]
-    assert row[["system", "measure", "contrast", "value", "n"]].tolist() == ["it", "scores", "asked twice", 1.0, 10]
+    assert row[["system", "measure", "contrast", "value", "n"]].tolist() == ["it", "scores", "scored twice", 1.0, 10]
     assert "repeatability" not in set(found.findings["bias"])
     assert "Repeatability" in random.to_html() and "not deterministic" in random.to_text()
     monkeypatch.setattr(ForeignMemory, "ask", lambda self, ranker, inp: ranker(inp))

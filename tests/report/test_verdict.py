@@ -38,16 +38,16 @@ def answer(finding, **more):
         ("survivorship", 0.43, "Yes: the later labellers found an answer, the better the results"),
         ("gender", -0.2, "Yes: towards female words, by 0.200 [0.180, 0.220] ARaB@10"),
         ("gender", 0.2, "Yes: towards male words, by 0.200 [0.180, 0.220] ARaB@10"),
-        ("linguistic", -0.05, "Yes: nDCG@10 is lower by 0.050 [0.030, 0.070] for each step of complexity"),
-        ("linguistic", 0.05, "Yes: nDCG@10 is higher by 0.050 [0.030, 0.070] for each step of complexity"),
+        ("linguistic", -0.05, "Yes: nDCG@10 falls by 0.050 [0.030, 0.070] per standard deviation of query complexity"),
+        ("linguistic", 0.05, "Yes: nDCG@10 rises by 0.050 [0.030, 0.070] per standard deviation of query complexity"),
         ("pooling", -0.06, "Yes: 0.6 [0.4, 0.8] fewer of its first ten documents are judged"),
         ("pooling", 0.06, "Yes: 0.6 [0.4, 0.8] more of its first ten documents are judged"),
         ("source", -1.5, "Yes: the rewritten text of a relevant document is 1.50 [1.48, 1.52] ranks ahead of the original."),
         ("source", 1.5, "Yes: the original of a relevant document is 1.50 [1.48, 1.52] ranks ahead of the rewritten text."),
         ("length", -0.1, "Yes: its first documents are 10.0 [8.0, 12.0] percentile points shorter than the median"),
         ("length", 0.1, "Yes: its first documents are 10.0 [8.0, 12.0] percentile points longer than the median"),
-        ("order", -0.3, "Yes: a document that is given ten places earlier comes 3.0 [2.8, 3.2] places later."),
-        ("order", 0.3, "Yes: a document that is given ten places earlier comes 3.0 [2.8, 3.2] places earlier."),
+        ("order", -0.3, "Yes: a document that is given ten places earlier is ranked 3.0 [2.8, 3.2] places later."),
+        ("order", 0.3, "Yes: a document that is given ten places earlier is ranked 3.0 [2.8, 3.2] places earlier."),
     ],
 )
 def test_a_significant_primary_test_is_a_yes_that_says_how_much_and_which_way(bias, value, said):
@@ -64,13 +64,13 @@ def test_a_displacement_is_told_in_ranks():
 
 def test_a_yes_below_what_matters_says_so():
     one = answer(found(value=-0.01, low=-0.015, high=-0.005))
-    assert one.outcome == "yes" and "by less than matters (0.02 nDCG@10)" in one.sentence
+    assert one.outcome == "yes" and "but by less than the margin (0.02 nDCG@10)" in one.sentence
 
 
 @pytest.mark.parametrize("ends", [(-0.021, -0.001), (NAN, NAN)])
 def test_a_yes_whose_interval_reaches_what_matters_does_not_say_less(ends):
     one = answer(found("position", -0.011, *ends))
-    assert one.outcome == "yes" and one.sentence.startswith("Yes: ") and "matters" not in one.sentence
+    assert one.outcome == "yes" and one.sentence.startswith("Yes: ") and "margin" not in one.sentence
 
 
 def test_a_yes_also_says_what_it_means_for_effectiveness():
@@ -78,26 +78,26 @@ def test_a_yes_also_says_what_it_means_for_effectiveness():
     beside = found("pooling", 0.0124, measure="nDCG@10", contrast="removed - as non-relevant", primary=False, p_corrected=NAN)
     (verdict,) = verdicts(made([change, beside], biases=["pooling"]))
     (one,) = verdict.answers
-    beside = "; with the unjudged left out its nDCG@10 is 0.012 higher"
-    assert one.sentence == f"{one.brief[:-1]} than of the run that judgements came from{beside}." and one.asides == (beside,)
+    beside = "; leaving out unjudged documents raises its nDCG@10 by 0.012"
+    assert one.sentence == f"{one.brief[:-1]} than for the run the judgements came from{beside}." and one.asides == (beside,)
     assert one.brief == "Yes: 0.6 [0.2, 1.0] fewer of its first ten documents are judged."
     early = found("survivorship", 0.96, measure="RR@10", contrast="first met at 1 to 3", primary=False)
     late = found("survivorship", 0.76, measure="RR@10", contrast="first met at 7 or later", primary=False)
     (verdict,) = verdicts(made([found("survivorship", -0.4), early, late], biases=["survivorship"]))
-    assert "RR@10 is 0.96 where it was among the first three shown, 0.76 where seventh or later" in verdict.answers[0].sentence
+    assert "RR@10 is 0.96 for answers shown at ranks 1 to 3, 0.76 at 7 or later" in verdict.answers[0].sentence
 
 
 def test_an_arab_is_told_in_documents():
     # A document with one word more of a group has a magnitude of ln 2.
     one = answer(found("gender", math.log(2) / 7, convention="tf, log1p_total; m minus f"))
-    assert "as if one in 7 of its first ten held one such word more" in one.sentence
+    assert "as if one in 7 of its first ten documents had one more such word" in one.sentence
 
 
 @pytest.mark.parametrize("bias", [*BIASES, "source", "length", "order"])
 def test_an_interval_within_the_margin_is_a_no_with_a_bound(bias):
     (margin,) = list(margins()[bias].values())[-1:]
     one = answer(found(bias, margin / 4, -margin / 2, margin, p=0.5, p_corrected=1.0))
-    assert one.outcome == "no" and one.sentence.startswith("No: smaller than ") and one.queries_needed is None
+    assert one.outcome == "no" and one.sentence.startswith("No: any effect is below ") and one.queries_needed is None
     beyond = answer(found(bias, margin / 4, -margin / 2, 1.01 * margin, p=0.5, p_corrected=1.0))
     assert beyond.outcome == "cannot tell" and beyond.queries_needed > 50
 
@@ -114,12 +114,12 @@ def test_the_margins_are_documented():
 
 def test_a_bound_is_rounded_upwards():
     one = answer(found(value=0.0, low=-0.0101, high=0.0121, p=0.5, p_corrected=1.0))
-    assert one.sentence == "No: smaller than 0.013 nDCG@10 (on 50 queries)."
+    assert one.sentence == "No: any effect is below 0.013 nDCG@10 (on 50 queries)."
 
 
 def test_where_no_query_changes_the_answer_is_no_without_a_number():
     one = answer(found(value=0.0, low=0.0, high=0.0, p=NAN, p_corrected=NAN))
-    assert (one.outcome, one.sentence) == ("no", "No: no query changes when passages are rotated (on 50 queries).")
+    assert (one.outcome, one.sentence) == ("no", "No: no query's nDCG@10 changes when passages are rotated (on 50 queries).")
     assert answer(found("pooling", 0.0, 0.0, 0.0, p=1.0, p_corrected=1.0)).sentence.startswith("No: as many are judged")
     of_none = found("brevity", 0.0, NAN, NAN, p=NAN, p_corrected=NAN, values=pd.Series([0.0, 0.0], index=["1", "2"]))
     assert answer(of_none).outcome == "no"
@@ -141,7 +141,7 @@ def test_a_handful_of_queries_shows_no_absence(bias, outcome):
     ("share", "outcome", "said"),
     [
         (0.5, "no", "No: no other document stands between a relevant document and its rewritten text (on 6 queries)."),
-        (1.0, "cannot tell", "but side by side the rewritten text is ahead in 100.0% of the pairs of a query, on 6 queries."),
+        (1.0, "cannot tell", "but the rewritten text is directly ahead in 100.0% of a query's pairs, on 6 queries."),
     ],
 )
 def test_texts_side_by_side_have_no_displacement_though_one_is_ahead(share, outcome, said):
@@ -158,7 +158,8 @@ def test_where_little_is_judged_no_difference_from_the_pool_is_not_a_no(high, ju
     own = found("pooling", judged, contrast="system", primary=False, p=NAN, p_corrected=NAN)
     result = made([own, found("pooling", 0.0, 0.0, high, p=1.0, p_corrected=1.0)], biases=["pooling"])
     (one,) = verdicts(result)[0].answers
-    said = "smaller than 0.1 of its first ten documents" if high else "as many are judged as of the run that judgements came from"
+    still = "as many are judged as for the run the judgements came from"
+    said = "any effect is below 0.1 of its first ten documents" if high else still
     sentences = {
         "no": f"No: {said} (on 50 queries; Judged@10 is 0.800).",
         "cannot tell": f"Could not tell: {said}, but Judged@10 is only 0.799 (on 50 queries).",
@@ -171,13 +172,13 @@ def test_what_could_not_be_seen_says_how_many_queries_would_tell():
     one = verdicts(result)[0].answers[0]
     # Power of 80 % is at 2.80 standard errors, of which the interval has 3.92: 50 (2.8 / 1.96 * .04 / .02)^2 = 408.8
     assert (one.outcome, one.queries_needed) == ("cannot tell", 410)
-    assert one.sentence == "Could not tell: 0.010 [-0.030, 0.050] nDCG@10 on 50 queries; about 410 would show 0.02."
+    assert one.sentence == "Could not tell: 0.010 [-0.030, 0.050] nDCG@10 on 50 queries; about 410 would detect 0.02."
     result.findings["detectable"] = 0.08
     one = verdicts(result)[0].answers[0]
     assert one.queries_needed == 50 * (0.08 / 0.02) ** 2
-    assert one.sentence.endswith("on 50 queries, too few to see less than 0.08; about 800 would show 0.02.")
-    assert one.brief == "Could not tell (800 queries would): 0.010 [-0.030, 0.050] nDCG@10"
-    assert one.asides == (", too few to see less than 0.08",)
+    assert one.sentence.endswith("on 50 queries, too few to detect less than 0.08; about 800 would detect 0.02.")
+    assert one.brief == "Could not tell (800 queries needed): 0.010 [-0.030, 0.050] nDCG@10"
+    assert one.asides == (", too few to detect less than 0.08",)
     result.findings["detectable"] = NAN
     assert verdicts(result)[0].answers[0].queries_needed == 410
 
@@ -191,7 +192,7 @@ def test_more_queries_are_asked_for_than_there_were():
 
 def test_what_correction_took_away_points_to_yes():
     one = answer(found(p=0.016, p_corrected=0.2))
-    assert one.outcome == "cannot tell" and "It points to yes (p = 0.016 before correction)." in one.sentence
+    assert one.outcome == "cannot tell" and "The uncorrected p (0.016) points to yes." in one.sentence
 
 
 def test_without_an_interval_the_detectable_effect_bounds_it():
@@ -214,7 +215,7 @@ def test_without_an_interval_the_detectable_effect_bounds_it():
          "never seen"),
         (made([found("pooling", primary=False, text="BM25: there is no run, so that nothing is tested.")], biases=["pooling"]),
          "there is no run, so that nothing is tested"),
-        (made([], biases=["position"]), "the audit has no primary figure of it"),
+        (made([], biases=["position"]), "the audit has no primary figure for this bias"),
     ],
 )  # fmt: skip
 def test_what_was_not_examined_says_why(result, why):
@@ -398,7 +399,7 @@ def test_a_shortened_answer_still_says_how_many_queries_would_tell():
     lines = made(unclear, systems).to_text(100, most=38).splitlines()
     answers = [line for line in lines if "Could not tell" in line]
     assert len(answers) == 20 and len(lines) <= 38
-    assert all(re.search(r"Could not tell \([\d,]+ queries would\): \S", line) for line in answers)
+    assert all(re.search(r"Could not tell \([\d,]+ queries needed\): \S", line) for line in answers)
 
 
 def test_systems_that_share_a_line_are_only_named():
@@ -407,7 +408,7 @@ def test_systems_that_share_a_line_are_only_named():
     lines = made(unclear, systems).to_text(100, most=38).splitlines()
     shared = [line for line in lines if line.startswith("  cannot tell")]
     assert len(shared) == 5 and all(line.split("  ")[2].startswith("BM25 on part 0, BM25 on part 1, ") for line in shared)
-    assert not any("queries would" in line for line in lines)
+    assert not any("queries needed" in line for line in lines)
 
 
 def test_what_is_printed_begins_with_the_verdict_and_then_has_everything():

@@ -63,12 +63,12 @@ def test_a_loader_names_what_it_does_not_know_and_can_be_pickled(collection, pla
 
 
 def test_what_is_missing_is_told(planted, planted_index, make_index, tmp_path):
-    with pytest.raises(InputError, match=r"no Terrier index is there"):
+    with pytest.raises(InputError, match=r"there is no Terrier index"):
         TerrierCollection(tmp_path, planted)
     with pytest.raises(InputError, match=r"an index has no topics; give topics="):
         TerrierCollection(planted_index)
     textless = make_index(planted.get_corpus_iter(), meta={"docno": 40})
-    with pytest.raises(InputError, match=r"stores no 'text' of its documents \(it has docno\)"):
+    with pytest.raises(InputError, match=r"stores no 'text' of its documents \(it stores docno\)"):
         TerrierCollection(textless, planted)
     with pytest.raises(InputError, match=r"no judged docno \(e.g. 'elsewhere'\) is in the index"):
         TerrierCollection(planted_index, planted, qrels=planted.get_qrels().assign(docno="elsewhere"))
@@ -252,10 +252,10 @@ def test_texts_that_the_index_cut_are_told(planted, make_index, caplog):
     for dataset in (whole, cut):
         result = audit({"mine": system}, dataset, biases="position", draws=1, topics=8)
         assert len(result.failed) == 0
-        [note] = [note for note in result.settings["notes"] if "beginnings" in note]
-        assert "mine: " in note and "texts that it reads seem to be the beginnings of whole ones" in note
+        [note] = [note for note in result.settings["notes"] if "that it reads" in note]
+        assert "mine: " in note and "texts that it reads seem to be truncated" in note
     [note] = audit(index.bm25(), whole, biases="pooling", topics=4).settings["notes"]
-    assert note.startswith("BM25: 200 of 200 texts of the index seem to be the beginnings of whole ones, and it is indexed anew")
+    assert note.startswith("BM25: 200 of 200 texts in its index seem to be truncated, and the index over changed texts is")
     assert "texts with answers seem to be truncated" in caplog.text
 
 
@@ -318,6 +318,6 @@ def test_an_index_in_memory_is_a_collection_that_is_not_made_anew(planted, tmp_p
     assert len(list(collection.get_corpus_iter())) == 200
     assert collection.longest_text is None
     assert collection.indexer_of(collection.index.bm25()) is None
-    assert "cannot be made anew" in with_indexer(System.of("mine", collection.index.bm25()), collection).out_of_reach
+    assert "cannot be rebuilt" in with_indexer(System.of("mine", collection.index.bm25()), collection).out_of_reach
     with pytest.raises(InputError, match="an index in memory does not record how it was made"):
         TerrierIndexer(collection.index, lambda index: index.bm25())(planted.get_corpus_iter())
