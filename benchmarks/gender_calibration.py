@@ -87,7 +87,7 @@ def tests(seed: int, case: str, run: pd.DataFrame, strength: float, draws: int) 
         (PRIMARY, added.mean(), randomisation_test(zero, added, resamples=draws, seed=seed).p),
         ("the same by Student's t", added.mean(), paired_t(zero, added).p),
         ("the same by Wilcoxon's signed ranks", added.mean(), wilcoxon(zero, added).p),
-        ("the same, all orders taken for alike", added.mean(), chance),
+        ("the same, all orders equally likely", added.mean(), chance),
         ("signed mean of ARaB against 0", after["ARaB"].mean(), against_zero(after["ARaB"].to_numpy(), seed=seed).p),
     ]
     for name in ("ARaB", "NFaiRR"):

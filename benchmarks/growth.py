@@ -158,7 +158,7 @@ def included(tables: dict[tuple[str, int], list[dict[str, float]]], options: arg
         f"hashes, whose time is not counted (``{command}``; CPU time on a shared virtual machine).",
         "", ".. list-table::", "   :header-rows: 1", "",
     ]  # fmt: skip
-    cells = [["biases", "candidates", "queries", "rows scored", "peak, MB", "CPU seconds", "microseconds a row"]]
+    cells = [["biases", "candidates", "queries", "rows scored", "peak, MB", "CPU seconds", "microseconds per row"]]
     for (name, depth), rows in tables.items():
         for row in rows:
             each = f"{1e6 * row['seconds'] / row['rows']:.1f}" if row["rows"] else ""

@@ -99,7 +99,7 @@ def tests(
         (PRIMARY, added.per_sd.estimate, added.p),
         ("slope", slope.per_sd.estimate, slope.p),
         ("slope beyond length", beyond.per_sd.estimate, beyond.p),
-        ("slope, residuals taken for alike", slope.per_sd.estimate, ordinary_p(y, x, z)),
+        ("slope, ordinary least squares", slope.per_sd.estimate, ordinary_p(y, x, z)),
         ("rank correlation", others.rho, others.rho_p),
         ("Kruskal-Wallis", others.kruskal, others.kruskal_p),
         ("gap", others.gap, others.gap_p),

@@ -374,8 +374,8 @@ def examine(
     found = found[found["collection"].isin(collections)].dropna(subset=["p"])
     table = rates(found, ["test", "null", "collection"], means=["queries", "deciding"]).merge(agreement(found))
     table.to_csv(out / "rates.csv", index=False)
-    head = ["Test, null", "collection", "queries", "that decide", "nulls"]
-    rows = [[*head, "p at or below .05", "interval leaves 0 out", "they disagree"]]
+    head = ["Test, null", "collection", "queries", "deciding queries", "nulls"]
+    rows = [[*head, "p at or below .05", "interval excludes 0", "test and interval disagree"]]
     for row in table.to_dict("records"):
         rows.append([
             f"{row['test']}, {row['null']}", row["collection"], f"{row['queries']:.0f}",

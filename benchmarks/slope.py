@@ -45,16 +45,16 @@ def lognormal(power: float, skewed: bool = False) -> Draw:
     return drawn
 
 
-#: Name to how complexity and residuals are drawn, and whether residuals are alike.
+#: Name to how complexity and residuals are drawn, and whether all residuals have the same spread.
 WORLDS: dict[str, tuple[Draw, bool]] = {
-    "normal, alike": (normal, True),
-    "one in five complex, alike": (of_few(5), True),
-    "one in ten complex, alike": (of_few(10), True),
-    "one in twenty complex, alike": (of_few(20), True),
-    "lognormal, alike": (lognormal(0), True),
-    "lognormal, spread as complexity": (lognormal(1), False),
-    "lognormal, spread as its square root": (lognormal(0.5), False),
-    "lognormal, spread as complexity, skewed": (lognormal(1, skewed=True), False),
+    "normal, equal spread": (normal, True),
+    "one in five complex, equal spread": (of_few(5), True),
+    "one in ten complex, equal spread": (of_few(10), True),
+    "one in twenty complex, equal spread": (of_few(20), True),
+    "lognormal, equal spread": (lognormal(0), True),
+    "lognormal, spread proportional to complexity": (lognormal(1), False),
+    "lognormal, spread proportional to its square root": (lognormal(0.5), False),
+    "lognormal, spread proportional to complexity, skewed": (lognormal(1, skewed=True), False),
 }
 
 
@@ -93,11 +93,11 @@ def main() -> None:
     parser.add_argument("--queries", type=int, nargs="*", default=[40, 97, 300])
     parser.add_argument("--slopes", type=float, nargs="*", default=[0.45, 0.3, 0.17], help="one for each number of queries")
     options = parser.parse_args()
-    for name, (draw, alike) in WORLDS.items():
+    for name, (draw, equal) in WORLDS.items():
         for n, slope in zip(options.queries, options.slopes):
             false = rates(draw, n, 0.0, options.simulations, options.draws)
             told = f"{name}, {n} queries: false alarms {false[0]:.1f}, with signs {false[1]:.1f}"
-            if alike:
+            if equal:
                 power = rates(draw, n, slope, max(1, options.simulations * 3 // 5), options.draws)
                 told += f"; power {power[0]:.1f}, with signs {power[1]:.1f}"
             print(told, flush=True)

@@ -53,7 +53,7 @@ class Effect:
 def _position(item: str, ranker: str, arm: str, published: float | str) -> Effect:
     table, group, n = ("position_planted_gap", "early", 100) if arm else ("position_natural_gap", "all", 200)
     where = {"group": group, "ranker": ranker, "measure": "nDCG@10"}
-    return Effect("Position", item, f"{ranker}{arm}", table, where, "smaller by", n, published)
+    return Effect("Position", item, f"{ranker}{arm}", table, where, "amount closed", n, published)
 
 
 def _mats(name: str, table: str, published: float, **where: str) -> Effect:
@@ -87,8 +87,8 @@ EFFECTS = (
     _mats("SQuAD", "position_mats_change", 0.007 - 0.056, positional="absolute",
           collection="squad_dev_v1.1_rebuilt + squad_train_v1.1_44articles"),
     Effect("Position", "Table 3", "BERT_CAT", "position_msmarco_gap", {"group": "dev600", "measure": "nDCG@10"},
-           "smaller by", 600, (0.432 - 0.395) - (0.416 - 0.415)),
-    Effect("Position", "Table 3", "TK", "position_msmarco_tk_gap", {"measure": "nDCG@10"}, "smaller by", 697, "not at hand"),
+           "amount closed", 600, (0.432 - 0.395) - (0.416 - 0.415)),
+    Effect("Position", "Table 3", "TK", "position_msmarco_tk_gap", {"measure": "nDCG@10"}, "amount closed", 697, "not at hand"),
     _position("Table 3", "BERT_CAT", ", planted", (0.432 - 0.395) - (0.416 - 0.415)),
     _position("Table 3", "BERT_DOT", ", planted", (0.373 - 0.329) - (0.362 - 0.364)),
     _position("Table 4", "BERT_CAT", "", "within 1 %"),

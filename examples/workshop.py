@@ -589,8 +589,8 @@ def ends(name: str, interval: Interval) -> dict[str, float]:
     return {name: interval.estimate, f"{name}_low": interval.low, f"{name}_high": interval.high}
 
 
-def share_gone(before: np.ndarray, after: np.ndarray, axis: int = 0) -> np.ndarray:
-    """Which share of a mean is gone, for :func:`~pyterrier_debias.core.statistics.bootstrap_interval`."""
+def share_of_mean_closed(before: np.ndarray, after: np.ndarray, axis: int = 0) -> np.ndarray:
+    """Which share of a mean is removed, for :func:`~pyterrier_debias.core.statistics.bootstrap_interval`."""
     return share_closed(before.mean(axis=axis), after.mean(axis=axis))
 
 
@@ -659,6 +659,20 @@ def markdown(table: pd.DataFrame) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
+#: Columns whose heading in the documentation is not their name with spaces; see :func:`heading`.
+HEADINGS = {
+    "p_corrected": "corrected p", "p_noninferior": "p, non-inferiority", "p_equivalent": "p, equivalence",
+    "gap_trained_original": "gap, trained on original", "gap_trained_rotated": "gap, trained on rotated",
+    "smaller_by": "amount closed", "closed": "amount closed", "gap_closed": "share closed", "cv_change": "change of cv",
+    "mats_paper": "MATS (paper)", "std_deltas": "sd of deltas", "auc": "AUC", "all_as_printed": "all, as printed",
+}  # fmt: skip
+
+
+def heading(column: str) -> str:
+    """The heading of a column in the documentation."""
+    return HEADINGS.get(column, column.replace("_", " "))
+
+
 def restructured(table: pd.DataFrame, caption: str) -> str:
     """A table in reStructuredText, for the documentation: narrower than the CSV.
 
@@ -671,9 +685,9 @@ def restructured(table: pd.DataFrame, caption: str) -> str:
         columns[values] = [f"{value} [{lower}, {upper}]" if lower else value for value, lower, upper in limits]
     constant = [name for name, cells in columns.items() if len(table) > 1 and len(set(cells)) == 1]
     same = {name: columns.pop(name)[0] for name in constant}
-    caption = "; ".join([caption, *(f"{name.replace('_', ' ')} {value}" for name, value in same.items() if value)])
+    caption = "; ".join([caption, *(f"{heading(name)}: {value}" for name, value in same.items() if value)])
     lines = [f".. list-table:: {caption}", "   :header-rows: 1", ""]
-    for row in [[name.replace("_", " ") for name in columns], *zip(*columns.values())]:
+    for row in [[heading(name) for name in columns], *zip(*columns.values())]:
         lines += [f"   {'* -' if at == 0 else '  -'} {value}".rstrip() for at, value in enumerate(row)]
     # nDCG@10 is no address.
     return "\n".join(lines).replace("@", "\\@") + "\n"

@@ -121,7 +121,7 @@ PLANTED = BIASES[:2]
 CAPTIONS = {
     "means": "Effectiveness and bias of each training",
     "differences": "Differences from the untreated ranker",
-    "gap_closed": "How much of the planted bias each treatment takes away",
+    "gap_closed": "How much of the planted bias each treatment removes",
     "table_1": "Effectiveness over the ratio of balanced pairs",
 }
 

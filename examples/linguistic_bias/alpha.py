@@ -3,7 +3,7 @@
     python examples/linguistic_bias/alpha.py --dataset nfcorpus --out equalize
 
 trains bi-encoders against one weak learner (the weaker model) at several alphas, and draws mean, coefficient of variation and
-slope on complexity over alpha. Beside each stands the rival that needs no training: the plain ranker's scores less alpha times
+slope on complexity over alpha. Beside each stands the rival that needs no training: the plain ranker's scores minus alpha times
 those of the learner. Alpha 0 is plain training. All alphas of a seed share one learner, that of alpha 0.1.
 
 With the folder of equalize.py as `--out` the arms that are there are read back; the tables go into `alpha` in that folder.
@@ -29,7 +29,7 @@ ALPHAS = (0.25, 0.5, 1.0)
 SHOWN = {"mean": "mean nDCG@10", "sd": "sd of nDCG@10", "cv": "c_v of nDCG@10", "slope given controls": "slope, controlled"}
 
 NOTES = [
-    "trained: EqualizeReranker against the weaker model; untrained: scores of the plain ranker less alpha times the learner's.",
+    "trained: EqualizeReranker against the weaker model; untrained: scores of the plain ranker minus alpha times the learner's.",
     "mean, sd, cv: of nDCG@10 over queries; slope: of nDCG@10 for one standard deviation of complexity, given the length of the "
     "query and the logarithm of the number of relevant documents. 95 % intervals from a bootstrap over seeds and queries.",
     "changes: from alpha 0, which is plain training; p: paired t-test of the slope given controls, p_corrected: Holm.",
@@ -43,7 +43,7 @@ def trained_name(alpha: float) -> str:
 
 def rival_name(alpha: float) -> str:
     """The name of its rival."""
-    return f"plain less {alpha:g} weaker model"
+    return f"plain minus {alpha:g} times weaker model"
 
 
 def curve_of(results: Results, alphas: Sequence[float], names: dict[float, str]) -> pd.DataFrame:

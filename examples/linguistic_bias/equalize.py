@@ -61,8 +61,8 @@ CAPTIONS = {
     "changes": "Change from plain training",
     "slopes": "Slope of nDCG@10 on complexity",
     "thirds": "nDCG@10 by third of complexity",
-    "tests": "EqualizeIR less each other ranker",
-    "learners": "Biased learners, and what EqualizeIR makes of each",
+    "tests": "EqualizeIR minus each other ranker",
+    "learners": "Biased learners, and EqualizeIR with each of them",
 }
 
 NOTES = [
@@ -78,7 +78,7 @@ NOTES = [
     "learners: accuracy, biased accuracy: in which share of training pairs the robust and the biased model put the positive "
     "higher, over the last half of the steps; learners that were trained on all data know these pairs already. biased mean: of "
     "the learner by itself, where it was measured. Changes are from plain training.",
-    "plain less weaker model: scores of the plain ranker less alpha times those of the weaker learner, without training.",
+    "plain minus weaker model: scores of the plain ranker minus alpha times those of the weaker learner, without training.",
 ]
 
 
@@ -94,12 +94,12 @@ def with_rivals(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
     fixed = pd.concat([untrained, *(part.assign(ranker="BM25", model="robust") for part in first)])
     parts = [rows, *(fixed.assign(seed=seed) for seed in seeds)]
     if {PLAIN, PAPERS} <= set(rows["ranker"]):
-        parts += [less_biased(study, seed, settings.alpha).assign(ranker="plain less weaker model") for seed in seeds]
+        parts += [less_biased(study, seed, settings.alpha).assign(ranker="plain minus weaker model") for seed in seeds]
     return pd.concat(parts, ignore_index=True)
 
 
 def less_biased(study: Study, seed: int, alpha: float) -> pd.DataFrame:
-    """The plain ranker's scores less alpha times those of the weaker learner, over T: what EqualizeReranker tends to."""
+    """The plain ranker's scores minus alpha times those of the weaker learner, over T: what EqualizeReranker tends to."""
     parts = []
     for source in study.sources:
         plain, biased = study.encoded(PLAIN, seed, source), study.encoded(PAPERS, seed, source, "biased")
@@ -143,7 +143,7 @@ def main() -> None:
         return
     rows = with_rivals(study, study.workshop.carry_out(arms, seconds))
     robust, biased = (rows[rows["model"] == model] for model in ("robust", "biased"))
-    order = ["BM25", "untrained", *study.ways, "plain less weaker model"]
+    order = ["BM25", "untrained", *study.ways, "plain minus weaker model"]
     robust = robust.sort_values("ranker", key=lambda names: names.map(order.index), kind="stable")
     results = Results(robust, study.sources, settings.resamples)
     made = {name: learner for name, learner in EQUALIZED.items() if name in study.ways}

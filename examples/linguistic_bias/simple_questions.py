@@ -414,13 +414,13 @@ CAPTIONS = {
     "questions": "The questions that rankers learn from",
     "means": "nDCG@10 by third of the test questions",
     "gap": "Gain over learning from simple questions, and the gap between complex and simple ones",
-    "treatments": "Treatments, trained on the same simple questions: what each closes of the gap",
+    "treatments": "Treatments, trained on the same simple questions: how much of the gap each closes",
 }
 
 NOTES = [
     "trained_on: equally many questions of the simplest third, of all, or of the most complex third; paragraphs: how many they "
     "have. simple, middle, complex, mean: nDCG@10 over test questions of that third, and over all; cv: sd / mean over all.",
-    "gain: over learning from simple questions, on complex and on simple test questions; gap: the first less the second; "
+    "gain: over learning from simple questions, on complex and on simple test questions; gap: the first minus the second; "
     "closed: the same of a treatment; share closed: of the gap that learning from all questions closes.",
     "Intervals: 95 %, bootstrap over seeds and articles; p: randomisation of articles, p_corrected: Holm over the table; "
     "detectable: the smallest effect that one test finds with a power of 80 %.",

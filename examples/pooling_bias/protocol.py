@@ -296,13 +296,13 @@ def sizes(source: Source, setups: Sequence[Setup]) -> pd.DataFrame:
                 {
                     "collection": source.name,
                     "documents": len(lengths),
-                    "words a document": round(float(np.mean(lengths)), 1),
+                    "words per document": round(float(np.mean(lengths)), 1),
                     "fold": setup.fold.name,
                     "part": part,
                     "queries": len(topics),
                     "with a kept one": topics["qid"].isin(kept["qid"]).sum(),
-                    "relevant a query": round(counted[0] / len(topics), 2),
-                    "kept a query": round(counted[1] / len(topics), 2),
+                    "relevant per query": round(counted[0] / len(topics), 2),
+                    "kept per query": round(counted[1] / len(topics), 2),
                     "relevant from grade": source.min_label,
                     "folds": source.recipe,
                 }

@@ -20,7 +20,7 @@ from pathlib import Path
 import experiment  # noqa: F401 -- it finds workshop
 import numpy as np
 import pandas as pd
-from workshop import draw, ends, program, share_gone, write_results
+from workshop import draw, ends, program, share_of_mean_closed, write_results
 
 from pyterrier_debias import BiEncoder, InputError, RotatePassages, open_dataset
 from pyterrier_debias.core.evaluation import per_query
@@ -93,7 +93,7 @@ def measured(ranker, candidates: pd.DataFrame, qrels: pd.DataFrame, qids: list[s
 
 
 def table_of(by_system: dict[str, pd.DataFrame], sizes: dict[str, int], settings: Settings) -> pd.DataFrame:
-    """One row for each system: displacement, the share of the first system's that is gone, nDCG@10 and its change."""
+    """One row for each system: displacement, the share of the first system's that is removed, nDCG@10 and its change."""
     options = {"resamples": settings.resamples, "seed": settings.seed}
     first = next(iter(by_system.values()))
     moved = first["displacement"].dropna().index
@@ -103,9 +103,9 @@ def table_of(by_system: dict[str, pd.DataFrame], sizes: dict[str, int], settings
         row = {"scores": name, "passages read": sizes[name], **ends("displacement", bootstrap_interval(after, **options))}
         row[MEASURE] = found[MEASURE].mean()
         if found is not first:
-            gone = bootstrap_interval(np.column_stack([before, after]), share_gone, method="percentile", **options)
+            gone = bootstrap_interval(np.column_stack([before, after]), share_of_mean_closed, method="percentile", **options)
             change = bootstrap_interval((found[MEASURE] - first[MEASURE]).to_numpy(), **options)
-            row |= ends("share gone", gone) | ends("change", change)
+            row |= ends("share closed", gone) | ends("change", change)
             p = wilcoxon(first[MEASURE].to_numpy(), found[MEASURE].to_numpy()).p
             row |= {"p": p, "detectable": detectable_effect(change)}
         rows.append({**row, "queries": len(found)})
@@ -117,8 +117,8 @@ def table_of(by_system: dict[str, pd.DataFrame], sizes: dict[str, int], settings
 
 
 NOTES = [
-    "displacement: ranks that a relevant passage moves down when it alone is rotated, mean over a query's passages and draws.",
-    "share gone: 1 - displacement / displacement of the first row.",
+    "displacement: ranks by which a relevant passage moves down when rotated alone, mean over a query's passages and draws.",
+    "share closed: 1 - displacement / displacement of the first row.",
     "change: of nDCG@10 on the passages as they are, against the first row; detectable: the smallest change that would have been "
     "found (two-sided test at 5 %, power 80 %, before correction).",
     "p: Wilcoxon's signed-rank test of the change; p_corrected: Holm, over the rows of a collection.",

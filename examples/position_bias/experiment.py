@@ -382,11 +382,11 @@ def table_1(material: Material, settings: Settings) -> pd.DataFrame:
             {
                 "collection": material.name,
                 "passages": len(lengths),
-                "words a passage": round(float(np.mean(lengths)), 1),
+                "words per passage": round(float(np.mean(lengths)), 1),
                 "part": part,
                 "articles": topics["article"].nunique() if "article" in topics else None,
                 "queries": len(topics),
-                "relevant a query": round(len(relevant) / max(1, len(topics)), 2),
+                "relevant per query": round(len(relevant) / max(1, len(topics)), 2),
                 "drawn at most": min(len(topics), used.get(part, settings.queries)),
                 "split": material.recipe,
             }
@@ -402,7 +402,7 @@ def size_tables(sizes: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 #: What stands over these tables in the documentation.
 SIZE_CAPTIONS = {
-    "table_1": "Collections: passages, words a passage, questions of each part",
+    "table_1": "Collections: passages, words per passage, questions in each part",
     "splits": "How questions were split",
 }
 

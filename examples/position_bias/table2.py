@@ -113,9 +113,9 @@ CAPTIONS = {
     "mats_across_passages": "MATS of TK, pairs across passages",
     "mats_change_across_passages": "Change of MATS by training on rotated passages",
     "effectiveness": "TK: effectiveness on original and rotated passages, by what it was trained on",
-    "gap_closed": "TK: loss under rotation, and how much of it training on rotated passages takes away",
+    "gap_closed": "TK: loss under rotation, and how much of it training on rotated passages removes",
     "gap_by_seed": "TK: loss under rotation, by seed",
-    "weights": "Rankers that were kept",
+    "weights": "Saved rankers",
 }
 
 NOTES = [

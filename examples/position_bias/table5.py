@@ -82,7 +82,7 @@ def pairwise(rows: pd.DataFrame, resamples: int) -> pd.DataFrame:
 CAPTIONS = {
     **SIZE_CAPTIONS,
     "by_start": "Effectiveness on the second collection, by where training began",
-    "pairwise": "Differences between two ways to begin",
+    "pairwise": "Differences between two starting points of training",
 }
 
 NOTES = [

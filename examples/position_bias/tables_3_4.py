@@ -154,8 +154,8 @@ def start_of(kind: str, encoder: str, material: Material, settings: Settings, ou
 CAPTIONS = {
     **SIZE_CAPTIONS,
     "effectiveness": "Effectiveness on original and rotated passages, by what a ranker was trained on",
-    "gap_closed": "Loss under rotation, and how much of it training on rotated passages takes away",
-    "weights": "Rankers that were kept",
+    "gap_closed": "Loss under rotation, and how much of it training on rotated passages removes",
+    "weights": "Saved rankers",
 }
 
 NOTES = [

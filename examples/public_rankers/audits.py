@@ -66,7 +66,7 @@ from pyterrier_debias.report.verdict import margins
 
 # What programs share lies one folder up.
 sys.path.append(str(Path(__file__).resolve().parent.parent))
-from workshop import both_years, ends, named, program, share_gone, write_results
+from workshop import both_years, ends, named, program, share_of_mean_closed, write_results
 
 MEASURE = "nDCG@10"
 #: Published runs: the name of the file to that of the ranker. The first is the one that others are compared with.
@@ -90,9 +90,9 @@ CAPTIONS = {
     "length": "Length percentile of the first ten",
     "position": "Ranks that a rotated passage moves down",
     "reworded": "Change of nDCG@10 where queries are reworded",
-    "unjudged": "nDCG@10 by what is done with unjudged documents",
+    "unjudged": "nDCG@10 by treatment of unjudged documents",
     "years": "Figures by year",
-    "carriers": "How many queries make half of a figure, and which",
+    "carriers": "The queries and passages with the largest shares of each figure that was found",
     "pairs": "Gender and length over the same 5,000 pairs",
     "agreement": "How far the rankers of the 5,000 pairs agree",
 }
@@ -101,7 +101,7 @@ NOTES = [
     "p_corrected: by Holm's method in two steps over the tests of an audit; over the eight tests of the 5,000 pairs.",
     "detectable: the smallest effect that the test would have found with a power of 80 %, after correction.",
     "verdict: yes (significant), no (the whole interval is within the margin of what matters), cannot tell.",
-    "against BM25: the same figure less that of BM25, paired by query, with Student's interval; p against BM25: paired t-test, "
+    "against BM25: the same figure minus that of BM25, paired by query, with Student's interval; p against BM25: paired t-test, "
     "by Holm's method over the rows of the table. For wording it is the slope without the candidates as a control.",
     "removed, inferred: unjudged documents are left out, or have the label expected from documents ranked as highly.",
     "front: no other system of the table is at most as biased and at least as effective.",
@@ -315,7 +315,7 @@ def values_of(result: AuditResult, row: Mapping[str, Any]) -> pd.Series:
 
 
 def position_table(result: AuditResult, untreated: Mapping[str, str], settings: Settings) -> pd.DataFrame:
-    """One row a system: displacement, the share of the untreated system's that is gone, effectiveness and what it cost."""
+    """One row a system: displacement, the share of the untreated system's that is removed, effectiveness and what it cost."""
     rows = []
     for row in primary_rows(result, "position"):
         system = row["system"]
@@ -324,9 +324,9 @@ def position_table(result: AuditResult, untreated: Mapping[str, str], settings: 
             figures = result.findings[result.findings["primary"].astype(bool)].set_index("system", drop=False)
             before, after = (values_of(result, figures.loc[one]) for one in (plain, system))
             pairs = pd.concat([before, after], axis=1, keys=["before", "after"]).dropna()
-            gone = bootstrap_interval(pairs.to_numpy(), share_gone, method="percentile", seed=settings.seed)
+            gone = bootstrap_interval(pairs.to_numpy(), share_of_mean_closed, method="percentile", seed=settings.seed)
             cost = bootstrap_interval((own - effectiveness(result, plain)).dropna().to_numpy(), seed=settings.seed)
-            row |= ends("share gone", gone) | ends("change", cost) | {"detectable change": detectable_effect(cost)}
+            row |= ends("share closed", gone) | ends("change", cost) | {"detectable change": detectable_effect(cost)}
         rows.append({**row, "measure": "nDCG@10" if "rotated - original" in row["contrast"] else "ranks"})
     return pd.DataFrame(rows).drop(columns=["contrast", "p"])
 
@@ -344,10 +344,10 @@ def carriers(result: AuditResult, biases: Sequence[str]) -> pd.DataFrame:
             passages = passages[passages["measure"] == figure.loc[row["system"], "measure"]]
             half = int((queries["share"].cumsum() < 0.5).sum()) + 1
             rows.append({
-                "bias": BIASES.get(bias, bias), "system": row["system"], "half of it": f"{half} of {row['queries']} queries",
+                "bias": BIASES.get(bias, bias), "system": row["system"], "half comes from": f"{half} of {row['queries']} queries",
                 "queries": _listed(queries.head(5), "qid"), "passages": _listed(passages.head(5), "item"),
             })  # fmt: skip
-    return pd.DataFrame(rows, columns=["bias", "system", "half of it", "queries", "passages"])
+    return pd.DataFrame(rows, columns=["bias", "system", "half comes from", "queries", "passages"])
 
 
 def _listed(found: pd.DataFrame, name: str) -> str:
@@ -416,8 +416,8 @@ def agreement_table(runs: Mapping[str, pd.DataFrame], settings: Settings) -> pd.
         tau = queries.apply(lambda q: float(stats.kendalltau(q["rank"], q["rank_other"]).statistic)).to_numpy()
         shared = queries.apply(lambda q: int(((q["rank"] < CUTOFF) & (q["rank_other"] < CUTOFF)).sum())).to_numpy(dtype=float)
         cells = ends("tau", bootstrap_interval(tau, seed=settings.seed))
-        cells |= ends("of the first ten", bootstrap_interval(shared, seed=settings.seed))
-        rows.append({"one": a, "other": b, **cells, "queries": len(tau)})
+        cells |= ends("common in the first ten", bootstrap_interval(shared, seed=settings.seed))
+        rows.append({"ranker": a, "other ranker": b, **cells, "queries": len(tau)})
     return pd.DataFrame(rows)
 
 

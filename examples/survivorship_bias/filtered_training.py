@@ -299,15 +299,15 @@ def tables(rows: pd.DataFrame, settings: Settings) -> dict[str, pd.DataFrame]:
 
 #: What stands over a table in the documentation.
 CAPTIONS = {
-    "filtered_less_drawn": "Trained on survivors, less trained on as many drawn questions",
-    "filtered_less_all": "Trained on survivors, less trained on all answered questions",
+    "filtered_less_drawn": "Training on survivors minus training on as many questions drawn at random",
+    "filtered_less_all": "Training on survivors minus training on all answered questions",
 }
 
 NOTES = [
     "k: training questions answered within the first k documents shown, or later; all: every answered one, or as many of them "
     "as the other sets have.",
-    "filtered_less_drawn: a set less as many drawn, filtered_less_all: less all answered ones; interval: bootstrap over seeds "
-    "and queries, or articles.",
+    "filtered_less_drawn: a set minus as many drawn ones, filtered_less_all: minus all answered ones; interval: bootstrap over "
+    "seeds and queries, or articles.",
     "With one seed the interval holds for these rankers, not for others trained the same way.",
 ]
 

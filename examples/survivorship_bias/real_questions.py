@@ -59,16 +59,16 @@ GROUPS = {"1": (1, 1), "2 to 3": (2, 3), "4 to 10": (4, 10), "never": (11, np.in
 
 #: What stands over a table in the documentation.
 CAPTIONS = {
-    "distortion_by_k": "RR@10 over survivors less that over all questions",
+    "distortion_by_k": "RR@10 over survivors minus RR@10 over all questions",
     "lead_by_k": "How much each system's lead over BM25 changes",
     "order_changes": "Pairs of systems that change places among survivors",
     "complexity": "Wording of questions, by the rank of their paragraph in the list",
-    "answerability": "Can it be told from a question whether it is answered?",
+    "answerability": "Predicting from a question whether it is answered",
 }
 
 NOTES = [
     "Intervals: 95 %, over articles: sums of each article's deviations, Student's quantile (answerability: articles drawn).",
-    "distortion: mean over survivors less mean over all questions; lead: the same of each system less BM25.",
+    "distortion: mean over survivors minus mean over all questions; lead: the same for each system minus BM25.",
     "reversed: pairs that change places, both differences with intervals without 0.",
     "detectable: the smallest effect that one two-sided test at 5 % finds with a power of 80 %.",
 ]
@@ -187,7 +187,7 @@ def widths(found: Mapping[str, SurvivorshipResult]) -> pd.DataFrame:
     every = np.ones(len(wide), dtype=bool)
     rows = []
     for name in dict.fromkeys(values["name"]):
-        for what, v in (("mean", wide[name]), (f"less {BM25}", wide[name] - wide[BM25])):
+        for what, v in (("mean", wide[name]), (f"minus {BM25}", wide[name] - wide[BM25])):
             if v.any():
                 one, two = (difference_of_means(v.to_numpy(), every, None, clusters=c) for c in (None, articles))
                 rows.append((name, what, one.estimate, two.low, two.high, (two.high - two.low) / (one.high - one.low)))
@@ -274,7 +274,7 @@ def complexity(questions: Questions, found: Mapping[str, SurvivorshipResult]) ->
             gap = difference_of_means(np.where(there, v, 0.0), member["never"], member["1"], clusters=clusters)
             spread = v[there].std() or float("nan")
             scaled = [x / spread for x in (gap.estimate, gap.low, gap.high)]
-            rows.append({**row, **dict(zip(("never less first, in sd", "gap_low", "gap_high"), scaled)),
+            rows.append({**row, **dict(zip(("never minus first, in sd", "gap_low", "gap_high"), scaled)),
                          "detectable": detectable_effect(Interval(*scaled, 0.95, len(set(clusters))))})  # fmt: skip
     return pd.DataFrame(rows)
 

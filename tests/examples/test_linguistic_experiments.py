@@ -281,7 +281,7 @@ def test_equalize_and_alpha(folder, other, config, tmp_path, run):
     code, printed = run("equalize.py", *command, "--arms", *arms)
     assert code == 0 and "4 of 4 arms" in printed.out, printed.err
     spread, reranked = (pd.read_csv(out / f"spread{end}.csv") for end in ("", "_reranked"))
-    rankers = ["BM25", "untrained", *arms, "plain less weaker model"]
+    rankers = ["BM25", "untrained", *arms, "plain minus weaker model"]
     assert spread["ranker"].tolist() == reranked["ranker"].tolist() == rankers * 2
     assert set(spread["use"]) == {"retrieved"} and set(reranked["use"]) == {"reranked"}
     assert (spread.loc[spread["dataset"] == folder.name, "queries"] == 12).all()
@@ -306,7 +306,7 @@ def test_equalize_and_alpha(folder, other, config, tmp_path, run):
     own = curve[curve["dataset"] == folder.name].set_index(["kind", "alpha"])["mean"]
     assert own["trained", 0] == own["untrained", 0] == pytest.approx(plain["plain"])
     assert own["trained", 0.1] == pytest.approx(plain["Equalize, weaker model"])
-    assert own["untrained", 0.1] == pytest.approx(plain["plain less weaker model"])
+    assert own["untrained", 0.1] == pytest.approx(plain["plain minus weaker model"])
     assert "0 of 3 arms" in run("alpha.py", *command, "--alphas", 1, "--estimate")[1].out
     code, printed = run("alpha.py", *command, "--alphas", 2)
     assert code == 2 and "at most at 1" in printed.err

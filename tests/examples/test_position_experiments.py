@@ -520,7 +520,7 @@ def test_table_for_the_documentation(workshop):
     gaps = {"gap": [0.12345, 0.5], "low": [0.1, np.nan], "high": [0.2, np.nan]}
     table = pd.DataFrame({"a": ["nDCG@10", "y"], **gaps, "p": [0.00001, 1.0], "seeds": [3, 3], "why": ["", ""]})
     assert workshop.restructured(table, "Title").splitlines() == [
-        ".. list-table:: Title; seeds 3",
+        ".. list-table:: Title; seeds: 3",
         "   :header-rows: 1",
         "",
         "   * - a",
@@ -540,7 +540,7 @@ def test_a_table_stands_under_the_caption_that_is_given_for_it(workshop, tmp_pat
     settings = dataclasses.make_dataclass("Settings", [])()
     workshop.write_results(tmp_path, "Page", settings, {"by_k": one, "other_one": one}, [], {"by_k": "RR@10 over k"})
     first = {path.stem: path.read_text().splitlines()[0] for path in tmp_path.glob("*.inc")}
-    assert first == {"by_k": r".. list-table:: RR\@10 over k; n 3", "other_one": ".. list-table:: Page: other one; n 3"}
+    assert first == {"by_k": r".. list-table:: RR\@10 over k; n: 3", "other_one": ".. list-table:: Page: other one; n: 3"}
 
 
 @needs_pisa
@@ -555,4 +555,4 @@ def test_averaging(squad, tmp_path, run):
     assert (table["queries"] == 12).all() and table["p"].isna().tolist() == [True, False, False]
     plain, others = table.loc["as they are"], table.drop(index="as they are")
     assert np.allclose(others["change"], others["nDCG@10"] - plain["nDCG@10"])
-    assert np.allclose(others["share gone"], 1 - others["displacement"] / plain["displacement"], atol=1e-6)
+    assert np.allclose(others["share closed"], 1 - others["displacement"] / plain["displacement"], atol=1e-6)
