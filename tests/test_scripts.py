@@ -144,7 +144,7 @@ def test_scripts_without_blanks_are_cut_by_cluster_or_segmenter(words, caplog):
 
 
 def test_a_segmenter_must_cut_and_change_nothing():
-    with pytest.raises(InputError, match=r"its words \['green tea'\] are not the pieces of '绿茶'"):
+    with pytest.raises(InputError, match=r"its words \['green tea'\] are not successive pieces of '绿茶'"):
         LinguisticComplexity(segmenter=lambda text: ["green tea"])(pd.DataFrame({"qid": ["1"], "query": ["绿茶"]}))
     with pytest.raises(InputError, match="segmenter works only with tokeniser='whitespace'"):
         RotatePassages(segmenter=list, tokeniser="regex_word")(frame("绿茶"))
@@ -249,7 +249,7 @@ def test_where_no_passage_rotates_nothing_is_tested(caplog):
     assert found.table["p"].isna().all() and found.table["p_t"].isna().all()
     assert found.untested.startswith("no passage changed when it was rotated (3 of 3 have fewer than two words)")
     assert found.notes[0].startswith("No passage changed") and "3 of 3 passages (100.0%)" in found.notes[1]
-    assert "nothing can be told of positions" in caplog.text
+    assert "nothing can be said about positions" in caplog.text
 
 
 def test_a_ranker_that_reads_positions_alone_is_seen_on_text_without_blanks():

@@ -46,7 +46,7 @@ WRONG = {
     "a folder that is none": (lambda: open_dataset("no/folder"), "'irds:"),
     "a retriever, audited": (
         lambda: audit({"mine": BM25}, DATASET, biases="position"),
-        r"put a text loader before that .* if it is a retriever.* TerrierCollection\(index, dataset\).*indexer=",
+        r"put a text loader before the ranker .* if it is a retriever.* TerrierCollection\(index, dataset\).*indexer=",
     ),
     "a misspelt bias": (lambda: audit({"mine": BM25}, DATASET, biases="positon"), "position, survivorship"),
     "a misspelt option": (lambda: Training(lr=1e-5), "did you mean 'learning_rate'"),

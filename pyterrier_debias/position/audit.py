@@ -59,8 +59,8 @@ class PositionBias(Bias):
     def measures(self, context: Context) -> tuple[list[Any], dict[str, str]]:
         """See :meth:`Bias.measures`: there are none, because one ranking does not show the effect of another place."""
         where = (
-            "PositionSensitivity(...).evaluate(...), or in the same experiment a second pipeline: "
-            "candidates >> RotatePassages(seed=...) >> ranker"
+            "PositionSensitivity(...).evaluate(...), or a second pipeline in the same experiment: candidates >> "
+            "RotatePassages(seed=...) >> ranker"
         )
         return [], {
             f"{_MAIN}, {_CHANGE}": where,
@@ -153,7 +153,7 @@ class _Examined:
         yield self._finding(_MAIN, "original", interval, text, values=self.own[_MAIN], beside=self._beside())
         if self.system.ranker is None:
             anew = self._interval(self._values(_MAIN)["original"])
-            text = f"indexed anew over the passages at hand, {_MAIN} is {anew.estimate:.4f} {_brackets(anew)}."
+            text = f"over a new index of the original passages, {_MAIN} is {anew.estimate:.4f} {_brackets(anew)}."
             yield self._finding(_MAIN, "original, indexed anew", anew, text, values=self._values(_MAIN)["original"])
 
     def _values(self, measure: str) -> pd.DataFrame:
@@ -194,7 +194,7 @@ class _Examined:
         if main["delta"] and not np.isnan(main["delta"]):
             text = f"{text[:-1]}; original/rotated - 1 is {main['delta']:+.1%}."
         yield self._finding(_MAIN, "rotated", rotated, text, values=self._values(_MAIN)["rotated"])
-        tested = "not tested" if self.result.untested else "p by exchange randomisation, the interval is this test inverted"
+        tested = "not tested" if self.result.untested else "p by exchange randomisation; the interval inverts this test"
         change = self._values(_MAIN)["difference"]
         parts = [Parts("position", third_parts(change, self.thirds))] if self.thirds else []
         primary = self.result.displacement.empty
@@ -221,7 +221,7 @@ class _Examined:
         return rows.to_dict("records")
 
     def _placement(self) -> Iterator[Finding]:
-        tested = "not tested" if self.result.untested else "p by exchange randomisation, the interval is this test inverted"
+        tested = "not tested" if self.result.untested else "p by exchange randomisation; the interval inverts this test"
         for row in self._moves():
             text = _change_in_words(row, "when answers move from the start of their passages to the end")
             placed = self._placed(_MAIN)
@@ -241,12 +241,12 @@ class _Examined:
             chance = f"chance alone gives {row['noise_floor']:.3f}"
             if row["answers"] == "placed":
                 contrast, p = "answers placed", row["p"]
-                where = f"over {len(self.result.placements)} places that the same answers were put to; {chance}"
+                where = f"over {len(self.result.placements)} places where the same answers were put; {chance}"
                 null = "permutation of places within queries"
             else:
                 contrast, p = "answers as found", row["p_blind"]
                 where = (
-                    f"over {len(self.result.buckets)} buckets of queries by where their answers begin; {chance}, a ranker blind "
+                    f"over {len(self.result.buckets)} buckets of queries by where their answers begin; {chance}; a ranker blind "
                     f"to position would show {row['blind_floor']:.3f} on these queries"
                 )
                 null = "exchange of original and rotated lists; chance by permutation of queries"
@@ -287,7 +287,7 @@ class _Examined:
             values=self.result.displacement.groupby("qid", sort=False)["displacement"].mean(),
             primary=True,
             convention="ranks a relevant passage moves down when it alone is rotated; mean over a query's passages and draws; p "
-            "by exchange randomisation, the interval is this test inverted",
+            "by exchange randomisation; the interval inverts this test",
         )
 
 
@@ -333,8 +333,8 @@ def _figures(examined: list[_Examined]) -> list[Figure]:
         Figure(
             "rotation",
             f"Mean {_MAIN} on original and on rotated passages, with 95 % bootstrap intervals over {spanned(_judged(examined))} "
-            f"judged queries. The two intervals of a system overlap more than its change does: see the table for the paired "
-            f"difference.",
+            f"judged queries. The two intervals of a system ignore that the same queries are compared: see the table for the "
+            f"paired difference.",
             lambda axes: _draw_rotation(axes, examined),
         )
     ]

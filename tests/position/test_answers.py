@@ -200,7 +200,7 @@ def test_lists_of_places_go_with_lists_of_answers():
     assert found(start=-1) == found(start=None, end=-1) == found() == searched
     assert found(start=[9, -1]) == [expected[0], searched[2]]
     for marked, told in (({"start": 9}, "start' is 9"), ({"start": [9]}, r"start' is \[9\]"), ({"end": 3}, "end' is 3")):
-        with pytest.raises(InputError, match=rf"column '{told} at row 0 \(docno='d1'\), beside 2 answers; give a list"):
+        with pytest.raises(InputError, match=rf"column '{told} at row 0 \(docno='d1'\), which has 2 answers; give a list"):
             found(**marked)
     one = frame.assign(answers=[["Paris"]], start=9)
     assert AnswerPositions()(one)["start"].tolist() == [9]

@@ -402,7 +402,7 @@ def test_unknown_conventions(convention):
 def test_what_the_sums_were_made_with_cannot_be_chosen_afterwards(option):
     """Sums over words with one pair or more, under another ``min_pairs``, were the same figures with a wrong label."""
     sums = accumulated(*collection())
-    with pytest.raises(InputError, match=rf"has no convention {next(iter(option))}; it has pair_scope, .*, ddof, max_delta"):
+    with pytest.raises(InputError, match=rf"there is no convention '{next(iter(option))}'; use pair_scope, .*, ddof, max_delta"):
         sums.result().under(**option)
     assert len(sums.result(min_pairs=3).curve()) < len(sums.result().curve())
 
@@ -576,7 +576,7 @@ BAD = [
     (["a"], [(["x", "y"], np.ones((1, 2)))], "2 words and vectors of shape"),
     (["a"], [(["x"], np.ones(2))], "shape"),
     (["a", "a"], [(["x"], np.ones((1, 2)))] * 2, "different docnos"),
-    (["a", "b"], [(["x"], np.ones((1, 2))), (["x"], np.ones((1, 3)))], "3 numbers where others have 2"),
+    (["a", "b"], [(["x"], np.ones((1, 2))), (["x"], np.ones((1, 3)))], "3 dimensions, but earlier passages have 2"),
     (["a"], [(["x"], np.array([[np.nan, 1.0]]))], "NaN or infinity"),
     (["a"], [(["x"], np.array([[1j, 1.0]]))], "holds complex numbers"),
     (["a"], [(["x"], np.array([["1", "2"]]))], "of type <U1"),
@@ -594,7 +594,7 @@ def test_accumulators_of_different_options_do_not_merge():
     with pytest.raises(InputError, match="cannot be merged"):
         MATSAccumulator(sample=2).merge(MATSAccumulator())
     one, two = accumulated(*collection(d=3)), accumulated(*collection(d=4))
-    with pytest.raises(InputError, match="of 3 and of 4 numbers"):
+    with pytest.raises(InputError, match="of 3 and of 4 dimensions"):
         one.merge(two)
     with pytest.raises(InputError, match="sample=1"):
         MATSAccumulator(sample=1)

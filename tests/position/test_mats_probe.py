@@ -113,7 +113,7 @@ def test_functions_and_objects_give_the_same(docs):
 
 @pytest.mark.parametrize("encoder", [spelled, Encoder()])
 def test_options_that_would_do_nothing_are_refused(docs, encoder):
-    with pytest.raises(InputError, match="piece, layer cannot be set for an encoder that brings its own words"):
+    with pytest.raises(InputError, match="piece, layer cannot be set for an encoder that returns its own words"):
         MATSProbe(encoder, layer=0, piece="mean", batch_tokens=5)(docs)
 
 
@@ -149,7 +149,7 @@ def test_duplicates_across_frames_files_and_shards(docs, tmp_path, caplog):
     sums.save(tmp_path / "more")
     assert MATSAccumulator.load(tmp_path / "more").duplicates == 5
     merged = probe.accumulate(docs.head(3)).merge(probe.accumulate(docs.head(2)))
-    assert "2 texts are in both sums that are merged" in caplog.text and merged.passages == 5
+    assert "2 texts are in both accumulators" in caplog.text and merged.passages == 5
 
 
 def test_an_encoder_that_raised_can_be_asked_again(docs, monkeypatch):
@@ -174,7 +174,7 @@ def test_an_encoder_that_raised_can_be_asked_again(docs, monkeypatch):
 
 @pytest.mark.parametrize("option", ["sample", "memory"])
 def test_sums_of_other_options_do_not_grow(docs, option):
-    with pytest.raises(InputError, match=f"MATSProbe: into has {option}=8 and this probe {option}=.*; give both the same"):
+    with pytest.raises(InputError, match=f"MATSProbe: into has {option}=8, but this probe has {option}=.*; give both the same value"):
         MATSProbe(spelled).accumulate(docs, into=MATSAccumulator(**{option: 8}))
 
 
@@ -219,9 +219,9 @@ def test_bad_options_before_anything_is_loaded(docs, options, message):
 
 
 def test_bad_input(docs):
-    with pytest.raises(InputError, match=r"MATSProbe: column 'text' is missing at row 1 \(docno='d1'\)"):
+    with pytest.raises(InputError, match=r"MATSProbe: column 'text' has no value at row 1 \(docno='d1'\)"):
         MATSProbe(spelled)(docs.assign(text=[None if i == 1 else "a" for i in range(30)]))
-    with pytest.raises(InputError, match="gave 1 results for 30 texts"):
+    with pytest.raises(InputError, match="returned 1 results for 30 texts"):
         MATSProbe(lambda texts: list(spelled(texts))[:1])(docs)
     with pytest.raises(InputError, match="'d0' has 1 words and vectors of shape"):
         MATSProbe(lambda texts: [(["a"], np.ones((2, 2)))] * len(texts))(docs)

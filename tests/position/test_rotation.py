@@ -321,9 +321,9 @@ def test_missing_identifier_is_named(scope, missing):
     rows = [{"qid": "q1", "docno": "d1", "text": "a b"}, {"qid": "q1", "docno": "d2", "text": "a b"}]
     column = "qid" if scope == "pair" else "docno"
     rows[1][column] = missing
-    with pytest.raises(InputError, match=f"RotatePassages: column '{column}' is missing, at row 1"):
+    with pytest.raises(InputError, match=f"RotatePassages: column '{column}' has no value at row 1"):
         RotatePassages(scope=scope)(pd.DataFrame(rows))
-    with pytest.raises(InputError, match=f"RotatePassages: column '{column}' is missing at row 0"):
+    with pytest.raises(InputError, match=f"RotatePassages: column '{column}' has no value at row 0"):
         list(RotatePassages(scope=scope).transform_iter(iter(rows)))
 
 

@@ -583,9 +583,9 @@ def test_a_corpus_is_rewritten_as_its_rotations_are():
         found = PositionSensitivity(system, dataset=dataset, rotation=rotation, **FAST).evaluate(dataset.get_topics())
         assert (found.table["difference"] == 0).all() and "by construction" in found.untested
         # Of a corpus there is one rotation, whatever the query.
-        assert "one draw a passage" in found.convention
+        assert "one draw per passage" in found.convention
     pairs = PositionSensitivity(STRICT, rotation=RotatePassages(scope="pair"), **FAST).evaluate(candidates, qrels)
-    assert "one draw a pair" in pairs.convention
+    assert "one draw per pair" in pairs.convention
 
 
 def test_answers_may_bring_their_texts(result):
@@ -661,7 +661,7 @@ def test_input_that_cannot_be_used():
         probe.evaluate(CANDIDATES, QRELS.assign(qid="other"))
     with pytest.raises(InputError, match="none of the judged queries"):
         probe.evaluate(CANDIDATES[CANDIDATES["qid"] == "q1"], QRELS[QRELS["qid"] != "q1"], topics=CANDIDATES)
-    with pytest.raises(InputError, match="'text' is missing"):
+    with pytest.raises(InputError, match="'text' has no value at row 0"):
         probe.evaluate(CANDIDATES.assign(text=None), QRELS)
     with pytest.raises(InputError, match="more than once"):
         probe.evaluate(pd.concat([CANDIDATES, CANDIDATES]).drop(columns=["score", "rank"]), QRELS)

@@ -45,7 +45,7 @@ def test_an_audits_index_of_a_part_of_the_corpus_is_refused(planted, tmp_path_fa
 
     system = System("BM25", pt.Transformer.identity(), None, anew)
     topics = planted.get_topics().head(5)
-    with pytest.raises(InputError, match="of the corpus has no column 'text'"):
+    with pytest.raises(InputError, match="of the corpus has no text in column 'text'"):
         PositionSensitivity(system, dataset=Spoilt(), draws=1, resamples=99).evaluate(topics)
     found = PositionSensitivity(system, dataset=planted, draws=1, resamples=99).evaluate(topics)
     assert (found.table["difference"] == 0).all() and found.table["p"].isna().all()

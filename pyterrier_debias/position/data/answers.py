@@ -154,7 +154,7 @@ class AnswerPositions(Stage):
             if start != _NONE and not 0 <= start < end <= len(text):
                 raise InputError(
                     f"AnswerPositions: answer {answer!r} of docno={docno!r} is marked at characters {start} to {end} of a text "
-                    f"of {len(text)}; count characters, end exclusive, and write -1 where the place is not known"
+                    f"of {len(text)} characters; count from 0, end exclusive, and write -1 if the place is not known"
                 )
             passage = finder.passage(text)
             places = [(start, end)] if start != _NONE else passage.find(answer)[: finder.most]
@@ -197,8 +197,8 @@ class AnswerPositions(Stage):
                 if len(listed) != n:
                     raise InputError(
                         f"AnswerPositions: column {column!r} is {shortened(repr(place), 40)} at row {row} "
-                        f"(docno={lists['docno'].iloc[row]!r}), beside {n} answers; give a list of as many places, or "
-                        f"-1 where none is known"
+                        f"(docno={lists['docno'].iloc[row]!r}), which has {n} answers; give a list with one place per answer, or "
+                        f"-1 if no place is known"
                     )
                 places.append(listed)
             if places:
@@ -212,7 +212,7 @@ class AnswerPositions(Stage):
         if not whole.all():
             raise InputError(
                 f"AnswerPositions: column {column!r} holds {places[~whole].iloc[0]}, which is not a position in a text; count "
-                f"characters from 0, and write -1 where the place is not known"
+                f"characters from 0, and write -1 if the place is not known"
             )
         return places.astype(int)
 
@@ -298,8 +298,8 @@ def answers_in_texts(known: pd.DataFrame, dataset: Any, text_field: str, stage: 
     lost = cut & (start != _NONE) & (end > known[text_field].map(len).to_numpy())
     documents = known.assign(cut=cut).drop_duplicates("docno")
     logger.warning(
-        "%s: %d of %d texts with answers seem to be truncated; %d answers are marked after their end and "
-        "count as not found; %s",
+        "%s: %d of %d texts with answers seem to be truncated; %d answers are marked after the end of their text and count as "
+        "not found; %s",
         stage_name(stage), documents["cut"].sum(), len(documents), lost.sum(), STORE_WHOLE,
     )  # fmt: skip
     return known[~lost]
@@ -522,7 +522,10 @@ class Positions:
         check_choice("uniformity_test after rotation" if rotated else "uniformity_test", "method", method, known)
         position, n, passage, length = self._arrays(rotated, cluster, bins)
         if not len(position):
-            raise InputError(f"uniformity_test: no answer of {self.name} has a position in its passage; there is nothing to test")
+            raise InputError(
+                f"uniformity_test: no answer of {self.name} has a position in its passage, so there is nothing to test; give "
+                f"passages that contain their answers"
+            )
         if method != "rotation":
             chosen = self._one_a_passage(passage, seed)
             position, n, passage, length = position[chosen], n[chosen], passage[chosen], length[chosen]
@@ -540,7 +543,7 @@ class Positions:
 
         p = float(stats.chi2.sf(observed, possible.sum() - 1))
         law = "whole answers placed at random" if method == "placed" else "chi-square"
-        return TestResult(observed, p, len(position), f"{law}, one answer a passage")
+        return TestResult(observed, p, len(position), f"{law}, one answer per passage")
 
     def plot(self, *others: Positions, ax: Axes | None = None, bins: int = 20, rotated: bool = True) -> Axes:
         """Draw the paper's Figure 1: the share of answers by relative position, original and rotated, with 95 % intervals.

@@ -153,7 +153,7 @@ class AverageRotations(Stage):
         frames.check_pairs(inp, self)
         reason = out_of_reach(flatten(self.ranker), list(inp.columns))
         if reason:
-            raise InputError(f"AverageRotations: rotations cannot reach the ranker, so that nothing would be averaged: {reason}")
+            raise InputError(f"AverageRotations: rotations cannot reach the ranker, so nothing would be averaged: {reason}")
         rotated = self._rotator()
         turned = [rotated(text) for text in inp[self.text_field]]
         scores: list[list[float]] = [[] for _ in turned]
@@ -176,7 +176,7 @@ class AverageRotations(Stage):
         if isinstance(self.rotations, str):
             check_choice(name, "rotations", self.rotations, (ALL,), "a whole number")
         else:
-            check_number(name, "rotations", self.rotations, least=1, whole=True, hint=f"{ALL!r} is every rotation")
+            check_number(name, "rotations", self.rotations, least=1, whole=True, hint=f"{ALL!r} means every rotation")
         check_number(name, "seed", self.seed, whole=True)
         check_choice(name, "combine", self.combine, COMBINE)
         check_choice(name, "spacing", self.spacing, SPACING)

@@ -127,8 +127,8 @@ def word_spans(text: str, words: Sequence[str]) -> list[tuple[int, int]]:
     spans = places_of(text, words)
     if spans is None:
         raise InputError(
-            f"the tokeniser's words {list(words[:5])!r} are not the pieces of the text {text[:40]!r} in their order; character "
-            f"offsets need a tokeniser whose words are pieces of the text"
+            f"the tokeniser's words {list(words[:5])!r} are not successive pieces of the text {text[:40]!r}; character offsets "
+            f"need a tokeniser that returns pieces of the text"
         )
     return spans
 
@@ -443,8 +443,8 @@ class RotatePassages(RowWise):
         if fixed:
             warn_of(
                 logger,
-                f"RotatePassages: %d of %d passages have fewer than two units of rotation ({self.unit}) and never change; "
-                f"position cannot be told from content in them",
+                f"RotatePassages: %d of %d passages have fewer than two units of rotation ({self.unit}) and never change; they "
+                f"show nothing about position bias",
                 fixed,
                 number,
             )
@@ -477,10 +477,11 @@ class RotatePassages(RowWise):
         check_number("RotatePassages", "seed", self.seed, whole=True)
         fixed = self.offset
         if fixed is not None:
-            check_number("RotatePassages", "offset", fixed, whole=True, hint="it counts units; None draws")
+            check_number("RotatePassages", "offset", fixed, whole=True, hint="it counts units; None draws one at random")
             if draw != 0 or first:
                 raise InputError(
-                    f"RotatePassages: offset={fixed} leaves nothing to draw; leave out draw and allow_identity, or the offset"
+                    f"RotatePassages: offset={fixed} leaves nothing to draw; leave out draw and allow_identity, or leave out "
+                    f"offset"
                 )
         # Four lengths of key, so that no qid can be mistaken for the number of a draw.
         drawn = keyed_draws(self.seed, ["rotation"], [] if draw == 0 else ["draw", str(draw)])
@@ -532,7 +533,8 @@ class RotatePassages(RowWise):
             bad = np.flatnonzero(inp[column].isna())
             if len(bad):
                 raise InputError(
-                    f"RotatePassages: column {column!r} is missing at row {bad[0]}; rotations are drawn by it, so fill it"
+                    f"RotatePassages: column {column!r} has no value at row {bad[0]}; fill it, because rotations are drawn by "
+                    f"this column"
                 )
 
 

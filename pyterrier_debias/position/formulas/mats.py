@@ -150,7 +150,9 @@ class MATSAccumulator(Saved):
                 length.
         """
         if len(set(docnos)) != len(passages):
-            raise InputError(f"MATS: {len(passages)} passages need as many different docnos, got {len(set(docnos))}")
+            raise InputError(
+                f"MATS: {len(passages)} passages have {len(set(docnos))} different docnos; give each passage its own docno"
+            )
         matrices = [self._checked(docno, words, vectors) for docno, (words, vectors) in zip(docnos, passages)]
         self.passages += len(passages)
         matrices = [matrix for matrix in matrices if len(matrix)]
@@ -181,21 +183,23 @@ class MATSAccumulator(Saved):
             return np.empty((0, 0), dtype=np.float32)  # what encoders give for an empty text, in whatever shape
         matrix = real_array(matrix, f"MATS: the matrix of passage {docno!r}", None)
         if matrix.dtype.kind not in "fiu":
-            raise InputError(f"MATS: the vectors of passage {docno!r} are of type {matrix.dtype}; an encoder gives numbers")
+            raise InputError(
+                f"MATS: the vectors of passage {docno!r} are of type {matrix.dtype}; the encoder must return numbers"
+            )
         if matrix.ndim != 2 or len(matrix) != len(words):
             raise InputError(
-                f"MATS: passage {docno!r} has {len(words)} words and vectors of shape {matrix.shape}; an encoder gives one "
-                f"vector per word, shape [words, dimensions]"
+                f"MATS: passage {docno!r} has {len(words)} words and vectors of shape {matrix.shape}; the encoder must return "
+                f"one vector per word, shape [words, dimensions]"
             )
         if self.dimensions is None:
             self.dimensions = matrix.shape[1]
         if matrix.shape[1] != self.dimensions:
             raise InputError(
-                f"MATS: passage {docno!r} has vectors of {matrix.shape[1]} numbers where others have {self.dimensions}; use one "
-                f"encoder and one layer for all passages"
+                f"MATS: passage {docno!r} has vectors of {matrix.shape[1]} dimensions, but earlier passages have "
+                f"{self.dimensions}; use one encoder and one layer for all passages"
             )
         if not np.isfinite(matrix).all():
-            raise InputError(f"MATS: the vectors of passage {docno!r} hold NaN or infinity; check the encoder and its dtype")
+            raise InputError(f"MATS: the vectors of passage {docno!r} contain NaN or infinity; check the encoder and its dtype")
         return matrix if matrix.dtype == np.float64 else matrix.astype(np.float32, copy=False)
 
     def merge(self, other: MATSAccumulator) -> MATSAccumulator:
@@ -212,13 +216,21 @@ class MATSAccumulator(Saved):
         """
         mine, theirs = (self.sample, self.memory, self.seed), (other.sample, other.memory, other.seed)
         if mine != theirs:
-            raise InputError(f"MATS: accumulators with (sample, memory, seed) {mine} and {theirs} cannot be merged")
+            raise InputError(
+                f"MATS: accumulators with (sample, memory, seed) {mine} and {theirs} cannot be merged; make both with the same "
+                f"options"
+            )
         if None not in (self.dimensions, other.dimensions) and self.dimensions != other.dimensions:
-            raise InputError(f"MATS: vectors of {self.dimensions} and of {other.dimensions} numbers cannot be merged")
+            raise InputError(
+                f"MATS: vectors of {self.dimensions} and of {other.dimensions} dimensions cannot be merged; use one encoder and "
+                f"one layer for both"
+            )
         self.dimensions = self.dimensions or other.dimensions
         both = len(self._texts & other._texts)
         if both:
-            logger.warning("MATS: %d texts are in both sums that are merged, and count twice; put equal texts in one shard", both)
+            logger.warning(
+                "MATS: %d texts are in both accumulators and count twice after merging; put equal texts in one shard", both
+            )
         self._texts |= other._texts
         self.duplicates += other.duplicates
         self.passages += other.passages
@@ -367,7 +379,10 @@ class MATSAccumulator(Saved):
         try:
             meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
             if meta["format"] != _FORMAT:
-                raise InputError(f"MATS: folder {folder} has format {meta['format']}, this version reads {_FORMAT}")
+                raise InputError(
+                    f"MATS: folder {folder} has format {meta['format']}, but this version reads format {_FORMAT}; compute and "
+                    f"save the sums again"
+                )
             words = json.loads((folder / "words.json").read_text(encoding="utf-8"))
             made = cls(sample=meta["sample"], memory=meta["memory"], seed=meta["seed"])
             for name in ("passages", "skipped", "duplicates", "occurrences", "dimensions"):
@@ -380,7 +395,7 @@ class MATSAccumulator(Saved):
         except Exception as error:  # numpy's reader raises whatever its parts do
             if isinstance(error, InputError):
                 raise
-            raise InputError(f"MATS: {folder} holds no saved MATS sums ({one_line(error)})") from error
+            raise InputError(f"MATS: {folder} holds no saved MATS sums ({one_line(error)}); check the path") from error
         made._kept.limit = meta["limit"]
         made._kept.add(**parts)
         made.kept_in(folder)

@@ -93,7 +93,7 @@ def mats_value(ats: np.ndarray, normaliser: str = "paper") -> tuple[float, str]:
     divisor = {"paper": largest - 1, "max": largest, "count": len(falls), "count_less_one": len(falls) - 1, "sum": 1}[normaliser]
     if not divisor:
         what = "the paper's divisor, max delta - 1," if normaliser == "paper" else "the number of distances less one"
-        return np.nan, f"only one distance has a pair, and {what} is then 0; mats_mean is defined"
+        return np.nan, f"only one distance has a pair, so {what} is 0; mats_mean is defined"
     return float(falls.sum() / divisor), ""
 
 
@@ -210,7 +210,7 @@ class MATSResult:
         others = [name for name in conventions if name not in known]
         if others:
             raise InputError(
-                f"MATSResult.under: it has no convention {others[0]}; it has {', '.join(known)} (min_pairs is an option of "
+                f"MATSResult.under: there is no convention {others[0]!r}; use {', '.join(known)} (min_pairs is an option of "
                 f"MATSProbe, and of MATSAccumulator.result())"
             )
         return replace(self, **conventions)

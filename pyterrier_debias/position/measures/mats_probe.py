@@ -252,8 +252,8 @@ class MATSProbe(Stage):
         for option in ("sample", "memory"):
             if getattr(sums, option) != getattr(self, option):
                 raise InputError(
-                    f"MATSProbe: into has {option}={getattr(sums, option)} and this probe {option}={getattr(self, option)}; give "
-                    f"both the same, e.g. MATSAccumulator(sample=probe.sample, memory=probe.memory)"
+                    f"MATSProbe: into has {option}={getattr(sums, option)}, but this probe has {option}={getattr(self, option)}; "
+                    f"give both the same value, e.g. MATSAccumulator(sample=probe.sample, memory=probe.memory)"
                 )
         if len(inp) == 0:
             return sums
@@ -269,7 +269,7 @@ class MATSProbe(Stage):
                 found = list(encode(part))
                 if len(found) != len(part):
                     raise InputError(
-                        f"MATSProbe: the encoder gave {len(found)} results for {len(part)} texts; it must give one "
+                        f"MATSProbe: the encoder returned {len(found)} results for {len(part)} texts; it must return one pair "
                         f"(words, matrix) for each"
                     )
                 sums.update(docnos[start : start + _CHUNK], found)
@@ -317,8 +317,8 @@ class MATSProbe(Stage):
             unused = [name for name in _OF_TOKENS if getattr(self, name) != inspect.signature(MATSProbe).parameters[name].default]
             if unused:
                 raise InputError(
-                    f"MATSProbe: {', '.join(unused)} cannot be set for an encoder that brings its own words and vectors; leave "
-                    f"that out here"
+                    f"MATSProbe: {', '.join(unused)} cannot be set for an encoder that returns its own words and vectors; leave "
+                    f"out these options"
                 )
             return own
         options = [getattr(self, name) for name in (*_ENCODER, "tokeniser")]

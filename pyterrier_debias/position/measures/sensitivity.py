@@ -55,16 +55,16 @@ _CONTROL_QUERIES = 10
 #: Messages if nothing changed, for a ranker and for a rebuilt retriever.
 _UNSEEN = (
     "no score changed when passages were rotated: either the ranker does not read the order of words, or it never saw the "
-    "rotated passages (a later text loader, a cache keyed by docno); nothing was tested"
+    "rotated passages (because of a later text loader or a cache keyed by docno); nothing was tested"
 )
 _BY_CONSTRUCTION = (
-    "no score changed when the corpus was rotated and indexed anew, as it must be where only words are counted; 0 by "
+    "no score changed when the corpus was rotated and indexed anew, as expected of a retriever that only counts words; 0 by "
     "construction, not tested"
 )
 #: Message if no passage changed.
 _FIXED = (
-    "no passage changed when it was rotated ({} of {} have fewer than two {}s), so that nothing can be told of positions; "
-    "nothing was tested"
+    "no passage changed when it was rotated ({} of {} have fewer than two {}s), so nothing can be said about positions; nothing "
+    "was tested"
 )
 
 
@@ -299,8 +299,7 @@ class PositionSensitivity(Stage):
         if not self._turning.allow_identity and self.draws > 1:
             raise InputError(
                 f"PositionSensitivity: RotatePassages(allow_identity=False) with draws={self.draws} excludes the original text "
-                f"from the rotations, so that chance alone would count as sensitivity; use allow_identity=True, or "
-                f"draws=1"
+                f"from the rotations, so chance alone would count as sensitivity; use allow_identity=True, or draws=1"
             )
         if not parse_measures(self.measures):
             raise InputError("PositionSensitivity: measures is empty; give at least one, e.g. ['nDCG@10']")
@@ -359,7 +358,10 @@ class PositionSensitivity(Stage):
             frames.append(arms if kept is None else _top(arms, kept, relevant))
         arms = pd.concat(frames, ignore_index=True)
         if not (arms["arm"] == "rotated").any():
-            raise InputError(f"PositionSensitivity: ranker of {system.name!r} returned nothing for any rotated list")
+            raise InputError(
+                f"PositionSensitivity: ranker of {system.name!r} returned no results for the rotated lists; check that it keeps "
+                f"candidates whose docno and text are changed"
+            )
         fixed = self._fixed(candidates.drop_duplicates("docno")[text])
         untested = "" if not still else _UNSEEN if self._changes(candidates, variants) else self._nothing_changed(fixed)
         if untested:
@@ -501,7 +503,10 @@ class PositionSensitivity(Stage):
         turn, unmoved = None if draw is None else self._turning.rotator(draw), self._turning.unmoved()
         for document in self.dataset.get_corpus_iter(verbose=False):
             if not isinstance(document.get(text), str):
-                raise InputError(f"PositionSensitivity: document {document.get('docno')!r} of the corpus has no column {text!r}")
+                raise InputError(
+                    f"PositionSensitivity: document {document.get('docno')!r} of the corpus has no text in column {text!r}; name "
+                    f"the column by RotatePassages(text_field=...), or add the text"
+                )
             if turn is None:
                 still.append(cannot_turn(document[text]))
                 if str(document["docno"]) in wanted:
@@ -525,12 +530,12 @@ class PositionSensitivity(Stage):
         fixed, texts = lists.fixed
         if fixed:
             notes.append(
-                f"{fixed} of {texts} passages ({fixed / texts:.1%}) have fewer than two {self._turning.unit}s, so that no "
-                f"rotation changes them: of position they tell nothing."
+                f"{fixed} of {texts} passages ({fixed / texts:.1%}) have fewer than two {self._turning.unit}s, so no rotation "
+                f"changes them: they show nothing about position."
             )
         absent = len(set(qids) - set(lists.arms.loc[lists.arms["arm"] == "original", "qid"]))
         if absent:
-            notes.append(f"{absent} of {len(qids)} judged queries have no candidates; they count 0 in every arm.")
+            notes.append(f"{absent} of {len(qids)} judged queries have no candidates; they count as 0 in every arm.")
         return SensitivityResult(
             table=outcome.table(values),
             per_query=values,
@@ -557,7 +562,7 @@ class PositionSensitivity(Stage):
         note = (
             f"The ranker scores a passage differently in another list (by up to {how_much} of a list's range of scores), because "
             f"it looks at whole lists, scales or cuts them, or is not deterministic: rank displacement was measured on whole "
-            f"lists, one passage a query."
+            f"lists, one passage per query."
         )
         return self._displacement_in_lists(lists, lists.ranker, qids, qrels), [note]
 
@@ -596,7 +601,7 @@ class PositionSensitivity(Stage):
         drawn_for = "passage" if lists.ranker is None else rotation.scope
         parts = [
             f"rotation by {rotation.unit}" + (f" ({rotation.tokeniser})" if rotation.unit == "word" else ""),
-            f"one draw a {drawn_for}" if rotation.scope == "pair" else "",
+            f"one draw per {drawn_for}" if rotation.scope == "pair" else "",
             "" if rotation.allow_identity else "identity left out",
             f"mean of {self.draws} draw{'s' if self.draws > 1 else ''}, seed {rotation.seed}",
             "corpus indexed anew" if lists.ranker is None else f"depth {'all' if self.depth is None else self.depth}",
@@ -609,9 +614,9 @@ def reindexing_reason(system: System, dataset: Any) -> str | None:
     """The reason why a retriever cannot be probed by indexing changed documents, in one sentence; None if it can."""
     if system.indexer is None:
         return system.out_of_reach or (
-            "no stage of it adds the texts of documents, so that changed passages cannot be given to it; if it ends in a ranker, "
-            "put a text loader before that (retriever >> dataset.text_loader() >> ranker); if it is a retriever, it must index "
-            "changed passages anew: audit it on TerrierCollection(index, dataset), for Terrier, or give "
+            "none of its stages adds the texts of documents, so changed passages cannot be given to it; if it ends in a ranker, "
+            "put a text loader before the ranker (retriever >> dataset.text_loader() >> ranker); if it is a retriever, it must "
+            "index changed passages anew: for Terrier, audit it on TerrierCollection(index, dataset); otherwise give "
             "System(name, pipeline, indexer=...)"
         )
     if not hasattr(dataset, "get_corpus_iter"):

@@ -138,7 +138,7 @@ class SensitivityResult:
             axes.axvline(0, color=plots.GREY, linestyle="--")
             plots.label_axes(
                 axes,
-                x="ranks that a relevant passage moves down when it alone is rotated",
+                x="ranks by which a relevant passage moves down when it alone is rotated",
                 y="passages and draws",
                 n=len(moved),
                 unit="passages and draws",
