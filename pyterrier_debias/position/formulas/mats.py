@@ -1,4 +1,4 @@
-"""ATS and MATS: how much a word's vector depends on its position. Arrays and sums, no frames in, no neural library.
+"""ATS and MATS: how much a word's vector depends on its position. The code works on arrays, without frames or a neural library.
 
 Symbols of Hofstätter et al. 2021, section 5: T is the set of terms, r_a^t the vector of an occurrence of term t at position a,
 D a distance between positions, C_{t,D} the pairs of occurrences of t whose positions a and b differ by D, and::
@@ -8,7 +8,7 @@ D a distance between positions, C_{t,D} the pairs of occurrences of t whose posi
 
 There are quadratically many pairs, but the mean does not require visiting them: with u the unit vector of r, and S_{t,a} the sum
 of u over the occurrences of t at position a, the pairs of t at distance D > 0 sum to ``sum_a S_{t,a}.S_{t,a+D}``, those at
-distance 0 to half of ``sum_a (S_{t,a}.S_{t,a} - n_{t,a})``. Pairs within one passage are few, are counted apart, and are
+distance 0 to half of ``sum_a (S_{t,a}.S_{t,a} - n_{t,a})``. Pairs within one passage are few; they are counted separately and
 subtracted where they do not belong. The squares of the cosines sum in the same way over second moments, since ``(u.v)^2 = <u u',
 v v'>``.
 """
@@ -36,12 +36,12 @@ from pyterrier_debias.position.formulas.mats_result import PAIR_SCOPES, ROUNDING
 #: Words of one passage, and one vector each: shape [n, d].
 Passage = tuple[Sequence[str], np.ndarray]
 
-#: Multiplications spent on one word's squared cosines; beyond, they are estimated from some of its occurrences.
+#: The most multiplications for one word's squared cosines; beyond, they are estimated from a sample of its occurrences.
 _WORK = 10**11
 
 _FORMAT = 2
 
-#: Pickles of earlier versions name these here.
+#: Pickles of earlier versions look for these names in this module.
 _Grown, _KeyedSums, _Kept = Grown, KeyedSums, Kept
 
 logger = logging.getLogger(__name__)
@@ -54,16 +54,18 @@ def _text_key(text: str) -> int:
 class MATSAccumulator(Saved):
     """The sums that ATS and MATS need, over passages that come in any order and in any number of pieces.
 
-    Give each passage once. Shards that are accumulated apart and merged, in any order, give the result of one pass.
+    Give each passage once. Shards that are accumulated separately and merged in any order give the same result as one pass.
 
-    Sums are d + 1 float64 numbers for each word and position that were seen together (at most words x positions), in memory. For
-    the spread over pairs the vectors themselves are kept, as they came, up to ``memory`` bytes. Beyond that, or where ``sample``
-    says so, each word keeps the k occurrences whose keyed hash of (seed, docno, position) is smallest, k being the largest power
-    of two that fits: a uniform sample that does not depend on the order of passages. The spread within words is then estimated by
-    the mean square of the sampled pairs' cosines around the word's mean, which is exact like all means. The
-    same is done where one word alone would take minutes, such as one that a passage repeats tens of thousands of times.
+    The sums take d + 1 float64 numbers in memory for each word and position that were seen together (at most words x positions).
+    For the spread over pairs, the vectors themselves are also kept, unchanged, up to ``memory`` bytes. Beyond that limit, or if
+    ``sample`` is set, each word keeps the k occurrences whose keyed hash of (seed, docno, position) is smallest, where k is the
+    largest power of two that fits. This is a uniform sample that does not depend on the order of passages. The spread within
+    words is then estimated by the mean squared deviation of the sampled pairs' cosines from the word's mean; this mean, like all
+    means, is exact. The same is done if one word alone would take minutes, such as a word that one passage repeats tens of
+    thousands of times.
 
-    Passages of one text: :meth:`fresh` tells which to leave out. A shard knows only its own, so put equal texts into one shard.
+    Passages with equal texts: :meth:`fresh` shows which to leave out. A shard knows only its own texts, so put equal texts into
+    one shard.
 
     When not to use it: on documents of many thousand words, whose positions are too many to compare word by word.
 
@@ -105,13 +107,13 @@ class MATSAccumulator(Saved):
         self._texts: set[int] = set()
 
     def fresh(self, texts: Sequence[str]) -> list[bool]:
-        """Which texts were not seen before, neither here nor among those remembered. Nothing is noted.
+        """Which texts are new: neither earlier in ``texts`` nor remembered. This call remembers nothing.
 
         Args:
             texts: The passages' texts.
 
         Returns:
-            One truth value each.
+            True or False for each text.
 
         Example:
             >>> words = MATSAccumulator()
@@ -128,7 +130,7 @@ class MATSAccumulator(Saved):
         return found
 
     def remember(self, texts: Sequence[str]) -> None:
-        """Note texts as seen: those of passages that were added, since others may fail to be.
+        """Remember texts as seen; give only those of passages that were added, since adding a passage may fail.
 
         Args:
             texts: The texts of passages that were added.
@@ -146,8 +148,8 @@ class MATSAccumulator(Saved):
             The accumulator itself.
 
         Raises:
-            InputError: If words and vectors do not match in number, or vectors are not real and finite numbers, or not all of one
-                length.
+            InputError: If words and vectors do not match in number, or vectors are not real, finite numbers, or not all of the
+                same length.
         """
         if len(set(docnos)) != len(passages):
             raise InputError(
@@ -203,7 +205,7 @@ class MATSAccumulator(Saved):
         return matrix if matrix.dtype == np.float64 else matrix.astype(np.float32, copy=False)
 
     def merge(self, other: MATSAccumulator) -> MATSAccumulator:
-        """Add what another accumulator holds, of other passages; the other one is not changed.
+        """Add the sums of another accumulator, made from other passages; the other accumulator is not changed.
 
         Args:
             other: Made with the same options, and with vectors of the same length.
@@ -255,10 +257,10 @@ class MATSAccumulator(Saved):
         max_delta: int | None = None,
         ddof: int = 0,
     ) -> MATSResult:
-        """ATS and MATS of what was added so far; more may be added afterwards.
+        """ATS and MATS of the passages added so far; more may be added afterwards.
 
         Args:
-            min_pairs: A word counts at a distance where it has at least so many pairs; at least 1.
+            min_pairs: The fewest pairs with which a word counts at a distance; at least 1.
             pair_scope: Convention of the result, see :class:`MATSProbe`.
             normaliser: Likewise.
             term_average: Likewise.
@@ -267,8 +269,8 @@ class MATSAccumulator(Saved):
             ddof: Likewise.
 
         Returns:
-            The result. Time is linear in the number of (word, position) cells, and for the spread in kept occurrences times
-            the smaller of their number a word and d.
+            The result. Time is linear in the number of (word, position) cells. For the spread, it is also proportional to the
+            kept occurrences times the smaller of d and the occurrences kept per word.
         """
         cells = self._cells.ordered()
         limit, kept = self._kept.by_term(self._affordable(cells))
@@ -310,7 +312,7 @@ class MATSAccumulator(Saved):
     def _affordable(self, cells: Ordered) -> int | None:
         """How many occurrences of a word may be looked at for the spread over pairs; None for all.
 
-        By all occurrences, not by those that are kept, so that shards and their order make no difference.
+        The limit depends on all occurrences, not on those that are kept, so that shards and their order make no difference.
         """
         if not len(cells.keys) or self.sample == 0:
             return None
@@ -322,7 +324,7 @@ class MATSAccumulator(Saved):
         return 1 << int(np.log2(_WORK / (d + LOOK_UP)) / 2) if work.max() > _WORK else None
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write the sums to a folder, whole or not at all.
+        """Write the sums to a folder, completely or not at all.
 
         Args:
             folder: The folder to make: arrays as ``.npy``, words and options as JSON.
@@ -355,7 +357,7 @@ class MATSAccumulator(Saved):
             (scratch / "meta.json").write_text(json.dumps(meta, indent=1), encoding="utf-8")
 
     def saved_state(self) -> Any:
-        """How much was added, and the sums."""
+        """The counts of what was added, and the sums."""
         counts = (self.passages, self.skipped, self.duplicates, self.occurrences, self.sample, self.memory, self.seed)
         return counts, list(self._terms), self._cells.keys(), self._cells.values
 
@@ -370,7 +372,7 @@ class MATSAccumulator(Saved):
             An accumulator to which more can be added.
 
         Raises:
-            InputError: If there is no such folder, it holds something else, or is not as it was written.
+            InputError: If the folder does not exist, holds something else, or was changed.
         """
         return read_whole(folder, lambda: cls._read(Path(folder).expanduser()))
 

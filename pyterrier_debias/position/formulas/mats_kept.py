@@ -1,4 +1,4 @@
-"""What MATS keeps of a collection: vectors summed by term and position, and occurrences within a given memory."""
+"""What MATS keeps of a collection: vectors summed by term and position, and occurrences up to a limit of memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyterrier_debias.position.formulas.mats_pairs import BLOCK, inner_pairs, pa
 
 
 class Grown:
-    """Rows that are appended to one array, which grows in place where the system can: no second copy of what is large."""
+    """Rows appended to one array, which grows in place if the system allows it, without a second copy of a large array."""
 
     def __init__(self) -> None:
         self._store = np.empty((0, 0))
@@ -26,7 +26,7 @@ class Grown:
         return self._store[: self._count]
 
     def append(self, rows: np.ndarray) -> None:
-        """Add rows behind those that are there."""
+        """Append rows."""
         if not self._count:
             self._store = np.empty((0, *rows.shape[1:]), rows.dtype)
         elif np.promote_types(self._store.dtype, rows.dtype) != self._store.dtype:
@@ -39,7 +39,7 @@ class Grown:
         self._count = needed
 
     def keep(self, rows: np.ndarray) -> None:
-        """Let all rows go but these."""
+        """Drop all rows except these."""
         self._store = self.values[rows]
         self._count = len(self._store)
 
@@ -87,11 +87,11 @@ class Ordered:
         self.keys, self._values = keys[self._order], values
 
     def counts(self) -> np.ndarray:
-        """The last of each row's sums, in the order of the keys."""
+        """The last column of the sums, in the order of the keys."""
         return self._values[self._order, -1]
 
     def of_terms(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Keys and sums of a run of terms, ids ascending."""
+        """Keys and sums of consecutive terms, whose ids ascend."""
         part = slice(*np.searchsorted(self.keys, (int(ids[0]) << 32, int(ids[-1]) + 1 << 32)))
         return self.keys[part], self._values[self._order[part]]
 
@@ -105,7 +105,7 @@ class Ordered:
 
 
 class Kept:
-    """Occurrences that are kept for the spread over pairs: all of them, or of each term those with the smallest keys."""
+    """Occurrences that are kept for the spread over pairs: all of them, or for each term those with the smallest keys."""
 
     def __init__(self, sample: int | None, memory: int):
         self.memory = memory
@@ -117,7 +117,7 @@ class Kept:
         return len(self.parts["terms"])
 
     def add(self, terms: np.ndarray, positions: np.ndarray, passages: np.ndarray, vectors: np.ndarray) -> None:
-        """Take in some occurrences, and let go of others where there is no room."""
+        """Add occurrences, and drop some if there is no room."""
         if self.limit == 0 or not len(terms):
             return
         for part, rows in zip(self.parts.values(), (terms, positions, passages, vectors)):
@@ -126,7 +126,7 @@ class Kept:
             self.settle()
 
     def merge(self, other: Kept, mapped: np.ndarray) -> None:
-        """Add another one's occurrences; ``mapped`` translates its terms' numbers."""
+        """Add the occurrences of another instance; ``mapped`` translates the numbers of its terms."""
         if other.limit is not None:
             self.limit = other.limit if self.limit is None else min(self.limit, other.limit)
         self._settled = 0
@@ -140,7 +140,7 @@ class Kept:
         return self.memory // max(vectors.itemsize * vectors.shape[1], 1)
 
     def settle(self) -> None:
-        """Let go of what does not fit. What stays depends on what was added, not on its order or on earlier calls."""
+        """Drop what does not fit. What stays depends only on what was added, not on its order or on earlier calls."""
         terms, room = self.parts["terms"].values, self._room()
         if not len(self) or (self.limit is None and len(self) <= room):
             return
@@ -156,7 +156,7 @@ class Kept:
         self._settled = len(self)
 
     def _smallest(self, limit: int) -> np.ndarray:
-        """The rows of each term's occurrences with the smallest keys, at most so many a term."""
+        """The rows of each term's occurrences with the smallest keys, at most ``limit`` per term."""
         terms = self.parts["terms"].values
         draws = _draws(self.parts["passages"].values, self.parts["positions"].values)
         order, counts = np.lexsort((draws, terms)), np.bincount(terms)
@@ -170,7 +170,7 @@ class Kept:
             most: How many occurrences of a term are read; None for all that are kept.
 
         Returns:
-            How many occurrences a term has at most, None for all that there are; and what is kept, None for nothing.
+            The largest number of occurrences per term, None if all are kept; and the kept occurrences, None if there are none.
         """
         self.settle()
         limits = [limit for limit in (self.limit, most) if limit is not None]
@@ -213,11 +213,11 @@ class _KeptTerms:
         Args:
             ids: The terms, ascending.
             size: Distances.
-            pairs: All the terms' pairs, which are the kept ones where every occurrence is kept; shape [len(ids), size].
+            pairs: All pairs of the terms, equal to the kept pairs if every occurrence is kept; shape [len(ids), size].
             cosines: Their summed cosines.
 
         Returns:
-            Twice three arrays of shape [len(ids), size].
+            Two sets of three arrays of shape [len(ids), size].
         """
         squares = np.zeros_like(pairs)
         if self._sampled:

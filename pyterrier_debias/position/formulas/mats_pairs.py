@@ -10,10 +10,10 @@ import numpy as np
 #: Numbers of one temporary array, about 32 MiB.
 BLOCK = 4 * 2**20
 
-#: Occurrences of a word in one passage from which their pairs are no longer listed one by one.
+#: Above this number of occurrences of a word in one passage, their pairs are not listed one by one.
 _MANY = 128
 
-#: What looking a pair up by its distance costs, in multiplications.
+#: The cost of looking up a pair by its distance, in multiplications.
 LOOK_UP = 150
 
 #: The largest sum of squares for which Fourier transforms are exact to some 1e-9.
@@ -23,9 +23,9 @@ _EXACT = 1e6
 def autocorrelate(positions: np.ndarray, rows: np.ndarray, size: int) -> np.ndarray:
     """Sum the inner products of all ordered pairs of rows (a row with itself included) by the distance of their positions.
 
-    By a matrix product over the positions where the term was seen, which most often are few: measured, that is 2 to 20 times as
-    fast as Fourier transforms, which win for a term that was seen at hundreds of positions only. Those are taken for thousands of
-    positions, where the product's quadratic cost would be minutes.
+    This is a matrix product over the positions where the term was seen, which are usually few. It was measured to be 2 to 20
+    times as fast as Fourier transforms, which are faster only if the term was seen at hundreds of positions. Transforms are
+    used for thousands of positions, where the quadratic cost of the product would be minutes.
 
     Args:
         positions: Integers from 0, shape [p].
@@ -53,7 +53,7 @@ def autocorrelate(positions: np.ndarray, rows: np.ndarray, size: int) -> np.ndar
 
 
 def _by_transform(positions: np.ndarray, rows: np.ndarray, size: int, length: int) -> np.ndarray:
-    """:func:`autocorrelate` by the power spectrum, which is summed over columns before the one transform back."""
+    """:func:`autocorrelate` by the power spectrum, which is summed over columns before a single inverse transform."""
     power = np.zeros(length // 2 + 1)
     step = max(1, BLOCK // length)
     for first in range(0, rows.shape[1], step):
@@ -73,7 +73,7 @@ def pair_sums(positions: np.ndarray, sums: np.ndarray, counts: np.ndarray, size:
     Args:
         positions: Distinct positions of the term, shape [p].
         sums: S_{t,a}, the unit vectors of the occurrences at each position summed, shape [p, d].
-        counts: n_{t,a}, how many they are, shape [p].
+        counts: n_{t,a}, the number of occurrences at each position, shape [p].
         size: One more than the largest distance.
 
     Returns:
@@ -129,7 +129,7 @@ def pair_squares(positions: np.ndarray, units: np.ndarray, size: int, *, moments
 
 
 def twins(groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """All pairs of entries that stand in one group.
+    """All pairs of entries in the same group.
 
     Args:
         groups: Integers, shape [n].
@@ -147,7 +147,7 @@ def twins(groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     start = np.arange(len(groups))
     apart = 1
     while True:
-        # Those that still have a companion so many places on; the others never get one further on.
+        # Entries that have a companion this many places further on; the others have none beyond it.
         start = start[start + apart < len(groups)]
         start = start[ordered[start] == ordered[start + apart]]
         if not len(start):
@@ -163,7 +163,7 @@ def key_of(terms: np.ndarray, numbers: np.ndarray) -> np.ndarray:
 
 
 def units_of(raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Unit vectors in float64 with a 1 behind each (so that summing counts too), and which vectors are not zero."""
+    """Unit vectors in float64, each followed by a 1 (so that sums also count), and which vectors are not zero."""
     units = np.empty((len(raw), raw.shape[1] + 1))
     units[:, :-1] = raw
     # Scaled first, so that neither tiny nor huge vectors leave the range of numbers when squared.
@@ -179,7 +179,7 @@ def units_of(raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def runs(groups: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """An order in which equal entries stand together, where their runs begin, and how long they are."""
+    """An order in which equal entries are adjacent, where their runs begin, and how long the runs are."""
     order = np.argsort(groups, kind="stable")
     starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
     return order, starts, np.diff(starts, append=len(order))
@@ -198,7 +198,7 @@ def inner_pairs(
         squares: Whether squares are summed.
 
     Yields:
-        Keys of (term, distance), and for each pairs, cosines and, where asked for, squares. A key may come more than once.
+        Keys of (term, distance); and for each key its pairs, cosines and, if requested, squares. A key may occur more than once.
     """
     order, starts, counts = runs(groups)
     # A word that one passage repeats thousands of times has too many pairs to list.

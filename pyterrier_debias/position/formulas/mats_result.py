@@ -42,7 +42,7 @@ def check_conventions(values: Mapping[str, Any]) -> None:
     """Refuse conventions that are not known.
 
     Args:
-        values: Value of each of :data:`CONVENTIONS`, of ``ddof``, ``max_delta`` and ``min_pairs``; others are not looked at.
+        values: Value of each of :data:`CONVENTIONS`, of ``ddof``, ``max_delta`` and ``min_pairs``; others are ignored.
 
     Raises:
         InputError: Naming the convention and what it may be.
@@ -58,7 +58,7 @@ def check_conventions(values: Mapping[str, Any]) -> None:
 def mats_value(ats: np.ndarray, normaliser: str = "paper") -> tuple[float, str]:
     """MATS of a curve.
 
-    The sum of ATS(0) - ATS(i) is over the distances i >= 1 that have a pair. Where all up to max D have one, ``'max'`` and
+    The sum of ATS(0) - ATS(i) is over the distances i >= 1 that have a pair. If all distances up to max D have one, ``'max'`` and
     ``'count'`` are the same, and so are ``'paper'`` and ``'count_less_one'``.
 
     Args:
@@ -68,7 +68,7 @@ def mats_value(ats: np.ndarray, normaliser: str = "paper") -> tuple[float, str]:
             ``'count_less_one'``: one less than their number; ``'sum'``: nothing.
 
     Returns:
-        The value, and an empty text; or NaN, and why it is not defined.
+        The value and an empty string; or NaN and the reason why it is not defined.
 
     Example:
         >>> mats_value(np.array([1.0, 0.75, 0.5])), mats_value(np.array([1.0, 0.75, 0.5]), "count")
@@ -76,7 +76,7 @@ def mats_value(ats: np.ndarray, normaliser: str = "paper") -> tuple[float, str]:
         >>> mats_value(np.array([np.nan, 0.8]))[1]
         'ATS(0) is not defined: no word stands at the same position of two passages'
 
-        Distances 1 and 4: the falls 0.25 and 0.5 by max D - 1 = 3.
+        Distances 1 and 4: the differences 0.25 and 0.5, divided by max D - 1 = 3.
 
         >>> mats_value(np.array([1.0, 0.75, np.nan, np.nan, 0.5]))
         (0.25, '')
@@ -108,7 +108,7 @@ class DeltaSums:
         squares: The squares of these means, summed.
         within: The variances of the cosines within terms, summed over the terms where they are known.
         within_terms: How many terms that are.
-        falls: The terms' mean cosine at distance 0 less that at this one, summed over the terms with enough pairs at both.
+        falls: The terms' mean cosine at distance 0 minus that at this distance, summed over the terms with enough pairs at both.
         paired_terms: How many terms that are.
         paired_pairs: How many pairs they have at this distance.
         first: How many terms have enough pairs here and at no smaller distance.
@@ -147,18 +147,18 @@ class MATSResult:
         sums: For ``'cross_passage'`` and ``'all'`` pairs, what is known at each distance.
         vocabulary: Distinct words with a vector, the paper's set T.
         passages: How many passages were seen.
-        occurrences: How many words of theirs had a vector.
+        occurrences: How many of their words had a vector.
         skipped: How many had a zero vector, which has no direction, and were left out.
-        kept: The spread over pairs is exact where this is None; otherwise it is estimated from at most so many occurrences of
-            each word (0: not at all). The means are exact always.
-        min_pairs: A word counts at a distance where it has at least so many pairs.
+        kept: None if the spread over pairs is exact; otherwise the most occurrences of each word from which it is estimated (0:
+            it is not computed). The means are always exact.
+        min_pairs: The fewest pairs with which a word counts at a distance.
         pair_scope: The convention of :meth:`curve` and of the first row of :meth:`mats`; see :class:`MATSProbe`.
         normaliser: Likewise.
         term_average: Likewise.
         std: Likewise.
         max_delta: Likewise; None for all distances.
         ddof: Likewise.
-        duplicates: How many passages were left out, because a text that was seen counts once.
+        duplicates: How many passages were left out because their text had been seen.
 
     Example:
         >>> from pyterrier_debias.position.formulas.mats import MATSAccumulator
@@ -189,7 +189,7 @@ class MATSResult:
         check_conventions(self.__dict__)
 
     def __repr__(self) -> str:
-        """MATS, of how much, and under which conventions; not the sums, which fill many screens."""
+        """MATS, the number of passages and words, and the conventions; not the sums, which would fill many screens."""
         own = self.mats().iloc[0]
         conventions = ", ".join(f"{name}={getattr(self, name)!r}" for name in (*CONVENTIONS, "ddof", "max_delta", "min_pairs"))
         return f"<MATSResult: {own['mats']:.4f} over {self.passages} passages, {self.vocabulary} words; {conventions}>"
@@ -204,7 +204,7 @@ class MATSResult:
             A result whose curve, and whose first row of :meth:`mats`, follow them.
 
         Raises:
-            InputError: For a convention that is not known, and for what the sums were made with, such as ``min_pairs``.
+            InputError: For an unknown convention, and for an option that the sums were made with, such as ``min_pairs``.
         """
         known = (*CONVENTIONS, "ddof", "max_delta")
         others = [name for name in conventions if name not in known]
@@ -223,7 +223,7 @@ class MATSResult:
             term_average: ``'present'``, ``'all'``, ``'any'`` or ``'paired'``; None for the result's own.
 
         Returns:
-            Shape [max D + 1], max D being the largest distance with a pair, or less where ``max_delta`` says so.
+            Shape [max D + 1], max D being the largest distance with a pair, or ``max_delta`` if that is less.
         """
         scope, average = self._chosen(pair_scope, term_average)
         sums = self.sums[scope]
@@ -236,7 +236,7 @@ class MATSResult:
         return ats
 
     def _chosen(self, pair_scope: str | None, term_average: str | None) -> tuple[str, str]:
-        """What was asked for, else the result's own."""
+        """The requested conventions, or the result's own."""
         scope = self.pair_scope if pair_scope is None else pair_scope
         average = self.term_average if term_average is None else term_average
         check_choice("MATSResult", "pair_scope", scope, PAIR_SCOPES)
@@ -254,9 +254,9 @@ class MATSResult:
             A frame with ``delta``; ``ats``; ``std``, the spread that the result's convention names, and all four:
             ``std_deltas``, of ATS(0) - ATS(i) over i = 1 to this distance; ``std_pairs``, of the cosines around ``ats`` when a
             word is drawn and then one of its pairs; ``std_terms``, of the words' mean cosines; ``std_plain``, of the cosines of
-            all pairs around their own mean, each pair counting once (the last three over what is present whatever
-            ``term_average`` says); ``pairs``; ``terms``; ``pair_scope`` and ``term_average``. All but ``std_pairs``, which has no
-            one count, follow ``ddof``.
+            all pairs around their own mean, each pair counting once (the last three over the words that are present, whatever
+            ``term_average`` is); ``pairs``; ``terms``; ``pair_scope`` and ``term_average``. All but ``std_pairs``, which has no
+            single count, follow ``ddof``.
         """
         pair_scope, term_average = self._chosen(pair_scope, term_average)
         ats = self.ats(pair_scope, term_average)
@@ -292,16 +292,16 @@ class MATSResult:
             ``mats``, the value under that normaliser, and under two: ``mats_paper`` and ``mats_mean`` (``'count'``); ``std``, the
             spread that the convention names, and all four: ``std_deltas`` (of ATS(0) - ATS(i) over i), ``std_pairs``,
             ``std_terms`` and ``std_plain`` (means over i >= 1 of the curve's); ``ats_0``; ``max_delta``, the largest distance
-            that counted; ``deltas``, how many did; ``pairs``; ``terms``, the distinct words; ``passages``; ``duplicates``, how
-            many more were left out, since their text was seen; ``spread_from`` (``'all pairs'``, or how they were sampled);
-            ``reason``, why ``mats`` is NaN, otherwise empty.
+            that counted; ``deltas``, how many distances counted; ``pairs``; ``terms``, the distinct words; ``passages``;
+            ``duplicates``, how many more passages were left out because their text had been seen; ``spread_from`` (``'all
+            pairs'``, or how they were sampled); ``reason``, why ``mats`` is NaN, otherwise empty.
         """
         ways = [(scope, average) for scope in PAIR_SCOPES for average in TERM_AVERAGES]
         own = (self.pair_scope, self.term_average)
         return pd.DataFrame([self._summary(*way) for way in sorted(ways, key=lambda way: way != own)])
 
     def _size(self, sums: DeltaSums) -> int:
-        """One more than the largest distance that has a pair and is asked for."""
+        """One more than the largest distance that has a pair and is requested."""
         found = np.flatnonzero(sums.terms)
         largest = int(found[-1]) if len(found) else 0
         return 1 + (largest if self.max_delta is None else min(largest, self.max_delta))
@@ -353,7 +353,7 @@ def _running_spread(values: np.ndarray, ddof: int) -> np.ndarray:
 
 
 def _variance(square: np.ndarray, mean: np.ndarray) -> np.ndarray:
-    """Mean square less squared mean, 0 where that is rounding."""
+    """Mean square minus squared mean, 0 if the difference is rounding error."""
     return np.where(square - mean**2 > ROUNDING * square, square - mean**2, 0.0)
 
 
