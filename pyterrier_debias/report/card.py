@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from huggingface_hub import EvalResult
 
 BEGIN, END = "<!-- pyterrier-debias audit: begin -->", "<!-- pyterrier-debias audit: end -->"
-#: By which our results are known in a card's metadata.
+#: The task that identifies our results in a card's metadata.
 TASK = {"type": "text-ranking", "name": "Bias audit by pyterrier-debias"}
 TAGS = ("bias-audit", "pyterrier-debias")
 FILE = "README.md"
@@ -46,10 +46,10 @@ def write_card(result: AuditTables, folder: str | Path, system: str | None = Non
     """See :meth:`pyterrier_debias.AuditResult.write_card`."""
     folder = Path(folder).expanduser()
     if not folder.is_dir():
-        raise InputError(f"there is no folder {str(folder)!r} to write a card to; save the ranker first")
+        raise InputError(f"write_card: there is no folder {str(folder)!r}; save the ranker there first")
     path = folder / FILE
     try:
-        # Line ends stay as they are.
+        # Line ends are kept.
         with path.open(encoding="utf-8-sig", newline="") if path.exists() else nullcontext(StringIO()) as file:
             text = file.read()
     except (OSError, UnicodeDecodeError) as error:
@@ -86,12 +86,12 @@ def merged(text: str, result: AuditTables, system: str | None = None) -> str:
     newline = "\r\n" if "\r\n" in text else "\n"
     bare = REGEX_YAML_BLOCK.match(text) is None
     try:
-        # Which keeps the author's own model index as it is; a ModelCard would make one entry of several.
+        # RepoCard keeps the author's own model index unchanged; ModelCard would merge several entries into one.
         card = RepoCard(f"---{newline}{{}}{newline}---{newline}{text}" if bare else text)
     except YAMLError as error:
         raise InputError(f"the card's metadata is not YAML ({one_line(error)}); fix it") from error
     except ValueError as error:
-        raise InputError("the card's metadata is not a table of names and values; fix it") from error
+        raise InputError("the card's metadata is not a YAML mapping; fix it") from error
     before = card.data.to_dict()
     of = [*result.settings["systems"]] if system is None else [system]
     after = _metadata(before, result, findings, of)
@@ -104,7 +104,7 @@ def merged(text: str, result: AuditTables, system: str | None = None) -> str:
     try:
         ModelCard(card.content)
     except ValueError as error:
-        raise InputError(f"the card's metadata is not what Hugging Face reads ({one_line(error)}); fix it") from error
+        raise InputError(f"Hugging Face cannot read the card's metadata ({one_line(error)}); fix it") from error
     return card.content
 
 
@@ -112,7 +112,7 @@ def _findings(result: AuditTables, system: str | None) -> pd.DataFrame:
     if system is None:
         return result.findings
     if system not in result.settings["systems"]:
-        raise InputError(f"system {system!r} is not in this audit; there are {', '.join(result.settings['systems'])}")
+        raise InputError(f"system {system!r} is not in this audit; use one of {', '.join(result.settings['systems'])}")
     return result.findings[result.findings["system"] == system]
 
 
@@ -124,7 +124,7 @@ def _placed(body: str, part: str, newline: str) -> str:
         return newline.join([before, "", part, ""] if before.strip() else ["", part, ""])
     first, last = body.find(BEGIN), body.find(END)
     if (begins, ends) != (1, 1) or last < first:
-        raise InputError(f"the card's markers do not pair ({begins} of {BEGIN}, {ends} of {END}); remove the odd ones")
+        raise InputError(f"the card's markers do not match ({begins} of {BEGIN}, {ends} of {END}); keep one of each, or none")
     return body[:first] + part + body[last + len(END) :]
 
 
@@ -137,18 +137,18 @@ def _metadata(before: dict[str, Any], result: AuditTables, findings: pd.DataFram
     if not isinstance(tags, list):
         tags = [tags]
     after["tags"] = [*tags, *(tag for tag in TAGS if tag not in tags)]
-    # Of several systems a reader could not tell whose figures these are.
+    # With several systems, a reader could not tell whose figures these are.
     own = _evaluations(result, findings) if len(of) == 1 else []
     index = before.get("model-index") or []
     if not isinstance(index, list) or not all(isinstance(entry, dict) for entry in index):
-        raise InputError("the card's model-index is not a list of tables; fix it")
+        raise InputError("the card's model-index is not a list of mappings; fix it")
     without = [{**entry, "results": [r for r in entry.get("results") or [] if not _is_ours(r)]} for entry in index]
     if own:
         from huggingface_hub.repocard_data import eval_results_to_model_index
 
         [made] = eval_results_to_model_index(of[0], own)
         without = [{**without[0], "results": [*without[0]["results"], *made["results"]]}, *without[1:]] if without else [made]
-    # An entry that only held ours goes with it; one that was empty before is its author's.
+    # An entry that held only our results is removed; one that was empty before is the author's.
     none: dict[str, Any] = {}
     index = [entry for entry, old in zip_longest(without, index, fillvalue=none) if entry["results"] or not old.get("results")]
     if index:
@@ -203,7 +203,7 @@ def _body(result: AuditTables, findings: pd.DataFrame, system: str | None) -> st
     split = f" ({_plain(s['split'])})" if s["split"] else ""
     parts = [
         "## Bias audit",
-        f"Of {about} on {_plain(s['dataset'])}{split}: {s['judged_topics']} judged topics, {s['depth']} candidates a topic.",
+        f"Audit of {about} on {_plain(s['dataset'])}{split}: {s['judged_topics']} judged topics, depth {s['depth']}.",
         "### Verdict",
         *(_verdict(verdict) for verdict in verdicts(result, system)),
     ]
@@ -211,18 +211,18 @@ def _body(result: AuditTables, findings: pd.DataFrame, system: str | None) -> st
         marks = convention_marks(shown["convention"])
         parts += ["### Figures", _table(shown, marks, several)]
         corrected = correction_made(result)
-        parts.append(f"Bold: the primary test of its bias.{f' p corr. is {corrected}' if corrected else ''}")
+        parts.append(f"Bold: the primary test of a bias.{f' p corr. is {corrected}' if corrected else ''}")
         told = [text for text in dict.fromkeys(shown["text"]) if text]
         if told:
             parts.append("\n".join(["### In words", "", *(f"- {_plain(text)}" for text in told)]))
         made = [f"- {mark}: {_plain(text)}" for mark, text in shortened_conventions(marks)]
     else:
-        parts.append("No primary test was made, and nothing significant was found.")
+        parts.append("No primary test was run, and no figure is significant.")
         made = []
     skipped, failed = result.skipped, result.failed
     if system is not None:
         skipped = skipped[skipped["system"] == system]
-        failed = failed[failed["system"].isin(["", system])]  # the bias itself failed where none is named
+        failed = failed[failed["system"].isin(["", system])]  # if no system is named, the bias itself failed
     missing = [f"- {_plain(bias)}, {_plain(systems)}: {_plain(reason)}" for bias, systems, reason in skipped_reasons(skipped)]
     missing += [
         f"- {_plain(bias)}: {_plain(error) if raised else f'failed with an internal error ({_plain(error)})'}"
@@ -233,8 +233,8 @@ def _body(result: AuditTables, findings: pd.DataFrame, system: str | None) -> st
     made += [f"- {_plain(note)}" for note in s["notes"]]
     versions = ", ".join(f"{package} {version}" for package, version in s["versions"].items())
     made.append(f"- Seed {s['seed']}; {_plain(s['created'])}; {_plain(versions)}.")
-    parts.append("\n".join(["### How it was made", "", *made]))
-    parts.append("An audit looks for one kind of bias with one kind of probe. Finding nothing is no proof that there is nothing.")
+    parts.append("\n".join(["### Methods", "", *made]))
+    parts.append("An audit looks for each bias with one kind of probe. Finding nothing does not prove that there is no bias.")
     return "\n\n".join(parts)
 
 

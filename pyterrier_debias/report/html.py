@@ -20,18 +20,18 @@ from pyterrier_debias.report.verdict import Answer, Verdict, by_sentence, title,
 #: How many queries the page names for each primary figure.
 _WORST = 5
 
-#: What is said of the items of each kind: what the columns are called, and what their parts are parts of.
+#: For each kind of item: the titles of its two columns, and what the contributions sum to.
 _ITEMS = {
-    "documents": ("document", "note", "Each document's part of the primary figure; the parts of all documents sum to it."),
+    "documents": ("document", "note", "Each document's contribution to the primary figure; all contributions sum to the figure."),
     "words": (
         "word", "group",
-        "Each word's part of the primary figure; the parts of all words sum to it. In documents that are ranked low a word "
-        "counts against its own contrast, and so does the document.",
+        "Each word's contribution to the primary figure; all contributions sum to the figure. In documents that are ranked low, "
+        "a word counts against its own group, and so does the document.",
     ),
-    "positions": ("position", "note", "The parts of all rows sum to the figure."),
+    "positions": ("position", "note", "The contributions of all rows sum to the figure."),
 }  # fmt: skip
 _DIVIDED = (
-    "The magnitude of a document is no sum over its words here: it is divided among them in proportion to their counts."
+    "Here a document's magnitude is not a sum over its words, so it is divided among them in proportion to their counts."
 )
 
 
@@ -50,7 +50,7 @@ def as_html(result: AuditTables) -> str:
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:
-    """A verdict with its intervals placed; systems of which the same is said share a line."""
+    """A verdict with the places of its intervals; systems with the same answer share a line."""
     same = by_sentence(verdict.answers)
     answers = [
         {
@@ -67,7 +67,7 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
 
 
 def _told(sentence: str, asides: Sequence[str]) -> list[tuple[str, bool]]:
-    """The parts of an answer, and whether a phone leaves them out, so that the verdict is two screens there."""
+    """The parts of an answer, and whether a phone leaves them out so that the verdict fits on two screens."""
     parts = []
     for aside in asides:
         before, found, sentence = sentence.partition(aside)
@@ -95,7 +95,7 @@ def _strips(answers: Sequence[Answer]) -> list[dict[str, float] | None]:
 
 
 def _sections(result: AuditTables) -> list[dict[str, Any]]:
-    """What the page shows of each bias, in the order of the findings."""
+    """What the page shows for each bias, in the order of the findings."""
     biases = dict.fromkeys([*result.findings["bias"], *(bias for bias, _ in result.figures)])
     worst = {kind: result.worst(_WORST, kind=kind) for kind in ("queries", *_ITEMS)}
     return [
@@ -108,7 +108,7 @@ def _sections(result: AuditTables) -> list[dict[str, Any]]:
 
 
 def _inline(figure: Figure) -> dict[str, str]:
-    """A figure as the page holds it."""
+    """A figure as the page embeds it."""
     svg = base64.b64encode(following_the_scheme(picture(figure, "svg"))).decode()
     return {"caption": figure.caption, "data": svg}
 

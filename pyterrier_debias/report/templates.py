@@ -49,7 +49,7 @@ def _signed(value: float, digits: int = 3) -> str:
 
 
 def _percent(share: float) -> str:
-    """A share in per cent; blank where it is not defined or says nothing."""
+    """A share in per cent; blank if it is undefined or too large to mean anything."""
     return "" if not abs(share) < 10 else f"{share:.0%}".replace("-", "\N{MINUS SIGN}")
 
 

@@ -12,7 +12,7 @@ from pyterrier_debias.core.bias import first_step, gates_of
 from pyterrier_debias.core.statistics import ALPHA
 from pyterrier_debias.report.tables import AuditTables
 
-#: The column of the text table that gives way where the line is too long.
+#: The column of the text table that is shortened if the line is too long.
 _CONTRAST = 2
 
 CORRECTION_NAMES = {
@@ -56,7 +56,7 @@ def as_text(result: AuditTables, width: int) -> str:
     for heading, errors in failures(result.failed):
         parts.append("\n".join([heading.upper(), *(_bullet(f"{bias}: {error}", width) for bias, error in errors)]))
     corrected = correction_made(result)
-    parts.append(textwrap.fill(f"* the primary test of its bias. {f'p corr. is {corrected}' if corrected else ''}", width))
+    parts.append(textwrap.fill(f"* marks the primary test of a bias. {f'p corr. is {corrected}' if corrected else ''}", width))
     return "\n\n".join(parts)
 
 
@@ -112,7 +112,7 @@ def correction_made(result: AuditTables) -> str:
         "other figures are descriptive and have no p corr."
     )
     made = f"p after {name}'s correction over the {over}.{further if two_step else ''}"
-    return f"{made} Below {ALPHA} is called significant."
+    return f"{made} Values below {ALPHA} are called significant."
 
 
 def failures(failed: pd.DataFrame) -> list[tuple[str, list[tuple[str, str]]]]:
@@ -135,7 +135,7 @@ def _bullet(text: str, width: int) -> str:
 
 
 def _table(rows: pd.DataFrame, marks: Mapping[str, str], width: int) -> str:
-    """An aligned table of one bias' findings, system by system; a column in which nothing stands is left out."""
+    """An aligned table of one bias' findings, system by system; empty columns are left out."""
     titles = ["", "measure", "contrast", "value", "95 % interval", "null value", "n", "p", "p corr.", "method"]
     columns = [
         ["*" if primary else "" for primary in rows["primary"]],

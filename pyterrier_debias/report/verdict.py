@@ -246,7 +246,7 @@ def by_sentence(answers: Iterable[Answer]) -> list[list[Answer]]:
 def _verdict(result: AuditTables, bias: str, rows: pd.DataFrame, systems: Iterable[str]) -> Verdict:
     own = _own_question(bias, rows), (_GROUPS,)
     question, figures = _BIASES.get(bias, own)
-    # A user's bias may have a name of ours; then its figures are others.
+    # A user's bias may have the name of a built-in one but different figures.
     if len(rows) and not rows["measure"].str.startswith(tuple(figure.measure for figure in figures)).any():
         question, figures = own
     answers = tuple(_answer(result, bias, system, rows[rows["system"] == system], figures) for system in systems)

@@ -71,7 +71,7 @@ def test_without_a_system_all_are_shown_and_the_metadata_names_none(result):
     text = result.card()
     assert "| BM25 | order |" in text and "| longest | order |" in text and "it has no ranker to probe" in text
     assert "model-index" not in text
-    with pytest.raises(InputError, match="system 'DPH' is not in this audit; there are BM25, longest"):
+    with pytest.raises(InputError, match="system 'DPH' is not in this audit; use one of BM25, longest"):
         result.card("DPH")
 
 
@@ -147,13 +147,13 @@ def test_an_empty_folder_gets_a_card(result, tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (f"words\n{BEGIN}\n", "markers do not pair"),
-        (f"{END}\n{BEGIN}\n", "markers do not pair"),
-        (f"{BEGIN}{END}{BEGIN}{END}", "markers do not pair"),
+        (f"words\n{BEGIN}\n", "markers do not match"),
+        (f"{END}\n{BEGIN}\n", "markers do not match"),
+        (f"{BEGIN}{END}{BEGIN}{END}", "markers do not match"),
         ("---\ntags: [\n---\n", "not YAML"),
-        ("---\n- a\n---\n", "not a table"),
+        ("---\n- a\n---\n", "not a YAML mapping"),
         ("---\nmodel-index: 3\n---\n", "model-index is not a list"),
-        (AUTHORS.replace("{name: NFCorpus, type: nfcorpus}", "NFCorpus"), "not what Hugging Face reads .*model_index"),
+        (AUTHORS.replace("{name: NFCorpus, type: nfcorpus}", "NFCorpus"), "Hugging Face cannot read .*model_index"),
     ],
 )
 def test_cards_that_cannot_be_merged_stay_as_they_are(result, tmp_path, text, message):
@@ -164,7 +164,7 @@ def test_cards_that_cannot_be_merged_stay_as_they_are(result, tmp_path, text, me
 
 
 def test_folders_that_are_not_there(result, tmp_path):
-    with pytest.raises(InputError, match="save the ranker first"):
+    with pytest.raises(InputError, match="save the ranker there first"):
         result.write_card(tmp_path / "nowhere")
 
 

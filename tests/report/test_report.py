@@ -70,20 +70,20 @@ def test_text_fits_the_terminal_and_says_everything(result, width):
     assert "broken: RuntimeError: the bias fell down" in flat
     assert "FAILED WITH AN INTERNAL ERROR" in text and "SYSTEMS THAT RAISED" not in text
     assert flat.endswith(
-        "* the primary test of its bias. p corr. is p after Holm's correction over the 5 primary tests. Further tests of a bias "
-        "are corrected among themselves, and only for systems whose primary test is significant. All other figures are "
-        "descriptive and have no p corr. Below 0.05 is called significant."
+        "* marks the primary test of a bias. p corr. is p after Holm's correction over the 5 primary tests. Further tests of a "
+        "bias are corrected among themselves, and only for systems whose primary test is significant. All other figures are "
+        "descriptive and have no p corr. Values below 0.05 are called significant."
     )
 
 
 def test_what_was_corrected_is_told_where_something_was_tested(result):
     one = replace(result, settings={**result.settings, "correction": "fdr_bh"}, findings=result.findings[1:2])
-    told = "p after Benjamini and Hochberg's correction over the 1 test. Below 0.05 is called significant."
+    told = "p after Benjamini and Hochberg's correction over the 1 test. Values below 0.05 are called significant."
     assert text.correction_made(one) == told and f"<b>p corr.</b>: {told}" in unescape(one.to_html())
     none = replace(one, findings=one.findings.assign(p=float("nan")))
     for correction in ("fdr_bh", "two-step"):
         none.settings["correction"] = correction
-        assert text.correction_made(none) == "" and none.to_text().rstrip().endswith("\n* the primary test of its bias.")
+        assert text.correction_made(none) == "" and none.to_text().rstrip().endswith("\n* marks the primary test of a bias.")
         assert "p corr.</b>:" not in none.to_html() and "p corr. is" not in none.card()
 
 
@@ -383,4 +383,4 @@ def test_an_audit_without_figures_or_tests_renders():
     back.findings[["value", "low", "high", "p", "p_corrected"]] = float("nan")
     back.figures = ()
     Page(back.to_html())
-    assert back.to_text().endswith("\n* the primary test of its bias.")
+    assert back.to_text().endswith("\n* marks the primary test of a bias.")
