@@ -72,8 +72,8 @@ WRONG = {
         lambda: (TEXTS >> AverageRotations(BM25))(TOPICS),
         "AverageRotations: rotations cannot reach the ranker.*SourceTransformer, which scores documents of an index",
     ),
-    "runs for audits": (lambda: compare(RUN, RUN), "needs audits, not a DataFrame"),
-    "runs for audits, on a front": (lambda: pareto([RUN], "gender"), "needs audits, not a DataFrame"),
+    "runs for audits": (lambda: compare(RUN, RUN), "a DataFrame is not an audit"),
+    "runs for audits, on a front": (lambda: pareto([RUN], "gender"), "a DataFrame is not an audit"),
 }
 
 

@@ -49,11 +49,11 @@ def _root(
     'pyterrier-debias audit --help' lists all options; 'check' compares an audit with budgets.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A name with a letter that the terminal's encoding lacks is shown as on stderr, by the letter's number.
+        # Letters that the terminal's encoding lacks are shown by their numbers, as on stderr.
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
-#: How many lines a verdict may have, so that it stands on one screen with the line beneath it.
+#: The largest number of lines of a verdict that fits on one screen together with the line below it.
 _SCREEN = 38
 
 
@@ -112,17 +112,17 @@ def audit(
 
     \b
     Columns of the tables that --full prints:
-      BM25 >> m   the system that the following lines are about: model m over the results of BM25
+      BM25 >> m   the system that the following lines are about: model m reranking the results of BM25
       measure     what was measured, such as nDCG@10; * marks the primary test of that bias
       contrast    what it was measured on, or what is compared
       value       the figure; a mean over queries unless stated otherwise
       95 % interval
                   a range for the figure over all queries of this kind; of 100 such ranges, each from
-                  another set of queries, 95 contain it
+                  a different set of queries, about 95 contain it
       null value  the figure to expect from a ranker without this bias
       n           the number of queries
-      p           the probability that chance alone gives a figure as extreme
-      p corr.     the same after correction (--correction): below 0.05 is called significant
+      p           the probability that chance alone gives a figure at least as extreme
+      p corr.     p after correction (--correction); values below 0.05 are called significant
       method      a letter; a list below the table gives the options behind the figure
 
     \b
@@ -143,7 +143,7 @@ def audit(
     if request.out is not None:
         typer.echo(f"\nWritten to {request.out}: open {request.out / 'index.html'}")
     elif not full:
-        typer.echo("\nEvery figure: --full; as tables and as a page: --out FOLDER")
+        typer.echo("\nFor every figure, use --full; for tables and a page, use --out FOLDER")
     if len(result.failed):
         for trace in dict.fromkeys(result.failed["traceback"]):
             sys.stderr.write(trace)
@@ -165,11 +165,11 @@ def check(
     budgets: Annotated[Path, typer.Argument(metavar="BUDGET.TOML", help="The budgets, and what to audit.")],
     audit: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="A saved audit (audit.json, or its folder) instead of the one in the file."),
+        typer.Option(metavar="FILE", help="A saved audit (audit.json, or its folder) to check instead of the one in the file."),
     ] = None,
-    out: Annotated[Path | None, _option("out", "Write the audit's files there, regardless of the outcome.")] = None,
+    out: Annotated[Path | None, _option("out", "Write the audit's files to this folder, regardless of the outcome.")] = None,
     overwrite: Annotated[bool, _option("overwrite")] = False,
-    verbose: Annotated[bool, _option("verbose", "Show progress, and also the budgets that are kept.")] = False,
+    verbose: Annotated[bool, _option("verbose", "Show progress, and print the budgets that are kept too.")] = False,
 ) -> None:
     """Check whether the figures of an audit stay within their budgets, and print one line for each that does not.
 
@@ -207,7 +207,7 @@ def check(
         file = gate.file if audit is None else audit
         if file is not None and (out is not None or overwrite):
             given = "--overwrite" if out is None else "--out"
-            raise InputError(f"{given} is for an audit that is run now; a saved audit has its files already")
+            raise InputError(f"{given} is only for an audit that is run now; leave it out, a saved audit already has its files")
         if file is not None:
             result = read_audit(file)
         else:

@@ -26,8 +26,8 @@ COLUMNS = [
     "kind", "system", "bias", "measure", "contrast", "before", "after", "change", "low", "high", "size_change", "size_low",
     "size_high", "p", "p_corrected", "p_equivalent", "n", "seeds", "verdict", "text",
 ]  # fmt: skip
-#: What is said where two audits of one name were judged otherwise.
-OTHER_JUDGEMENTS = "The audits were made with other judgements, although the collection has the same name."
+#: The note on audits whose collections have one name but different judgements.
+OTHER_JUDGEMENTS = "The audits used different judgements, although their collections have the same name."
 _KEPT, _LOST, _UNCLEAR = "kept", "lost", "not ruled out"
 
 #: Bias, measure and contrast.
@@ -104,15 +104,16 @@ class Comparison:
             title=f"Before and after: {self.dataset}",
             kinds=[(title, [r for r in rows if r["kind"] == kind]) for kind, title in _TITLES],
             notes=[
-                *self.notes, f"{self._margin_in_words} Verdict: kept where a larger loss is ruled out, lost where it is shown.",
+                *self.notes, f"{self._margin_in_words} Verdict: kept if a larger loss is ruled out, lost if it is shown.",
             ],
         )
 
     @property
     def _margin_in_words(self) -> str:
         return (
-            f"A loss of up to {self.margin:g} (the margin) is accepted; one-sided tests at 95 % show a larger one or rule it "
-            f"out. Intervals are 95 %; neither they nor verdicts are corrected for the number of lines, as p corr. is (Holm)."
+            f"A loss of up to {self.margin:g} (the margin) is accepted; one-sided tests at the 5 % level show a larger loss or "
+            f"rule it out. Intervals are 95 % intervals. Only p corr. is corrected for the number of rows (Holm); intervals and "
+            f"verdicts are not."
         )
 
 
@@ -168,7 +169,7 @@ def compare(
     new = old if after is None else audits_of(after, "compare")
     if not old or not new or (len(old) != len(new) and 1 not in (len(old), len(new))):
         counts = f"{len(old)} audits before and {len(new)} after"
-        raise InputError(f"compare: {counts} cannot be paired; give as many, or one on a side")
+        raise InputError(f"compare: {counts} cannot be paired; give equal numbers, or one audit on either side")
     measures = EFFECTIVENESS if effectiveness is None else effectiveness
     notes = dict.fromkeys(check_alike([*old, *new], "compare"))
     rows = []
@@ -202,7 +203,7 @@ def audits_of(given: Any, who: str) -> list[AuditTables]:
     found = list(given) if isinstance(given, (list, tuple)) else [given]
     wrong = next((one for one in found if not isinstance(one, AuditTables)), None)
     if wrong is not None:
-        raise InputError(f"{who}: needs audits, not a {type(wrong).__name__}; give what audit({{...}}, dataset) returned")
+        raise InputError(f"{who}: a {type(wrong).__name__} is not an audit; give the result of audit({{...}}, dataset)")
     return found
 
 
@@ -226,7 +227,7 @@ def check_alike(results: Sequence[AuditTables], who: str) -> list[str]:
             # Older audits, and those of given topics, do not name the split.
             unknown = name == "split" and None in (first[name], other[name])
             if first[name] != other[name] and not unknown:
-                told = f"{name} is {first[name]!r} of one audit and {other[name]!r} of another"
+                told = f"{name} is {first[name]!r} in one and {other[name]!r} in another; give audits of one only"
                 raise InputError(f"{who}: the audits are of different collections or splits: {told}")
         for name in ("depth", "draws", "seed"):
             if first[name] != other[name]:
@@ -240,7 +241,7 @@ def check_alike(results: Sequence[AuditTables], who: str) -> list[str]:
 
 
 def _convention_notes(both: _Both, rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What differs in how the two figures of a row were computed."""
+    """Notes on rows whose two figures were computed under different conventions."""
     notes = []
     for row in rows:
         found: dict[str, None] = {}
@@ -254,7 +255,7 @@ def _convention_notes(both: _Both, rows: Sequence[Mapping[str, Any]]) -> list[st
             common = set(parts[0]).intersection(*parts[1:])
             told = ["; ".join(p for p in own if p not in common) or "none stated" for own in parts]
             named = " and ".join(f"'{one}'" for one in told)
-            notes.append(f"{row['bias']}: what is compared was computed under different conventions: {named}.")
+            notes.append(f"{row['bias']}: the compared figures were computed under different conventions: {named}.")
     return notes
 
 
@@ -266,21 +267,21 @@ def _pairs(
     there = " and ".join(", ".join(side) or "none" for side in (sides[:1] if one else sides))
     if systems is not None:
         if isinstance(systems, str) or len(systems) != 2:
-            raise InputError(f"compare: systems is {systems!r}; give two names, before and after, of {there}")
+            raise InputError(f"compare: systems is {systems!r}; give two names, before and after, from {there}")
         for name, side in zip(systems, sides):
             if name not in side:
-                raise InputError(f"compare: system {name!r} is not in the audit; there are {there}")
+                raise InputError(f"compare: system {name!r} is not in the audit; use a name from {there}")
         return [(systems[0], systems[1])]
     if one:
         if len(sides[0]) == 2:
             return [(sides[0][0], sides[0][1])]
-        raise InputError(f"compare: which two systems? Give systems=(before, after) of {there}")
+        raise InputError(f"compare: the audit does not have two systems; give systems=(before, after), two names from {there}")
     own = [[n for n in side if n not in other] for side, other in (sides, sides[::-1])]
     if [len(side) for side in own] == [1, 1]:
         return [(own[0][0], own[1][0])]
     common = [name for name in sides[0] if name in sides[1]]
     if not common:
-        raise InputError(f"compare: no system is in both audits; give systems=(before, after) of {there}")
+        raise InputError(f"compare: no system is in both audits; give systems=(before, after), one name from each of {there}")
     return [(name, name) for name in common]
 
 
@@ -336,7 +337,7 @@ class _Both:
     pair: tuple[str, str]
 
     def values(self, keys: Sequence[_Key]) -> tuple[_Key, tuple[np.ndarray, np.ndarray]] | None:
-        """The first figure that there is of both, and its values [seeds, n] over the queries of all audits; at least two."""
+        """The first figure that both sides have, and its values [seeds, n] over the queries of all audits, at least two."""
         for key in keys:
             before, after = values_of(self.old, self.pair[0], *key), values_of(self.new, self.pair[1], *key)
             common = before.index.intersection(after.index).sort_values()  # queries are drawn by their place
@@ -354,7 +355,7 @@ class _Both:
         return keys
 
     def named(self, between: str) -> str:
-        """The system's name; both, where it has another one after."""
+        """The system's name; both names if they differ before and after."""
         return self.pair[0] if self.pair[0] == self.pair[1] else between.join(self.pair)
 
 
@@ -366,19 +367,19 @@ def _row(kind: str, both: _Both, key: _Key, before: np.ndarray, after: np.ndarra
 
 
 def _left_out(both: _Both, rows: Sequence[Mapping[str, Any]], measures: Sequence[str]) -> list[str]:
-    """What was to be compared and could not be."""
+    """Notes on what was to be compared and could not be."""
     there = {(row["kind"], row["bias"]) for row in rows}
     lacks = [bias for bias in both.primary() if ("bias", bias) not in there]
     costs = {row["measure"] for row in rows if row["kind"] == "cost"}
     unknown = [measure for measure in measures if measure not in costs] or ([] if costs else ["effectiveness"])
-    told = "cannot be compared: there is no figure of it that both have."
+    told = "cannot be compared: no figure is available on both sides."
     return [f"{both.named(' and ')}: {what} {told}" for what in [*lacks, *unknown]]
 
 
 def _bias_rows(both: _Both, resamples: int, seed: int) -> list[dict[str, Any]]:
     rows = []
     for keys in both.primary().values():
-        # A retriever has no slope given its candidates, and its own is not a ranker's: what both have is compared.
+        # A retriever has no slope given its candidates, and a ranker does not have the retriever's: compare what both have.
         found = both.values(keys)
         if found is None:
             continue
@@ -395,11 +396,11 @@ def _bias_rows(both: _Both, resamples: int, seed: int) -> list[dict[str, Any]]:
         told = {
             "smaller": f"the bias became smaller, by {-size.estimate:.3f} [{-size.high:.3f}, {-size.low:.3f}]",
             "larger": f"the bias became larger, by {size.estimate:.3f} [{size.low:.3f}, {size.high:.3f}]",
-            "no change shown": "it changed" if (shown := leaves_out_zero(change)) else "no change is shown",
+            "no change shown": "the figure changed" if (shown := leaves_out_zero(change)) else "no change is shown",
         }[verdict]
         if verdict == "no change shown":
             told += f" ({_ends(change)})"
-            told += ", but no change of its size is shown" if shown else ""
+            told += ", but no change in its size is shown" if shown else ""
         row["text"] = f"{_figure(row)}: {told}; {_over(row)}{'' if np.isnan(p) else f', change p = {p_text(p)}'}."
         rows.append(row)
     return rows

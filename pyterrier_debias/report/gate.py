@@ -110,21 +110,21 @@ def read_gate(path: str | Path) -> Gate:
         content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
-    except ValueError as error:  # no TOML, no UTF-8, or a number with thousands of digits
+    except ValueError as error:  # not TOML, not UTF-8, or a number with thousands of digits
         raise InputError(f"{path} is not TOML: {error}") from error
     unknown = [key for key in content if key not in ("audit", "budget")]
     if unknown:
-        raise InputError(f"{path}: there is no table {unknown[0]!r}; there are [audit] and [[budget]]")
+        raise InputError(f"{path}: table {unknown[0]!r} is not known; use [audit] and [[budget]]")
     table = content.get("audit", {})
     if not isinstance(table, dict):
-        raise InputError(f"{path}: 'audit' must be a table: [audit]")
+        raise InputError(f"{path}: 'audit' is not a table; write it as [audit]")
     budgets = content.get("budget", [])
     if not isinstance(budgets, list) or not budgets or not all(isinstance(b, dict) for b in budgets):
         raise InputError(f"{path} holds no budget; add a table [[budget]] with bias and at_most or at_least")
     file = None
     if "file" in table:
         if len(table) > 1 or not isinstance(table["file"], str):
-            raise InputError(f"{path}: [audit] file must be text and stand alone; a saved audit takes no options")
+            raise InputError(f"{path}: [audit] file must be text and the only key; a saved audit takes no options")
         table, file = {}, Path(table["file"])
     return Gate(
         tuple(_budget(b, f"{path}: budget {i}") for i, b in enumerate(budgets, start=1)),
@@ -136,7 +136,7 @@ def read_gate(path: str | Path) -> Gate:
 def _budget(table: Mapping[str, Any], where: str) -> Budget:
     for key, value in table.items():
         if key not in Budget.__dataclass_fields__:
-            raise InputError(f"{where}: there is no key {key!r}; there are {', '.join(Budget.__dataclass_fields__)}")
+            raise InputError(f"{where}: key {key!r} is not known; use some of {', '.join(Budget.__dataclass_fields__)}")
         numeric = key in ("at_most", "at_least")
         if numeric and (isinstance(value, bool) or not isinstance(value, (int, float)) or not is_finite(value)):
             raise InputError(f"{where}: {key} is {shortened(repr(value), 80)}; it must be a number")
@@ -148,7 +148,7 @@ def _budget(table: Mapping[str, Any], where: str) -> Budget:
         raise InputError(f"{where} has no limit; add at_most or at_least")
     check_choice(where, "bound", table.get("bound", "interval"), _BOUNDS)
     if "at_most" in table and "at_least" in table and table["at_most"] < table["at_least"]:
-        raise InputError(f"{where}: at_most is below at_least, so that no figure can keep it")
+        raise InputError(f"{where}: at_most is below at_least, so no figure can be within both; correct one of them")
     return Budget(**table)
 
 
@@ -229,7 +229,7 @@ def _check(result: AuditResult, budget: Budget) -> list[Verdict]:
     if len(whole):
         told, raised = whole["error"].iloc[0], whole["system"].iloc[0]
         what = told if raised else f"failed with an internal error ({told})"
-        return [Verdict(True, f"{budget.name}: {what}, so that nothing is shown")]
+        return [Verdict(True, f"{budget.name}: {what}, so nothing is shown")]
     rows = result.findings
     for name in ("bias", "system", "measure", "contrast"):
         wanted = getattr(budget, name)
@@ -241,42 +241,42 @@ def _check(result: AuditResult, budget: Budget) -> list[Verdict]:
             unexamined = _unexamined(result, budget) if name in ("bias", "system") else []
             if unexamined:
                 return unexamined
-            what = "figures of the bias" if name == "bias" else name
+            what = "figures for the bias" if name == "bias" else name
             told = f"the audit has no {what} {wanted!r}{meant(wanted, there)}"
-            raise InputError(f"budget for {budget.name}: {told}; there are {', '.join(there) or 'none'}")
+            raise InputError(f"budget for {budget.name}: {told}; it has {', '.join(there) or 'none'}")
     if budget.measure is None and budget.contrast is None:
         rows = rows[rows["primary"].astype(bool)]
         if rows.empty:
             why = unmeasured(result, budget.bias, budget.system or result.settings["systems"][0])
-            told = f"the audit has no primary figure of {budget.bias!r}{f' ({why})' if why else ''}"
+            told = f"the audit has no primary figure for {budget.bias!r}{f' ({why})' if why else ''}"
             raise InputError(f"{told}; name a measure and a contrast")
     return [verdict for row in rows.to_dict("records") for verdict in _verdicts(row, budget)] + _unshown(result, budget, rows)
 
 
 def _unshown(result: AuditResult, budget: Budget, rows: pd.DataFrame) -> list[Verdict]:
-    """The systems that a budget of every system speaks of and the audit does not."""
+    """The systems that a budget for every system covers and for which the audit has no figure."""
     if budget.system is not None:
         return []
     named, shown = result.settings["systems"], set(rows["system"])
     reasons = {}
-    if shown <= set(named):  # or it is a figure of all systems together
-        # Of a baseline there is no comparison with itself.
+    if shown <= set(named):  # otherwise it is a figure of all systems together
+        # A baseline is not compared with itself.
         lacking = [n for n in named if n not in shown and not str(budget.contrast).endswith(f", vs {n}")]
-        reasons = {name: f"the audit has none of {name}" for name in lacking}
+        reasons = {name: f"the audit has no such figure for {name}" for name in lacking}
     for why, column in ((result.skipped, "reason"), (result.failed, "error")):
         for one in why[(why["bias"] == budget.bias) & why["system"].ne("")].to_dict("records"):
             reasons[one["system"]] = f"{one['system']} was not examined ({one[column]})"
-    remedy = "name the systems that the budget is meant for with system ="
-    return [Verdict(True, f"{budget.name}: {reason}, so that nothing is shown of it; {remedy}") for reason in reasons.values()]
+    remedy = "if the budget is for certain systems only, name each with system ="
+    return [Verdict(True, f"{budget.name}: {reason}, so nothing is shown for it; {remedy}") for reason in reasons.values()]
 
 
 def _unexamined(result: AuditResult, budget: Budget) -> list[Verdict]:
-    """The system of a budget, or all of them, where its bias could not be examined."""
+    """The system of a budget, or all systems, if its bias could not be examined."""
     skipped = result.skipped[result.skipped["bias"] == budget.bias]
     if budget.system is not None:
         skipped = skipped[skipped["system"] == budget.system]
     return [
-        Verdict(True, f"{budget.name}: {system} was not examined ({reason}), so that nothing is shown of it")
+        Verdict(True, f"{budget.name}: {system} was not examined ({reason}), so nothing is shown for it")
         for system, reason in zip(skipped["system"], skipped["reason"])
     ]
 
@@ -297,7 +297,7 @@ def _verdicts(row: Mapping[str, Any], budget: Budget) -> list[Verdict]:
         if math.isnan(bound):
             undefined = by_value or math.isnan(value)
             why = "it is not defined" if undefined else "it has no interval (bound = 'value' compares the value)"
-            verdicts.append(Verdict(True, f"{figure} {shown}: {why}, so that {inside} {limit:g} is not shown"))
+            verdicts.append(Verdict(True, f"{figure} {shown}: {why}, so '{inside} {limit:g}' is not shown"))
             continue
         crossed = bound > limit if which == "upper" else bound < limit
         part = "it" if by_value else f"its {which} end"

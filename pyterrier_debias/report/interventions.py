@@ -25,7 +25,7 @@ from pyterrier_debias.core.telling import gathered
 from pyterrier_debias.core.terrier import warn_of_expressions
 from pyterrier_debias.core.variants import reworded
 
-#: From a text to a text, or a stage that changes the column ``text`` (or ``query``) and keeps the rows.
+#: A function from text to text, or a stage that changes the column ``text`` (or ``query``) and keeps the rows.
 Change = Callable[[str], str] | pt.Transformer
 
 ITEMS = ["change", "kind", "qid", "docno", "before", "after", "displacement", "score_change"]
@@ -65,14 +65,14 @@ class InterventionResult:
 
 def _sentence(row: Mapping[str, Any]) -> str:
     if not row["items"]:
-        return f"{row['change']}: no {row['kind']} was changed ({row['unchanged']} items stayed as they were)."
+        return f"{row['change']}: no {row['kind']} was changed ({row['unchanged']} items were left unchanged)."
     moved = "keep their ranks on average"
     if row["displacement"]:
         moved = f"move {'down' if row['displacement'] > 0 else 'up'} by {abs(row['displacement']):.2f} ranks on average"
     if np.isnan(row["p"]):
         return (
-            f"{row['change']}: no score changed of {row['items']} items of {row['n']} queries: either the ranker does not read "
-            f"what was changed, or it never saw the change (a later text loader, a cache keyed by docno); not tested."
+            f"{row['change']}: no score of {row['items']} items of {row['n']} queries changed, so nothing is tested. Either the "
+            f"ranker does not read what was changed, or the change never reached it (a text loader, a cache keyed by docno)."
         )
     interval = "" if np.isnan(row["low"]) else f" [{row['low']:+.2f}, {row['high']:+.2f}]"
     return (
@@ -138,7 +138,7 @@ def intervene(
     if not passages and not queries:
         raise InputError("intervene: there is no change; give passages={name: change} or queries={name: change}")
     if twice:
-        raise InputError(f"intervene: {sorted(twice)[0]!r} names a change of passages and one of queries; name them apart")
+        raise InputError(f"intervene: {sorted(twice)[0]!r} is a change of passages and of queries; rename one")
     pt.validate.columns(candidates, includes=["qid", "query", "docno", "text"], context="intervene")  # type: ignore[arg-type]  # printed only
     for name in ("query", "text"):
         check_text(candidates, name, "intervene")
@@ -155,7 +155,7 @@ def intervene(
     if len(candidates):
         rows = np.arange(len(candidates))
         texts = candidates["text"].tolist()
-        # Arms are numbered: what a user calls a change may be any word, also that of the reference.
+        # Arms are numbered, because a user may give a change any name, even that of the reference.
         arms = [Arm("original", 0, rows, texts, None)]
         arms += [Arm(f"i{number}", 0, rows, new, f"i{number}") for number, new in enumerate(new_texts.values())]
         scored = score_arms(candidates, arms, ranker, text_field="text", name="intervene")
@@ -165,7 +165,7 @@ def intervene(
             moved = wanted & (np.array(new, dtype=object) != np.array(texts, dtype=object))
             unchanged[name] = int((wanted & ~moved).sum())
             after = scored[scored["arm"] == f"i{number}"]
-            _check_whole(after, candidates, f" under the change {name!r}")
+            _check_whole(after, candidates, f" after the change {name!r}")
             still |= {name} if never_moved(original, after) else set()
             own = candidates.loc[moved, ["qid", "docno"]].merge(after, on=["qid", "docno"])
             frames.append(_among_others(own, original).assign(change=name, kind="passage"))
@@ -174,7 +174,7 @@ def intervene(
             unchanged[name] = int((wanted & ~moved).sum())
             asked = reworded(candidates, new, keep=False)
             after = score_arms(asked, [Arm(name, 0, rows, texts, f"q{number}")], ranker, text_field="text", name="intervene")
-            _check_whole(after, candidates, f" under the change {name!r}")
+            _check_whole(after, candidates, f" after the change {name!r}")
             still |= {name} if never_moved(original, after) else set()
             own = candidates.loc[moved, ["qid", "docno"]]
             frames.append(_in_new_order(own, original, after).assign(change=name, kind="query"))
@@ -204,8 +204,8 @@ def _check_whole(scored: pd.DataFrame, candidates: pd.DataFrame, when: str) -> N
     if len(scored) < len(candidates):
         count = len(candidates) - len(scored)
         raise InputError(
-            f"intervene: the ranker left out {count} of {len(candidates)} candidates{when}, so that they have no rank; "
-            f"give it no more than it ranks, and a ranker that ranks all"
+            f"intervene: the ranker left out {count} of {len(candidates)} candidates{when}, so they have no rank; "
+            f"give no more candidates than it ranks, or a ranker that returns all of them"
         )
 
 
@@ -217,7 +217,8 @@ def _changed(change: Any, candidates: pd.DataFrame, column: str, name: str) -> l
     if isinstance(change, pt.Transformer):
         made = with_string_ids(change(candidates), "intervene, change")
         if column not in made.columns or len(made) != len(candidates):
-            raise InputError(f"intervene: change {name!r} returned {len(made)} rows of {len(candidates)}, or no {column!r}")
+            told = f"returned {len(made)} rows for {len(candidates)}, or no column {column!r}; return all rows and that column"
+            raise InputError(f"intervene: change {name!r} {told}")
         keys = candidates[["qid", "docno"]].merge(made[["qid", "docno", column]], on=["qid", "docno"], how="left")
         new = keys[column].tolist()
     elif callable(change):
@@ -228,7 +229,7 @@ def _changed(change: Any, candidates: pd.DataFrame, column: str, name: str) -> l
         raise InputError(f"intervene: change {name!r} is a {kind}; give a function from text to text, or a stage")
     bad = next((type(value).__name__ for value in new if not isinstance(value, str)), None)
     if bad is not None:
-        raise InputError(f"intervene: change {name!r} made a {bad} of a {column}; it must return text")
+        raise InputError(f"intervene: change {name!r} returned a {bad} as {column!r}; it must return text")
     return new
 
 

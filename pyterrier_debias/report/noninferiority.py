@@ -41,7 +41,7 @@ def non_inferiority(before: np.ndarray, after: np.ndarray, margin: float) -> Tes
     from scipy import stats
 
     if not margin > 0:
-        raise InputError(f"the margin of a non-inferiority test must be positive, not {margin}")
+        raise InputError(f"non_inferiority: margin={margin} must be positive")
     d = differences(before, after)
     n = len(d)
     if n < 2:
@@ -56,9 +56,10 @@ def non_inferiority(before: np.ndarray, after: np.ndarray, margin: float) -> Tes
 def _by_seed(before: np.ndarray, after: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     before, after = np.atleast_2d(np.asarray(before, dtype=float)), np.atleast_2d(np.asarray(after, dtype=float))
     if before.shape[1:] != after.shape[1:] or (len(before) != len(after) and 1 not in (len(before), len(after))):
-        raise InputError(f"values by seed and query do not fit together: shapes {before.shape} and {after.shape}")
+        shapes = f"{before.shape} and {after.shape}"
+        raise InputError(f"before and after have incompatible shapes {shapes}; give [seeds, queries] for both")
     if np.isnan(before).any() or np.isnan(after).any():
-        raise InputError("values hold NaN; leave out the queries that are not defined")
+        raise InputError("before or after contains NaN; leave out queries without a value")
     return before, after
 
 

@@ -58,14 +58,14 @@ def pareto(
     """
     audits = audits_of(results, "pareto")
     if not audits:
-        raise InputError("pareto: there are no audits; give one of several systems, or several")
+        raise InputError("pareto: there are no audits; give one audit of several systems, or several audits")
     if OTHER_JUDGEMENTS in check_alike(audits, "pareto"):
-        raise InputError("pareto: the audits were made with other judgements, although the collection has the same name")
+        raise InputError("pareto: the audits used different judgements; audit all systems with the same ones")
     chosen = [_meant(one.findings, bias, measure, contrast) for one in audits]
     meant = list(dict.fromkeys(pair for f in chosen for pair in zip(f["measure"], f["contrast"])))
     if len(meant) > 1 and (measure is not None or contrast is not None):
         names = ", ".join(f"{m} ({g})" for m, g in meant)
-        raise InputError(f"pareto: several figures of {bias!r} are meant: {names}; name one with measure= and contrast=")
+        raise InputError(f"pareto: several figures of {bias!r} match: {names}; select one with measure= and contrast=")
     rows = []
     for one, f in zip(audits, chosen):
         for found in f.drop_duplicates("system").to_dict("records"):
@@ -91,16 +91,17 @@ def pareto(
             )
     table = pd.DataFrame(rows, columns=COLUMNS)
     if table.empty:
-        raise InputError(f"pareto: no system has both a figure of the bias {bias!r} and {effectiveness} in these audits")
+        told = f"no system has both a figure for bias {bias!r} and {effectiveness}"
+        raise InputError(f"pareto: {told}; audit that bias, or name another measure")
     if table["system"].duplicated().any():
         name = table.loc[table["system"].duplicated(), "system"].iloc[0]
-        raise InputError(f"pareto: system {name!r} occurs twice; name systems apart")
+        raise InputError(f"pareto: system {name!r} occurs twice; give every system its own name")
     table["on_front"] = on_front(table["size"], table["effectiveness"])
     return table.sort_values("effectiveness", ascending=False, kind="stable").reset_index(drop=True)
 
 
 def _meant(findings: pd.DataFrame, bias: str, measure: str | None, contrast: str | None) -> pd.DataFrame:
-    """The findings that a front is of."""
+    """The findings from which a front is made."""
     f = findings[findings["bias"] == bias]
     if measure is None and contrast is None:
         return f[f["primary"].astype(bool)]
@@ -184,13 +185,13 @@ def _caption(table: pd.DataFrame, result: AuditTables, effectiveness: str) -> st
     own = own.loc[table["system"]]
     best = [str(name) for name in table.loc[table["on_front"], "system"]]
     which = f"{', '.join(best)}, filled and joined: no other system is at most as biased and at least as effective"
-    hollow = "" if table["on_front"].all() else "; hollow: another one is"
+    hollow = "" if table["on_front"].all() else "; hollow: the other systems"
     over = f"{_counted(own['n'])} queries"
     if own["n"].tolist() != table["n"].tolist():
         over = f"{over} (bias) and {_counted(table['n'])} (effectiveness)"
     return (
         f"{str(first['bias']).capitalize()}: size of the bias, |{first['measure']}, {first['contrast']}|, against mean "
-        f"{effectiveness}, of {len(table)} systems, with 95 % intervals over {over}. Better is up and to the left. The front "
+        f"{effectiveness}, for {len(table)} systems, with 95 % intervals over {over}. Better is up and to the left. The front "
         f"({which}{hollow}) is drawn from the point values alone: systems whose intervals overlap may change places on other "
         f"queries."
     )

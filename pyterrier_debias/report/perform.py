@@ -65,7 +65,8 @@ def perform(
         if r.checkpoint is not None:
             Checkpoint(r.checkpoint)
             if r.out is not None and r.checkpoint.resolve().is_relative_to(r.out.resolve()):
-                raise InputError(f"--checkpoint {r.checkpoint} lies in --out {r.out}, which is filled at the end; name another")
+                told = f"is inside --out {r.out}, which is written at the end; name another folder"
+                raise InputError(f"--checkpoint {r.checkpoint} {told}")
         _check_ties(r)
         chosen = with_classifier(find_biases(r.biases), r.gender_classifier)
         check_settings(correction=r.correction, depth=r.depth, draws=r.draws, topics=r.topics, seed=r.seed)
@@ -142,10 +143,10 @@ def keeping(out: Path | None) -> Iterator[list[AuditResult]]:
 
 
 def _instead(result: AuditResult, out: Path | None) -> str:
-    """Write an audit where that is possible at all; where it is now, in words."""
+    """Write an audit to the first place where that is possible; returns where it is, in words."""
     ways: list[tuple[Callable[[Path], Any], str]] = [
         (result.write_files, "its files are in {folder}"),
-        # A picture that cannot be drawn must not cost the figures either.
+        # If a picture cannot be drawn, the figures must not be lost too.
         (lambda folder: write_whole(folder / RESULT_FILE, result.to_json()), "it is in {file}, without pictures and tables"),
     ]
     for write, told in ways:
@@ -159,7 +160,7 @@ def _instead(result: AuditResult, out: Path | None) -> str:
                 return told.format(folder=folder, file=folder / RESULT_FILE)
             except Exception:
                 shutil.rmtree(folder, ignore_errors=True)
-    return "nor can it be written elsewhere: what is printed is all there is of it"
+    return "it could not be written elsewhere either, so only what is printed exists"
 
 
 def _check_device(r: Request) -> None:
@@ -176,13 +177,13 @@ def _check_device(r: Request) -> None:
     kind, _, number = r.device.partition(":")
     there = torch.backends.mps.is_available() if kind == "mps" else torch.cuda.device_count() > int(number or 0)
     if not there:
-        raise InputError(f"device {r.device!r} is not there; use --device cpu, or leave the option out")
+        raise InputError(f"device {r.device!r} is not available; use --device cpu, or leave the option out")
 
 
 def _models(r: Request) -> list[Model] | None:
     """The models; None for the default one."""
     if r.model_kind is not None and r.model in ([], ["none"]):
-        raise InputError(f"--model-kind {r.model_kind} belongs to --model; name the model, too")
+        raise InputError(f"--model-kind {r.model_kind} needs --model; name the model too")
     if not r.model:
         return None
     if r.model == ["none"]:
@@ -190,7 +191,7 @@ def _models(r: Request) -> list[Model] | None:
         for option in ("rotations", "workers", "dtype"):
             given = getattr(r, option)
             if given != getattr(usual, option):
-                raise InputError(f"--{option} {given} is of a model, and --model none says that there is none; leave one out")
+                raise InputError(f"--{option} {given} applies to models, and --model none excludes them; leave one out")
         return []
     models = [find_model(name, r.model_kind) for name in r.model]
     twice = _repeated(models)
@@ -200,12 +201,12 @@ def _models(r: Request) -> list[Model] | None:
 
 
 def _repeated(values: Sequence[Any]) -> Any:
-    """The first that was there before; None where there is none."""
+    """The first value that occurs twice; None if there is none."""
     return next((value for i, value in enumerate(values) if value in values[:i]), None)
 
 
 def _runs(r: Request, collection: Any) -> dict[str, pd.DataFrame]:
-    """Name to result frame; a run without a name is called by its file."""
+    """Name to result frame; a run without a name gets that of its file."""
     runs: dict[str, pd.DataFrame] = {}
     for spec in r.run:
         name, equals, path = spec.partition("=")
@@ -214,7 +215,7 @@ def _runs(r: Request, collection: Any) -> dict[str, pd.DataFrame]:
         if not name.strip():
             raise InputError(f"--run {spec} has an empty name; give NAME=FILE, or the file alone")
         if name in runs:
-            raise InputError(f"two runs are named {name!r}; name them apart, as in --run first=FILE --run second=FILE")
+            raise InputError(f"two runs are named {name!r}; give each its own name, as in --run first=FILE --run second=FILE")
         if is_index_folder(path):
             raise InputError(f"run {path} is a folder with a Terrier index, not a run; give it as --terrier {path}")
         runs[name] = read_run(path, ties=r.ties)
@@ -230,10 +231,10 @@ def _check_ties(r: Request) -> None:
 
 
 def _told_of_ties(r: Request, systems: Sequence[System]) -> list[System]:
-    """Systems with a note where tied scores of runs are in the order of the files' ranks."""
+    """Systems, with a note if tied scores of runs are ordered by the ranks in their files."""
     if r.ties == TIES[0]:
         return list(systems)
-    told = "Tied scores of runs are in the order of their files' ranks."
+    told = "Tied scores of runs are ordered by the ranks in their files."
     return [replace(s, note=f"{s.note} {told}".strip()) if s.ranker is None else s for s in systems]
 
 
@@ -253,7 +254,7 @@ def with_classifier(biases: Sequence[Bias], folder: Path | None) -> list[Bias]:
     if folder is None:
         return list(biases)
     if all(bias.name != "gender" for bias in biases):
-        raise InputError(f"--gender-classifier {folder} is for the bias gender, which --biases leaves out; name it there, too")
+        raise InputError(f"--gender-classifier {folder} is for the gender bias; add gender to --biases")
     classifier = GenderClassifier.load(folder)
     bias = GenderBias(classifier=classifier)
     classifier.probabilities(["who was the first"])
@@ -261,24 +262,24 @@ def with_classifier(biases: Sequence[Bias], folder: Path | None) -> list[Bias]:
 
 
 def _check_terrier(r: Request) -> None:
-    """Whether the options beside ``--terrier`` fit, and an index is there; Java is not started."""
+    """Check that the options fit ``--terrier`` and that the index exists, without starting Java."""
     if r.terrier is None:
         lone = next((name for name in ("wmodel", "queries", "qrels") if getattr(r, name)), None)
         if lone is not None:
-            raise InputError(f"--{lone} belongs to --terrier INDEX; name the index, too")
+            raise InputError(f"--{lone} needs --terrier INDEX; name the index too")
         return
     if r.run:
-        raise InputError("--run and --terrier both name what retrieves; give one of them")
+        raise InputError("--run and --terrier both provide the first stage; give only one of them")
     twice = _repeated(r.wmodel)
     if twice is not None:
         raise InputError(f"--wmodel {twice} is named twice; name it once")
     if not is_index_folder(r.terrier):
-        told = f"no Terrier index is there (a folder with {INDEX_FILE}); name the index's folder"
+        told = f"it is not a Terrier index (a folder with {INDEX_FILE}); name the index's folder"
         raise InputError(f"--terrier {r.terrier}: {told}")
 
 
 def _over_index(r: Request, index: Path, wmodels: Sequence[str]) -> TerrierCollection:
-    """The collection over an index, with its topics and judgements; Java starts."""
+    """The collection over an index, with its topics and judgements; starts Java."""
     # Files first: they are read in no time, and without Java.
     topics, qrels = None if r.queries is None else read_topics(r.queries), None if r.qrels is None else read_qrels(r.qrels)
     opened = None if topics is not None and qrels is not None else open_dataset(r.dataset, split=r.split)
@@ -289,7 +290,7 @@ def _over_index(r: Request, index: Path, wmodels: Sequence[str]) -> TerrierColle
 
 
 def _load_models(systems: Sequence[System]) -> None:
-    """Load the weights of all rankers, so that damaged ones are found out before anything is retrieved or scored."""
+    """Load the weights of all rankers, so that damaged ones are found before anything is retrieved or scored."""
     for ranker in {id(system.ranker): system.ranker for system in systems if not system.untreated}.values():
         if ranker is not None:
             cast("Ranker", ranker).warm_up()

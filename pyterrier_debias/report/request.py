@@ -11,9 +11,9 @@ from pyterrier_debias.core.errors import InputError
 
 
 def _shown(metavar: str | None, told: str, *flags: str, commas: bool = False) -> dict[str, Any]:
-    """How an option is shown: what stands for its value in the help, and what the help says.
+    """How the help shows an option: the placeholder of its value, and its text.
 
-    ``flags`` are its names on the command line where they are not the field's; ``commas`` allows a list as one text.
+    ``flags`` are its names on the command line, if they differ from the field's; ``commas`` allows a list as one text.
     """
     return {"flags": flags, "metavar": metavar, "help": told, "commas": commas}
 
@@ -93,11 +93,11 @@ class Request:
         "NAME", "Correction of p values: two-step (primary tests first); or, over the whole table, holm, bonferroni or fdr_bh."
     ))  # fmt: skip
     out: Path | None = field(default=None, metadata=_shown(
-        "FOLDER", "Write findings.csv, per_query.csv, audit.json, index.html and figures (PNG) there."
+        "FOLDER", "Write findings.csv, per_query.csv, audit.json, index.html and figures (PNG) to this folder."
     ))  # fmt: skip
     overwrite: bool = field(default=False, metadata=_shown(None, "Replace an earlier audit in the --out folder.", "--overwrite"))
     checkpoint: Path | None = field(default=None, metadata=_shown(
-        "FOLDER", "Save the findings of finished biases there; the same command resumes from them."
+        "FOLDER", "Save the findings of finished biases in this folder; the same command resumes from them."
     ))  # fmt: skip
     device: str | None = field(default=None, metadata=_shown(
         "NAME", "Where models run: cpu, cuda, cuda:1, mps.  [default: the fastest device available]"
@@ -132,7 +132,7 @@ class Request:
         options = {}
         for name, value in table.items():
             if name not in known:
-                raise InputError(f"{where}: there is no option {name!r}; there are {', '.join(known)}")
+                raise InputError(f"{where}: option {name!r} is not known; use some of {', '.join(known)}")
             value = _converted(value, str(known[name].type), f"{where}: {name}")
             if known[name].metadata["commas"]:
                 value = [part.strip() for text in value for part in text.split(",") if part.strip()]
@@ -141,7 +141,7 @@ class Request:
 
 
 def _converted(value: Any, kind: str, where: str) -> Any:
-    """A value as an option's kind."""
+    """A value, converted to the type of an option."""
     if kind.startswith("list"):
         values = [value] if isinstance(value, str) else value
         if not isinstance(values, list) or not all(isinstance(v, str) for v in values):

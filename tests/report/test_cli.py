@@ -82,7 +82,7 @@ def test_a_screen_is_printed_and_where_the_rest_is(folder, tmp_path):
     assert code == 0 and len(out.splitlines()) <= 40
     assert out.startswith("Bias audit of BM25 on toy: 6 judged topics")
     assert "ORDER  Do results show the bias 'order'?\n  BM25  Yes: RR@10 -0.500 [-0.500, -0.500]." in out
-    assert out.endswith("\nEvery figure: --full; as tables and as a page: --out FOLDER\n")
+    assert out.endswith("\nFor every figure, use --full; for tables and a page, use --out FOLDER\n")
     code, out, _ = call("--dataset", folder, "--model", "none", "--out", tmp_path / "results")
     assert out.endswith(f"\n\nWritten to {tmp_path / 'results'}: open {tmp_path / 'results' / 'index.html'}\n")
     assert "reversed - original" not in out
@@ -103,10 +103,10 @@ def test_finished_biases_are_kept_and_other_folders_refused(folder, tmp_path):
     first = call(*base, tmp_path / "kept")
     assert first[0] == 0 and len(list((tmp_path / "kept").glob("bias-order-*.json"))) == 1
     assert call(*base, tmp_path / "kept") == first
-    assert "depth is 100 there and 9 here" in refused(*base, tmp_path / "kept", "--depth", 9)
+    assert "depth is 100 in the folder and 9 now" in refused(*base, tmp_path / "kept", "--depth", 9)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("years of work")
-    assert "holds something else" in refused(*base, tmp_path / "mine")
+    assert "is not empty and holds no checkpoint" in refused(*base, tmp_path / "mine")
 
 
 def test_runs_take_the_retrievers_place(folder, tmp_path):
@@ -131,7 +131,7 @@ def test_tied_scores_can_follow_the_ranks_of_a_file(folder, tmp_path):
     assert re.search(r"tied\s+RR@10\s+original\s+1\.0000", call(*said)[1])
     code, out, _ = call(*said, "--ties", "rank")
     assert code == 0 and re.search(r"tied\s+RR@10\s+original\s+0\.5000", out)
-    assert "Tied scores of runs are in the order of their files' ranks." in out
+    assert "Tied scores of runs are ordered by the ranks in their files." in out
     (folder / "runs" / "bm25.trec").write_text(rows)
     for order, value in (("docno", "1.0000"), ("rank", "0.5000")):
         out = call("--dataset", folder, "--model", "none", "--full", "--ties", order)[1]
@@ -175,7 +175,7 @@ def test_a_saved_classifier_tells_neutral_queries(folder, tmp_path, monkeypatch)
     for place in ("empty", "nowhere"):
         assert "holds no saved classifier" in refused(*said, tmp_path / place) and place in refused(*said, tmp_path / place)
     GenderClassifier(str(encoder)).fit(queries, ["male", "female"] * 3).save(tmp_path / "two")
-    assert "cannot tell neutral queries" in refused(*said, tmp_path / "two")
+    assert "cannot recognise neutral queries" in refused(*said, tmp_path / "two")
     monkeypatch.setattr(inputs, "BIASES", {"order": ("tests.report.toy", "Order")})
     assert "which --biases leaves out" in refused(*said, tmp_path / "classifier")
 
@@ -244,7 +244,7 @@ def test_models_that_are_not_there(folder, tmp_path):
     (tmp_path / "empty" / "config.json").write_text("{")
     assert "damaged" in refused("--dataset", folder, "--model", tmp_path / "empty")
     (tmp_path / "empty" / "config.json").write_text('{"architectures": ["BertModel"], "model_type": "bert"}')
-    assert "cannot tell its kind" in refused("--dataset", folder, "--model", tmp_path / "empty")
+    assert "its files do not show its kind" in refused("--dataset", folder, "--model", tmp_path / "empty")
     assert "kind='tree' is not known" in refused("--dataset", folder, "--model", tmp_path / "empty", "--model-kind", "tree")
     assert "rotations=1 must be a whole number of at least 2" in refused("--dataset", folder, "--rotations", "1")
     assert "named twice" in refused("--dataset", folder, *["--model", f"cross:{tmp_path / 'empty'}"] * 2)
@@ -266,10 +266,10 @@ def test_settings_that_no_audit_can_have(folder):
     assert "draws is 0" in refused(*base, "--draws", 0)
     assert "topics is -1" in refused(*base, "--topics", -1)
     assert "correction='hope'" in refused(*base, "--correction", "hope")
-    assert "baseline 'DPH' is not one of the systems: BM25" in refused(*base, "--baseline", "DPH")
+    assert "baseline 'DPH' is not one of the systems; use one of BM25" in refused(*base, "--baseline", "DPH")
     assert "dtype='float8'" in refused(*base, "--dtype", "float8")
     assert "device 'abacus' is not known" in refused(*base, "--device", "abacus")
-    assert "device 'cuda:77' is not there" in refused(*base, "--device", "cuda:77")
+    assert "device 'cuda:77' is not available" in refused(*base, "--device", "cuda:77")
 
 
 def test_an_out_folder_that_cannot_be_used(folder, tmp_path):
@@ -373,17 +373,17 @@ def index(tmp_path):
 def test_options_of_models_need_a_model(folder):
     for model in ((), ("--model", "none")):
         told = refused("--dataset", folder, "--model-kind", "cross", *model)
-        assert told == "--model-kind cross belongs to --model; name the model, too"
+        assert told == "--model-kind cross needs --model; name the model too"
     for option, value in (("rotations", 2), ("workers", 2), ("dtype", "bfloat16")):
-        assert f"--{option} {value} is of a model" in refused("--dataset", folder, f"--{option}", value, "--model", "none")
+        assert f"--{option} {value} applies to models" in refused("--dataset", folder, f"--{option}", value, "--model", "none")
 
 
 def test_options_of_terrier_are_checked_before_java_starts(folder, index, tmp_path):
     for name, value in (("wmodel", "BM25"), ("queries", "x.tsv"), ("qrels", "x.txt")):
-        assert refused(f"--{name}", value) == f"--{name} belongs to --terrier INDEX; name the index, too"
-    assert "both name what retrieves" in refused("--terrier", index, "--run", folder / "runs" / "bm25.trec")
+        assert refused(f"--{name}", value) == f"--{name} needs --terrier INDEX; name the index too"
+    assert "both provide the first stage" in refused("--terrier", index, "--run", folder / "runs" / "bm25.trec")
     assert "--wmodel DPH is named twice" in refused("--terrier", index, "--wmodel", "DPH", "--wmodel", "DPH")
-    assert f"--terrier {folder}: no Terrier index is there" in refused("--terrier", folder)
+    assert f"--terrier {folder}: it is not a Terrier index" in refused("--terrier", folder)
     for run in (index, f"mine={index}"):
         told = f"run {index} is a folder with a Terrier index, not a run; give it as --terrier {index}"
         assert refused("--run", run, "--dataset", folder) == told

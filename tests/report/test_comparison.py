@@ -105,7 +105,7 @@ def test_over_a_handful_of_queries_nothing_is_shown():
 def test_a_bias_that_turns_round_is_no_smaller():
     text = by_kind(compare(made({"a": PLAIN}), made({"b": (-PLAIN[0], PLAIN[1])})), "bias")
     assert text["verdict"] == "no change shown" and text["low"] > 0
-    assert "it changed (+0.361" in text["text"] and "no change of its size is shown" in text["text"]
+    assert "the figure changed (+0.361" in text["text"] and "no change in its size is shown" in text["text"]
 
 
 def test_two_systems_of_one_audit_and_common_ones_of_two():
@@ -144,10 +144,10 @@ def test_several_training_seeds():
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        ((made({"a": PLAIN}), made({"b": PLAIN}, dataset="other")), {}, "dataset is 'toy' of one audit and 'other'"),
+        ((made({"a": PLAIN}), made({"b": PLAIN}, dataset="other")), {}, "dataset is 'toy' in one and 'other'"),
         ((made({"a": PLAIN}), made({"b": PLAIN})), {"margin": 0}, "margin=0 must be a number above 0"),
-        ((made({"a": PLAIN}), made({"b": PLAIN})), {"systems": ("a", "c")}, "system 'c' is not in the audit; there are a and b"),
-        ((made({"a": PLAIN}),), {}, "which two systems"),
+        ((made({"a": PLAIN}), made({"b": PLAIN})), {"systems": ("a", "c")}, "system 'c' is not in the audit; use a name"),
+        ((made({"a": PLAIN}),), {}, "does not have two systems"),
         ((made({"a": PLAIN}), made({"b": PLAIN, "c": PLAIN})), {}, "no system is in both"),
         ((made({"a": PLAIN}), made({"b": PLAIN})), {"systems": "ab"}, "give two names"),
         (([], []), {}, "0 audits"),
@@ -189,14 +189,14 @@ def test_a_retriever_and_a_ranker_are_compared_by_what_both_have():
             ["bias", "linguistic", "complexity"], ["cost", "pooling", "as non-relevant"],
         ]  # fmt: skip
         (note,) = found.notes
-        assert note == f"{' and '.join(systems)}: position cannot be compared: there is no figure of it that both have."
+        assert note == f"{' and '.join(systems)}: position cannot be compared: no figure is available on both sides."
 
 
 def test_measures_that_are_asked_for_and_not_there_are_named():
     audit = made({"plain": PLAIN, "debiased": DEBIASED})
     assert compare(audit).notes == ()
     assert compare(audit, effectiveness=["AP", "nDCG@10"]).notes == (
-        "plain and debiased: AP cannot be compared: there is no figure of it that both have.",
+        "plain and debiased: AP cannot be compared: no figure is available on both sides.",
     )
     with pytest.raises(InputError, match=r"give a list of measures, such as \['nDCG@10'\]"):
         compare(audit, effectiveness="nDCG@10")
@@ -211,7 +211,7 @@ def test_no_figure_in_common():
 
 def test_audits_of_different_splits_are_refused_where_both_name_them():
     named = [with_convention(made({"a": PLAIN}), "", split=split) for split in ("dl19", "dl20", None)]
-    with pytest.raises(InputError, match="collections or splits: split is 'dl19' of one audit and 'dl20' of another"):
+    with pytest.raises(InputError, match="collections or splits: split is 'dl19' in one and 'dl20' in another"):
         compare(named[0], named[1])
     assert compare(named[0], named[2]).notes == compare(named[2], named[1]).notes == ()
 
@@ -233,8 +233,8 @@ def test_figures_of_other_conventions_topics_and_judgements_are_told():
     other = with_convention(made({"b": DEBIASED}), "tagger textblob; mean of 2 draws", judgements="2e", judged_topics=30)
     assert compare(plain, other).notes == (
         "The audits differ in their judged topics: 40 and 30; only queries that both have are compared.",
-        "The audits were made with other judgements, although the collection has the same name.",
-        "position: what is compared was computed under different conventions: 'tagger spaCy' and 'tagger textblob'.",
+        "The audits used different judgements, although their collections have the same name.",
+        "position: the compared figures were computed under different conventions: 'tagger spaCy' and 'tagger textblob'.",
     )
     assert compare(plain, with_convention(made({"b": DEBIASED}), "tagger spaCy; mean of 2 draws", judgements="1f")).notes == ()
     # Older files lack the digest; two systems of one audit are compared as well.
@@ -242,7 +242,7 @@ def test_figures_of_other_conventions_topics_and_judgements_are_told():
     both = made({"a": PLAIN, "b": DEBIASED})
     both.findings["convention"] = np.where(both.findings["system"] == "a", "tagger spaCy", "")
     assert compare(both).notes == (
-        "position: what is compared was computed under different conventions: 'tagger spaCy' and 'none stated'.",
+        "position: the compared figures were computed under different conventions: 'tagger spaCy' and 'none stated'.",
     )
     # Several training seeds: each pair of conventions is told once.
     seeds = [with_convention(made({"a": values(-0.2, 0.5, s)}), "tagger spaCy") for s in range(3)]
@@ -260,7 +260,7 @@ def test_a_front_of_other_judgements_or_conventions():
     axes = plot_pareto(pareto([with_convention(one, "spaCy"), with_convention(other, "spaCy")], "position"))
     assert not any("conventions" in text.get_text() for text in axes.texts)
     close(axes.figure)
-    with pytest.raises(InputError, match="made with other judgements"):
+    with pytest.raises(InputError, match="used different judgements"):
         pareto([with_convention(one, "", judgements="1f"), with_convention(other, "", judgements="2e")], "position")
     pareto([with_convention(one, "", judgements="1f"), other], "position")
 
@@ -270,12 +270,12 @@ def test_it_can_be_read():
     text = " ".join(str(found).split())
     assert text.index("CHANGE IN BIAS") < text.index("the bias became smaller") < text.index("CHANGE IN EFFECTIVENESS")
     told = (
-        "A loss of up to 0.03 (the margin) is accepted; one-sided tests at 95 % show a larger one or rule it out. "
-        "Intervals are 95 %; neither they nor verdicts are corrected for the number of lines, as p corr. is (Holm)."
+        "A loss of up to 0.03 (the margin) is accepted; one-sided tests at the 5 % level show a larger loss or rule it out. "
+        "Intervals are 95 % intervals. Only p corr. is corrected for the number of rows (Holm); intervals and verdicts are not."
     )
     assert text.endswith(told)
     page = Page(found.to_html())
-    assert f"{told} Verdict: kept where a larger loss is ruled out, lost where it is shown." in page.text
+    assert f"{told} Verdict: kept if a larger loss is ruled out, lost if it is shown." in page.text
     assert "script" not in [tag for tag, _ in page.tags] and any(EVIL in t for t in page.text)
     assert "srcdoc=" in found._repr_html_() and "<script>" not in found._repr_html_()
     assert repr(found).startswith("<Comparison on")
@@ -307,8 +307,8 @@ def test_the_report_shows_the_front_by_itself():
     best = ", ".join(pareto(one, "position").query("on_front")["system"])
     assert figure.name == "front-position"
     assert "|nDCG@10, rotated - original|" in figure.caption
-    assert "of 3 systems, with 95 % intervals over 40 queries. " in figure.caption
-    assert f"The front ({best}, filled and joined" in figure.caption and "hollow: another one is" in figure.caption
+    assert "for 3 systems, with 95 % intervals over 40 queries. " in figure.caption
+    assert f"The front ({best}, filled and joined" in figure.caption and "hollow: the other systems" in figure.caption
     axes = new_axes()
     figure.draw(axes)
     # Colours are those of the order in which systems were given, as in other figures.
@@ -344,7 +344,7 @@ def test_fronts_that_cannot_be_drawn_up():
     with pytest.raises(InputError, match="occurs twice"):
         pareto([made({"a": PLAIN}), made({"a": PLAIN})], "position")
     one = made({"a": PLAIN, "b": DEBIASED})
-    message = r"several figures of 'position' are meant: nDCG@10 \(rotated - original\), nDCG@10 \(original\); name one"
+    message = r"several figures of 'position' match: nDCG@10 \(rotated - original\), nDCG@10 \(original\); select one"
     with pytest.raises(InputError, match=message):
         pareto(one, "position", measure="nDCG@10")
     pd.testing.assert_frame_equal(pareto(one, "position", measure="nDCG@10", contrast=BIAS), pareto(one, "position"))

@@ -88,8 +88,8 @@ def test_a_system_that_could_not_be_examined_keeps_a_budget_of_every_system_shut
     kept, missing = check_budgets(result, [Budget("picky", at_least=-1.0)])
     assert not kept.crossed and missing.crossed
     assert missing.text == (
-        "picky: primary figure: BM25 was not examined (it has no ranker to probe), so that nothing is shown of it; "
-        "name the systems that the budget is meant for with system ="
+        "picky: primary figure: BM25 was not examined (it has no ranker to probe), so nothing is shown for it; "
+        "if the budget is for certain systems only, name each with system ="
     )
     (named,) = check_budgets(result, [Budget("picky", system="longest", at_least=-1.0)])
     assert not named.crossed
@@ -101,10 +101,10 @@ def test_a_named_system_that_could_not_be_examined_crosses_its_budget_and_hides_
     budgets = [Budget("picky", system="BM25", at_most=1), Budget("order", system="BM25", at_least=0)]
     crossed, below = check_budgets(result, budgets)
     assert crossed.crossed and crossed.text == (
-        "picky: primary figure of BM25: BM25 was not examined (it has no ranker to probe), so that nothing is shown of it"
+        "picky: primary figure of BM25: BM25 was not examined (it has no ranker to probe), so nothing is shown for it"
     )
     assert below.crossed and "its lower end is below the budget of 0" in below.text
-    with pytest.raises(InputError, match=r"no system 'DPH'; there are longest"):
+    with pytest.raises(InputError, match=r"no system 'DPH'; it has longest"):
         check_budgets(result, [Budget("picky", system="DPH", at_most=1)])
 
 
@@ -119,19 +119,19 @@ def test_a_system_without_a_primary_figure_keeps_the_gate_shut(result):
     f = result.findings
     fewer = replace(result, findings=f[~((f["system"] == "BM25") & f["primary"])])
     (kept, missing) = check_budgets(fewer, [Budget("order", at_least=-1.0)])
-    assert not kept.crossed and missing.crossed and "order: primary figure: the audit has none of BM25" in missing.text
+    assert not kept.crossed and missing.crossed and "order: primary figure: the audit has no such figure for BM25" in missing.text
     (kept, missing) = check_budgets(fewer, [Budget("order", contrast=CONTRAST, at_least=-1.0)])
-    assert not kept.crossed and missing.crossed and f"order: ({CONTRAST}): the audit has none of BM25" in missing.text
+    assert not kept.crossed and missing.crossed and f"order: ({CONTRAST}): the audit has no such figure for BM25" in missing.text
 
 
 def test_a_bias_without_a_primary_figure_says_why(result):
     f = result.findings
     bare = replace(result, findings=f[~(f["bias"].eq("order") & f["primary"])].assign(text="no query changed"))
-    message = r"the audit has no primary figure of 'order' \(no query changed\); name a measure and a contrast"
+    message = r"the audit has no primary figure for 'order' \(no query changed\); name a measure and a contrast"
     with pytest.raises(InputError, match=message):
         check_budgets(bare, [Budget("order", at_most=1)])
     silent = replace(bare, findings=bare.findings.assign(text=""))
-    with pytest.raises(InputError, match="the audit has no primary figure of 'order'; name a measure and a contrast"):
+    with pytest.raises(InputError, match="the audit has no primary figure for 'order'; name a measure and a contrast"):
         check_budgets(silent, [Budget("order", at_most=1)])
 
 
@@ -175,7 +175,7 @@ def test_a_system_that_raises_crosses_its_own_budget_only():
     (kept,) = check_budgets(result, [Budget("order", system="longest", at_least=-1.0)])
     (crossed,) = check_budgets(result, [Budget("order", system="mine", at_least=-1.0)])
     assert not kept.crossed and crossed.crossed
-    assert crossed.text == "order: primary figure of mine: system 'mine' raised ValueError: not yet, so that nothing is shown"
+    assert crossed.text == "order: primary figure of mine: system 'mine' raised ValueError: not yet, so nothing is shown"
     every = check_budgets(result, [Budget("order", at_least=-1.0)])
     assert [verdict.crossed for verdict in every] == [False, False, True]
     # Where every system raised there is no figure, and no error in the budget.
@@ -187,10 +187,10 @@ def test_a_system_that_raises_crosses_its_own_budget_only():
 @pytest.mark.parametrize(
     ("budget", "message"),
     [
-        (Budget("astrology", at_most=1), r"no figures of the bias 'astrology'; there are order, picky"),
-        (Budget("order", system="DPH", at_most=1), r"no system 'DPH'; there are BM25, longest"),
-        (Budget("order", measure="MAP", at_most=1), r"no measure 'MAP'; there are RR@10"),
-        (Budget("order", contrast="sideways", at_most=1), f"no contrast 'sideways'; there are original, {CONTRAST}"),
+        (Budget("astrology", at_most=1), r"no figures for the bias 'astrology'; it has order, picky"),
+        (Budget("order", system="DPH", at_most=1), r"no system 'DPH'; it has BM25, longest"),
+        (Budget("order", measure="MAP", at_most=1), r"no measure 'MAP'; it has RR@10"),
+        (Budget("order", contrast="sideways", at_most=1), f"no contrast 'sideways'; it has original, {CONTRAST}"),
     ],
 )
 def test_figures_that_the_audit_lacks_are_named_with_what_there_is(result, budget, message):
@@ -238,8 +238,8 @@ def test_the_file_may_name_what_to_audit(tmp_path, monkeypatch):
         ("[[budget]", "is not TOML"),
         ("", "holds no budget"),
         ("budget = 3", "holds no budget"),
-        ("[budgets]\n", "there is no table 'budgets'"),
-        ("[[budget]]\nbias = 'order'\nlimit = 3\n", "there is no key 'limit'; there are bias, measure"),
+        ("[budgets]\n", "table 'budgets' is not known"),
+        ("[[budget]]\nbias = 'order'\nlimit = 3\n", "key 'limit' is not known; use some of bias, measure"),
         ("[[budget]]\nbias = 'order'\n", "has no limit"),
         ("[[budget]]\nat_most = 1\n", "names no bias"),
         ("[[budget]]\nbias = 'order'\nat_most = '1'\n", "at_most is '1'; it must be a number"),
@@ -249,12 +249,12 @@ def test_the_file_may_name_what_to_audit(tmp_path, monkeypatch):
         (f"[[budget]]\nbias = 'order'\nat_most = {'9' * 5000}\n", "is not TOML"),
         ("[[budget]]\nbias = 3\nat_most = 1\n", "bias is 3; it must be text"),
         ("[[budget]]\nbias = 'order'\nat_most = 1\nbound = 'mean'\n", "bound='mean' is not known"),
-        ("[[budget]]\nbias = 'order'\nat_most = 0\nat_least = 1\n", "no figure can keep it"),
-        ("[audit]\ncolour = 'red'\n[[budget]]\nbias = 'order'\nat_most = 1\n", "there is no option 'colour'; there are dataset"),
+        ("[[budget]]\nbias = 'order'\nat_most = 0\nat_least = 1\n", "no figure can be within both"),
+        ("[audit]\ncolour = 'red'\n[[budget]]\nbias = 'order'\nat_most = 1\n", "option 'colour' is not known; use some of"),
         ("[audit]\ndepth = 'deep'\n[[budget]]\nbias = 'order'\nat_most = 1\n", "depth is 'deep'; it must be a whole number"),
         ("[audit]\nmodel = 3\n[[budget]]\nbias = 'order'\nat_most = 1\n", "model is 3; it must be text or a list"),
         ("[audit]\nverbose = 1\n[[budget]]\nbias = 'order'\nat_most = 1\n", "verbose is 1; it must be true or false"),
-        ("[audit]\nfile = 'a.json'\ndepth = 3\n[[budget]]\nbias = 'order'\nat_most = 1\n", "stand alone"),
+        ("[audit]\nfile = 'a.json'\ndepth = 3\n[[budget]]\nbias = 'order'\nat_most = 1\n", "the only key"),
         ("[audit]\nfile = 'nowhere.json'\n[[budget]]\nbias = 'order'\nat_most = 1\n", "nowhere.json cannot be read"),
         ("[audit]\ndataset = '/nowhere'\n[[budget]]\nbias = 'gender'\nat_most = 1\n", "no such folder"),
     ],
@@ -307,7 +307,7 @@ def test_options_of_an_audit_that_is_run_are_refused_for_a_saved_one(saved, tmp_
     path = budget_file(tmp_path, "bias = 'order'\nat_most = 0.0")
     for option in (["--out", tmp_path / "results"], ["--overwrite"]):
         code, _, err = check(path, "--audit", saved, *option)
-        assert code == 2 and f"{option[0]} is for an audit that is run now" in " ".join(err)
+        assert code == 2 and f"{option[0]} is only for an audit that is run now" in " ".join(err)
 
 
 def test_a_bias_of_ones_own_in_a_saved_audit_needs_not_be_known(saved, tmp_path):
@@ -318,7 +318,7 @@ def test_a_missing_file_and_a_figure_that_is_not_there(saved, tmp_path):
     code, _, err = check(tmp_path / "nowhere.toml")
     assert code == 2 and "cannot be read" in err[0]
     code, out, err = check(budget_file(tmp_path, "bias = 'gender'\nat_most = 1"), "--audit", saved)
-    assert (code, out) == (2, []) and "there are order, picky" in err[0]
+    assert (code, out) == (2, []) and "it has order, picky" in err[0]
 
 
 def test_options_are_those_of_the_command_line():

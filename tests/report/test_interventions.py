@@ -75,7 +75,7 @@ def test_a_ranker_that_does_not_look_at_positions_does_not_move():
     found = intervene(Bag(), candidates(), passages={"rotated": RotatePassages(seed=1)})
     row = found.table.iloc[0]
     assert row["displacement"] == 0 and np.isnan(row["p"]) and row["down"] == row["up"] == 0 and row["score_change"] == 0
-    assert "it never saw the change" in str(found) and "nan" not in str(found)
+    assert "the change never reached it" in str(found) and "nan" not in str(found)
 
 
 def test_the_test_is_paired_by_query():
@@ -160,11 +160,11 @@ def test_no_candidates():
     ("frame", "options", "message"),
     [
         (candidates(), {}, "there is no change"),
-        (candidates(), {"passages": {"a": turned}, "queries": {"a": turned}}, "'a' names a change of passages and"),
+        (candidates(), {"passages": {"a": turned}, "queries": {"a": turned}}, "'a' is a change of passages and"),
         (candidates(), {"passages": {"a": 3}}, "change 'a' is a int"),
-        (candidates(), {"passages": {"a": lambda t: None}}, "made a NoneType of a text"),
-        (candidates(), {"passages": {"a": pt.apply.generic(lambda df: df.head(1))}}, "returned 1 rows of 48"),
-        (candidates().assign(text=None), {"passages": {"a": turned}}, "column 'text' is missing at row 0"),
+        (candidates(), {"passages": {"a": lambda t: None}}, "returned a NoneType as 'text'"),
+        (candidates(), {"passages": {"a": pt.apply.generic(lambda df: df.head(1))}}, "returned 1 rows for 48"),
+        (candidates().assign(text=None), {"passages": {"a": turned}}, "column 'text' has no value at row 0"),
         (pd.concat([candidates()] * 2), {"passages": {"a": turned}}, "more than once"),
     ],
 )
@@ -174,7 +174,7 @@ def test_what_cannot_be_changed(frame, options, message):
 
 
 def test_a_ranker_that_cuts_its_list():
-    with pytest.raises(InputError, match="left out 32 of 48 candidates, so that"):
+    with pytest.raises(InputError, match="left out 32 of 48 candidates, so they"):
         intervene(Early() % 2, candidates(), passages={"a": turned})
 
 
@@ -183,9 +183,9 @@ def test_a_ranker_that_leaves_out_what_was_changed():
         return Early()(inp[~inp["text"].str.endswith(".") & ~inp["query"].str.endswith("?")])
 
     ranker = pt.apply.generic(whole)
-    with pytest.raises(InputError, match="left out 48 of 48 candidates under the change 'stop'"):
+    with pytest.raises(InputError, match="left out 48 of 48 candidates after the change 'stop'"):
         intervene(ranker, candidates(), passages={"stop": lambda text: f"{text} ."})
-    with pytest.raises(InputError, match="left out 6 of 48 candidates under the change 'asked'"):
+    with pytest.raises(InputError, match="left out 6 of 48 candidates after the change 'asked'"):
         intervene(ranker, candidates(), queries={"asked": lambda query: f"{query}?" if query == WORDS[0] else query})
 
 
