@@ -585,7 +585,7 @@ def test_checkpoints_and_files_of_others(name, made, tmp_path):
             found = files(tmp_path / "out")
             assert len(found) > len(before) and {name: found.get(name) for name in before} == before
         return
-    with pytest.raises(InputError, match="holds something else"):
+    with pytest.raises(InputError, match="is not empty and holds no checkpoint"):
         writer.write(made, tmp_path / "out")
     assert files(tmp_path / "out") == before
     writer.write(made, tmp_path / "new")

@@ -54,7 +54,8 @@ def against_baseline(findings: Sequence[Finding], baseline: str) -> list[Finding
         before, after = theirs[common].to_numpy(), mine[common].to_numpy()
         own, d = not before.any() and len(common) == len(mine), without_rounding(after - before)
         interval = (Interval(finding.value, finding.low, finding.high, 0.95, finding.n) if own else t_interval(d)).of_enough
-        tested = f"{baseline}'s is 0 in every query: this is the figure itself, not tested again" if own else "paired t-test"
+        alone = f"{baseline}'s figure is 0 for every query: this is the system's own figure, not tested again"
+        tested = alone if own else "paired t-test"
         if abs(interval.estimate) >= 0.0005:
             relation = f"{abs(interval.estimate):.3f} {'higher' if interval.estimate > 0 else 'lower'} than {baseline}'s"
         else:

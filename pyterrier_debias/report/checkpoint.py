@@ -46,11 +46,11 @@ logger = logging.getLogger(__name__)
 #: The file that says what was audited.
 ABOUT = "checkpoint.json"
 
-#: Where that file names the package: another program may write files of that name.
+#: The key under which that file names the package, because other programs may write files of the same name.
 _MARK = "written_by"
-#: Raised where what a checkpoint says of an audit changes.
+#: Increased when the content of that file changes.
 _FORM = 6
-#: What biases ask a collection for, beside texts and what the audit has: its name in a message, to a method and arguments.
+#: What biases ask a collection for besides texts and what the audit has: the name in a message, to a method and its arguments.
 _ASKED = {
     "topics": ("get_topics",),
     "full topics": ("get_topics", "full"),
@@ -61,11 +61,11 @@ _ASKED = {
     "runs": ("get_runs",),
     "counterparts (rewritten texts)": ("get_counterparts",),
 }
-#: Rankers are told apart by how they score so many judged queries and so many candidates of each.
+#: Rankers are distinguished by their scores for this many judged queries and this many candidates of each.
 _QUERIES, _CANDIDATES = 3, 10
-#: How far scores may differ, as a share of their range: rounding, other hardware.
+#: How much scores may differ because of rounding or other hardware, as a share of their range.
 _TOLERANCE = 1e-3
-#: How far those of a ranker that is not deterministic may, as a multiple of how far two of its answers do.
+#: How much scores of a non-deterministic ranker may differ, as a multiple of the difference between two of its calls.
 _NOISE = 3.0
 #: How many characters of a stage's description a message shows.
 _LONGEST = 120
@@ -90,12 +90,12 @@ class Checkpoint:
             InputError: If it holds anything else.
         """
         self.folder = Path(folder).expanduser()
-        #: Systems that failed when they were to be told apart: what is kept of them is read only while that is so.
+        #: Systems that failed when they were to be identified: their stored results are read only while they still fail.
         self._unknown: set[str] = set()
         if self.folder.exists() and not self.folder.is_dir():
             raise InputError(f"checkpoint {self.folder} is a file; name a folder")
         if self.folder.is_dir() and entries(self.folder) and self._about() is None:
-            raise InputError(f"checkpoint folder {self.folder} holds something else; name one that does not exist yet")
+            raise InputError(f"checkpoint folder {self.folder} is not empty and holds no checkpoint; name a new folder")
 
     def claim(self, fingerprint: Mapping[str, Any], again: Callable[[str], list[float] | None] = lambda name: None) -> None:
         """Write what is audited into the folder, or check that it is the same as before.
@@ -112,7 +112,7 @@ class Checkpoint:
         there = self._about() if (self.folder / ABOUT).is_file() else None
         what = None if there is None else _difference(there, fingerprint, again)
         if what is not None:
-            raise InputError(f"checkpoint folder {self.folder} was made by another audit: {what}; name another folder")
+            raise InputError(f"checkpoint folder {self.folder} belongs to a different audit: {what}; name another folder")
         here = fingerprint if there is None else _completed(there, fingerprint)
         self._unknown = {system["name"] for system in here["systems"] if None in system.values()}
         if here != there:
@@ -141,7 +141,7 @@ class Checkpoint:
         if system.ranker is None:
             return system
         workers = max((one.workers for one in all_stages(system.ranker) if isinstance(one, Spread)), default=1)
-        name = f"{system.name}\0unknown" if system.name in self._unknown else system.name  # no system is called so
+        name = f"{system.name}\0unknown" if system.name in self._unknown else system.name  # no system has this name
         return replace(system, kept=KeptScores(self.folder, name, workers))
 
     def forget_scores(self) -> None:
@@ -149,14 +149,14 @@ class Checkpoint:
         forget_scores(self.folder)
 
     def _about(self) -> dict[str, Any] | None:
-        """What the folder says of its audit; None where it is none of ours."""
+        """What the folder says about its audit; None if this package did not write it."""
         path = self.folder / ABOUT
         if not path.is_file():
             return None
         try:
             about = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise InputError(f"{path} is damaged, or no checkpoint of an audit ({error}); name another folder") from error
+            raise InputError(f"{path} is damaged or not a checkpoint ({error}); name another folder") from error
         return check_seal(about, path) if isinstance(about, dict) and about.get(_MARK) == PACKAGE else None
 
     def kept(self, name: str, made: Any = None) -> Kept | None:
@@ -180,7 +180,7 @@ class Checkpoint:
             ]
             return Kept([_read(finding) for finding in content["findings"]], figures)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            logger.warning("checkpoint: %s cannot be read (%s); %s is examined again", file, one_line(error), name)
+            logger.warning("checkpoint: %s cannot be read (%s), so %s is examined again", file, one_line(error), name)
             return None
 
     def keep(self, name: str, examined: Kept, made: Any = None) -> Kept:
@@ -206,7 +206,7 @@ class Checkpoint:
                 for f in figures
             ],
         }
-        # NaN is written as such: this file is read by nobody but the package.
+        # NaN is written as such, because only this package reads the file.
         write_whole(self._file(name, made), json.dumps(sealed(content), ensure_ascii=False))
         return Kept(examined.findings, figures)
 
@@ -231,7 +231,7 @@ def _listed(values: pd.Series) -> list[Any]:
 
 
 def _read(content: dict[str, Any]) -> Finding:
-    """The finding that :func:`_written` made the content of."""
+    """The finding whose content :func:`_written` made."""
 
     def series(qids: list[str], values: list[float]) -> pd.Series:
         return pd.Series(values, index=pd.Index(qids, dtype="str"), dtype="float64")
@@ -294,14 +294,14 @@ def fingerprint(context: Context, *, dataset: str, split: str | None) -> dict[st
 
 
 def _provided(dataset: Any) -> dict[str, Any]:
-    """Digests of what the collection gives to biases. A dataset of ir_datasets is what its name says, and would be downloaded."""
+    """Digests of what the collection gives to biases; none for ir_datasets, whose names identify them without a download."""
     if isinstance(dataset, IRDSCollection):
         return {}
     about: dict[str, Any] = {"corpus": frame_digest(dataset.corpus) if isinstance(dataset, Collection) else None}
     for what, (method, *arguments) in _ASKED.items():
         try:
             found = provided(dataset, method, *arguments)
-        except Exception:  # datasets differ in what they raise where there is no such variant
+        except Exception:  # datasets raise different errors if there is no such variant
             found = None
         if isinstance(found, Mapping):
             about[what] = {str(name): frame_digest(frame) for name, frame in found.items()} or None
@@ -320,7 +320,7 @@ def _of_system(system: System, context: Context) -> dict[str, Any]:
         texts = _with_texts(found, context.dataset)
         about["texts"] = frame_digest(texts[[c for c in texts.columns if pd.api.types.is_string_dtype(texts[c])]])
         about["scores"] = sample_scores(system, context)
-    except Exception:  # whatever is wrong with the system, the biases say it better
+    except Exception:  # the biases report what is wrong with the system
         return about
     return about
 
@@ -336,7 +336,7 @@ def sample_scores(system: System, context: Context) -> list[float]:
         The scores, in the order of qid and docno.
     """
     found = context.candidates(system)
-    # The order of the topics makes no other audit.
+    # The same audit may have its topics in another order.
     qids = sorted(judged_qids(context.topics, context.qrels))[:_QUERIES]
     found = found[found["qid"].isin(qids) & (found["rank"] < min(_CANDIDATES, context.depth))].reset_index(drop=True)
     scored: pd.DataFrame = found if system.ranker is None else system.ranker(found)
@@ -344,20 +344,20 @@ def sample_scores(system: System, context: Context) -> list[float]:
 
 
 def _with_texts(found: pd.DataFrame, dataset: Any) -> pd.DataFrame:
-    """Candidates with the texts that biases load for them, where a system has none itself and the collection gives them."""
+    """Candidates with the texts that biases load for them, if the system has none and the collection provides them."""
     if "text" in found.columns:
         return found
     try:
         texts = dataset.text_loader()(found[["docno"]].drop_duplicates())
         return found.merge(texts[["docno", "text"]], on="docno", how="left")
-    except Exception:  # the biases that need them say it better
+    except Exception:  # the biases that need them report it
         return found
 
 
 def _describe(stage: Any) -> str:
-    """A stage in words: its class, and how it is made; addresses in memory and names of temporary folders change every time.
+    """A stage in words: its class and representation, without memory addresses and temporary folders, which always change.
 
-    Stages of this package are told apart by their options and weights too, by a digest at the end.
+    For stages of this package, a digest of options and weights is added at the end.
     """
     name = f"{type(stage).__module__}.{type(stage).__qualname__}"
     if type(stage).__repr__ is object.__repr__:
@@ -374,34 +374,34 @@ def _difference(there: Any, here: Mapping[str, Any], again: Callable[[str], list
     there = there if isinstance(there, dict) else {}
     for name in ("form", "package", "dataset", "split", "depth", "draws", "seed"):
         if there.get(name) != here[name]:
-            return f"{name} is {there.get(name)!r} there and {here[name]!r} here"
+            return f"{name} is {there.get(name)!r} in the folder and {here[name]!r} now"
     for name in ("topics", "judgements"):
         if there.get(name) != here[name]:
-            return f"its {name} differ"
+            return f"the {name} differ"
     for name, now in here["provided"].items():
         if there["provided"].get(name) != now:
-            return f"what the collection gives differs: {name}"
+            return f"the collections differ in {name}"
     old, new = there.get("systems", []), here["systems"]
     if [s["name"] for s in old] != [s["name"] for s in new]:
-        return f"its systems are {', '.join(s['name'] for s in old)}, not {', '.join(s['name'] for s in new)}"
+        return f"the systems are {', '.join(s['name'] for s in old)} in the folder and {', '.join(s['name'] for s in new)} now"
     for before, now in zip(old, new):
         if before["stages"] != now["stages"]:
             pairs = zip_longest(before["stages"], now["stages"], fillvalue="nothing")
             was, is_ = next(pair for pair in pairs if pair[0] != pair[1])
-            return f"system {now['name']!r} is made of other stages: {_told_apart(was, is_)}"
+            return f"system {now['name']!r} has different stages: {_told_apart(was, is_)}"
         if any(before[part] is not None and now[part] is None for part in ("retrieved", "texts", "scores")):
-            return f"system {now['name']!r} worked there and fails here; run it on a few topics to see why"
+            return f"system {now['name']!r} worked before and fails now; run it on a few topics to see why"
         if before["retrieved"] not in (None, now["retrieved"]):
-            return f"system {now['name']!r} retrieves other documents"
+            return f"system {now['name']!r} retrieves different documents"
         if before["texts"] not in (None, now["texts"]):
-            return f"system {now['name']!r} has other texts of its candidates"
+            return f"system {now['name']!r} has different texts for its candidates"
         if before["scores"] is not None and not _same_scores(before["scores"], now["scores"], partial(again, now["name"])):
-            return f"system {now['name']!r} scores otherwise, as one with other weights would"
+            return f"system {now['name']!r} gives different scores, as with different weights"
     return None
 
 
 def _completed(there: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, Any]:
-    """What a folder says of its audit, with what is known now of systems that had failed: there it is None."""
+    """What a folder says about its audit, completed for systems that had failed, for which it says None."""
     systems = [
         {name: now[name] if known is None else known for name, known in before.items()}
         for before, now in zip(there["systems"], here["systems"])
@@ -410,19 +410,19 @@ def _completed(there: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, A
 
 
 def _told_apart(was: str, now: str) -> str:
-    """What differs between two descriptions of a stage; of long ones the first options that do."""
+    """What differs between two descriptions of a stage; for long ones, the first options that differ."""
     if max(len(was), len(now)) <= _LONGEST:
-        return f"{was} there, {now} here"
+        return f"{was} in the folder, {now} now"
     (kind, _, before), (other, _, after) = was.partition(" "), now.partition(" ")
     if kind != other:
-        return f"{shortened(was, _LONGEST)} there, {shortened(now, _LONGEST)} here"
+        return f"{shortened(was, _LONGEST)} in the folder, {shortened(now, _LONGEST)} now"
     both = [re.split(r"(?<=[,({\[])\s*|\s+(?=[0-9a-f]{8}$)", part) for part in (before, after)]
     start = next((i for i, (a, b) in enumerate(zip(*both)) if a != b), min(map(len, both)))
     parts = [own[start : max(start + 1, len(own) - _common_end(*(one[start:] for one in both)))] for own in both]
     if start and parts == [own[-1:] for own in both] and all(re.fullmatch(r"[0-9a-f]{8}", "".join(part)) for part in parts):
-        return f"{kind} has other options or weights, which its description does not show"
+        return f"{kind} has different options or weights, which its description does not show"
     shown = [shortened(" ".join(part).rstrip(",)}] "), _LONGEST) or "nothing" for part in parts]
-    return f"in {kind} it is {shown[0]} there, {shown[1]} here"
+    return f"{kind} has {shown[0]} in the folder, {shown[1]} now"
 
 
 def _common_end(one: list[str], other: list[str]) -> int:
@@ -432,9 +432,9 @@ def _common_end(one: list[str], other: list[str]) -> int:
 
 
 def _same_scores(before: list[float], now: list[float] | None, again: Callable[[], list[float] | None] = lambda: None) -> bool:
-    """Whether scores differ by no more than rounding, or than chance would do that shows between what is found now and again.
+    """Whether scores differ by no more than rounding, or than the chance difference between two calls now.
 
-    Those that are not finite must be the same.
+    Scores that are not finite must be the same.
     """
     differ = _furthest(before, now)
     finite = [score for score in before if math.isfinite(score)]
@@ -445,7 +445,7 @@ def _same_scores(before: list[float], now: list[float] | None, again: Callable[[
 
 
 def _furthest(one: list[float], other: list[float] | None) -> float | None:
-    """How far scores are from others at most; None where there are others, or some are not finite and not the same."""
+    """The largest difference between scores; None if their numbers differ, or if the scores that are not finite differ."""
     if other is None or len(one) != len(other):
         return None
     a, b = np.array(one), np.array(other)

@@ -20,7 +20,7 @@ from pyterrier_debias.core.systems import Context, System
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: Findings that speak of the collection, not of a system.
+#: The system of findings about the collection.
 ALL = "all systems"
 _RESAMPLES = 9_999
 _TTR = "TTR"
@@ -52,7 +52,7 @@ class WordingByRank(JointBias):
         return _Wording.of(self, context)
 
 
-#: Everything of this kind.
+#: All figures across biases.
 CROSS_BIASES = (WordingByRank(),)
 
 
@@ -91,7 +91,7 @@ def wording_by_rank(topics: pd.DataFrame) -> tuple[pd.DataFrame, str]:
         >>> topics = pd.DataFrame({"qid": ["1"], "query": ["to be or not to be"], "complexity": [0.2]})
         >>> found, how = wording_by_rank(topics)
         >>> round(float(found["TTR"].iloc[0]), 3), how
-        (0.667, 'complexity as the topics have it')
+        (0.667, 'complexity from the topics')
     """
     from pyterrier_debias.linguistic.audit import measured_complexity
     from pyterrier_debias.linguistic.measures.complexity import LinguisticComplexity
@@ -109,11 +109,11 @@ class _Wording:
     """Complexity and type-token ratio by first relevant rank.
 
     Attributes:
-        bias: Whose findings these are.
+        bias: The bias that makes the findings.
         topics: The queries that labellers were shown something for: ``qid``, ``first_relevant_rank``, and the measures.
-        measures: Column to what it is called in a sentence.
+        measures: Column to its name in a sentence.
         how: How complexity was measured.
-        seed: Of the permutations.
+        seed: Seed of the permutations.
     """
 
     bias: WordingByRank
@@ -133,7 +133,7 @@ class _Wording:
         return cls(bias, topics, {name: said for name, said in names.items() if name in topics.columns}, how, context.seed)
 
     def findings(self) -> Iterator[Finding]:
-        """Means by rank and their trend, of each measure."""
+        """Means by rank and their trend, for each measure."""
         for measure in self.measures:
             yield from self._means(measure)
             yield from self._trend(measure)
@@ -165,7 +165,7 @@ class _Wording:
                 yield label, own[rows], found.within() if measure == _TTR else found
 
     def _finding(self, measure: str, contrast: str, found: Interval, text: str, convention: str, **more: Any) -> Finding:
-        how = f"{convention}; {self.how}" if measure != _TTR else f"{convention}; different words by words, as they stand"
+        how = f"{convention}; {self.how}" if measure != _TTR else f"{convention}; distinct words divided by words, as they stand"
         return self.bias.finding(ALL, measure, contrast, found, text, convention=how, **more)
 
     def _means(self, measure: str) -> Iterator[Finding]:
@@ -185,14 +185,14 @@ class _Wording:
         found = trend(values, ranks, resamples=_RESAMPLES, seed=self.seed)
         if np.isnan(found.rho):
             return
-        # What describes the queries is no test of a ranker: its p is said, and takes nothing from the tests that are corrected.
+        # This describes queries and tests no ranker: its p is only in the sentence, so it does not enter the correction.
         convention = (
-            "Spearman's rank correlation over answered queries; Bonett and Wright's interval; p by permutation, in the sentence "
-            "only: not among the corrected tests"
+            "Spearman's rank correlation over answered queries; Bonett and Wright's interval; p by permutation, given only in "
+            "the sentence and not among the corrected tests"
         )
         direction = "lower" if found.rho < 0 else "higher"
         text = (
-            f"the later labellers met the answer, the {direction} is the {self.measures[measure]}: rank correlation "
+            f"the later labellers met the answer, the {direction} the {self.measures[measure]}: rank correlation "
             f"{found.rho:+.2f} [{found.low:+.2f}, {found.high:+.2f}] over {found.n} answered queries, chance alone "
             f"{found.noise_floor:.2f} (p = {p_text(found.p)}, not corrected)."
         )
@@ -214,7 +214,7 @@ class _Wording:
                 "wording",
                 f"Mean {' and '.join(self.measures.values())} by the rank at which labellers first met an answer, with 95 % "
                 f"intervals, over {' and '.join(dict.fromkeys(counts))}. Groups hold different queries. Dashed: the mean over "
-                f"all of them.",
+                f"all queries.",
                 self.draw,
             )
         ]
@@ -245,7 +245,7 @@ class _Wording:
 
 
 def _short(label: str) -> str:
-    """A bin's label where there is little space.
+    """A bin's label, shortened.
 
     Example:
         >>> _short("first met at 7 or later"), _short(_NEVER_ANSWERED)

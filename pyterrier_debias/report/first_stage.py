@@ -35,9 +35,9 @@ def pisa_installed() -> bool:
 
 
 class _Quiet:
-    """Sends what native code prints to nowhere: PISA's progress lines cannot be switched off from Python.
+    """Discards what native code prints, because PISA's progress lines cannot be turned off from Python.
 
-    Output is the whole process': the first thread that enters sends it away, and the last that leaves brings it back.
+    All threads of a process share its output: the first one that enters redirects it, and the last one that leaves restores it.
     """
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class _Quiet:
 
     def _send_away(self) -> None:
         for stream in (sys.stdout, sys.stderr):
-            if stream is not None:  # of a program that was started without
+            if stream is not None:  # None if the program was started without it
                 stream.flush()
         for target in (1, 2):
             with suppress(OSError):  # not open
@@ -113,10 +113,10 @@ class PisaIndexer:
 
 
 def _checked(documents: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Documents as PISA takes them."""
+    """Documents in the form that PISA reads."""
     for document in documents:
         if len(document["docno"].split()) != 1:
-            raise InputError(f"docno {document['docno']!r} is empty or holds white space; rename it to index it")
+            raise InputError(f"PISA: docno {document['docno']!r} is empty or contains white space; rename it to index it")
         yield {"docno": document["docno"], "text": document["text"]}
 
 
@@ -149,13 +149,13 @@ def first_stage(dataset: Any, folder: Path, *, depth: int = 100, complete: bool 
         return System("BM25", indexer(dataset.get_corpus_iter(verbose=False)), None, indexer, note, indexed=True)
     if name is None:
         raise InputError(
-            f"the collection brings no run and PISA is not installed, so there are no candidates; {_INSTALL_PISA}, "
+            f"the collection has no run and PISA is not installed, so there are no candidates; {_INSTALL_PISA}, "
             f"or give a run file (--run FILE)"
         )
     if name.lower() != "bm25":
-        return System(name, pt.Transformer.from_df(runs[name]), note=f"Candidates are the collection's run {name!r}.")
+        return System(name, pt.Transformer.from_df(runs[name]), note=f"Candidates come from the collection's run {name!r}.")
     if indexer is None:
-        note = f"BM25 is the collection's frozen run: PISA is not installed here ({_INSTALL_PISA})."
+        note = f"BM25 is the collection's frozen run, because PISA is not installed ({_INSTALL_PISA})."
     else:
         note = (
             "BM25 is the collection's own run; rankings over changed texts come from PISA's BM25 over the collection's "
@@ -179,7 +179,7 @@ def terrier_stage(collection: Any, model: str, *, depth: int = 100) -> System:
         InputError: If Terrier has no such model.
     """
     retriever = collection.retriever(model, num_results=max(1000, depth))
-    note = f"{model} is Terrier's, over the index of the collection; queries are tokenised before it reads them."
+    note = f"{model} is Terrier's, over the collection's index; queries are tokenised first."
     return with_indexer(System(model, retriever, note=note), collection)
 
 
@@ -223,11 +223,11 @@ def default_systems(
     if weighting_models:
         stages = [terrier_stage(dataset, model, depth=depth) for model in weighting_models]
     elif runs:
-        told = "is a run file, used as it is."
+        told = "is a run from a file, used unchanged."
         stages = [System(name, pt.Transformer.from_df(run), note=f"{name} {told}") for name, run in runs.items()]
     else:
         stages = [first_stage(dataset, folder, depth=depth, complete=isinstance(dataset, PlantedCollection))]
-    short = [model.name for model in models]  # the whole source is the name where two short ones are the same
+    short = [model.name for model in models]  # the whole source is the name if two short names are the same
     names = [model.name if short.count(model.name) == 1 else f"{model.kind}:{model.source}" for model in models]
     rankers = [(name, model.ranker(**ranker_options)) for name, model in zip(names, models)]
     if workers is not None:

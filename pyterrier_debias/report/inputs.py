@@ -36,7 +36,7 @@ BIASES = {
     "linguistic": ("pyterrier_debias.linguistic.audit", "LinguisticBias"),
     "pooling": ("pyterrier_debias.pooling.audit", "PoolingBias"),
 }
-#: Those that ``'all'`` leaves out: they are examined where they are named.
+#: Biases that ``'all'`` leaves out: they are examined only if they are named.
 FURTHER = {
     "source": ("pyterrier_debias.further.source", "SourceBias"),
     "length": ("pyterrier_debias.further.length", "LengthBias"),
@@ -80,9 +80,9 @@ def _whole(name: str, number: Any, least: int = 1, instead: str = "") -> int:
             raise TypeError
         number = operator.index(number)
     except TypeError:
-        raise InputError(f"{name} is {number!r}; it must be a whole number{instead}") from None
+        raise InputError(f"audit: {name} is {number!r}; it must be a whole number{instead}") from None
     if number < least:
-        raise InputError(f"{name} is {number}; it must be {least} or more")
+        raise InputError(f"audit: {name} is {number}; it must be {least} or more")
     return number
 
 
@@ -102,7 +102,7 @@ def check_baseline(baseline: str | None, systems: Sequence[System]) -> None:
     """
     names = [system.name for system in systems]
     if baseline is not None and baseline not in names:
-        raise InputError(f"baseline {baseline!r} is not one of the systems: {', '.join(names)}")
+        raise InputError(f"audit: baseline {baseline!r} is not one of the systems; use one of {', '.join(names)}")
 
 
 def meant(name: str, choices: Iterable[str]) -> str:
@@ -144,25 +144,25 @@ def find_biases(biases: str | Bias | Sequence[str | Bias]) -> list[Bias]:
                 continue
             made = _bias(bias)
             if made is bias and given.setdefault(made.name, made) is not made:
-                raise InputError(f"two biases are named {made.name!r}, and figures could not be told apart; audit each by itself")
+                raise InputError(f"audit: two biases are named {made.name!r}; rename one, or audit each separately")
             found[made.name] = made
     if not found:
-        raise InputError(f"no bias is named; use 'all' or some of {', '.join(BIASES)}")
+        raise InputError(f"audit: no bias is given; use 'all' or some of {', '.join(BIASES)}")
     return list(found.values())
 
 
 def _bias(bias: str | Bias) -> Bias:
-    """One bias, by its name or as it is."""
+    """One bias, given by its name or as an object."""
     if isinstance(bias, str):
         known = [*BIASES, *FURTHER]
         if bias not in known:
-            raise InputError(f"bias {bias!r} is not known{meant(bias, known)}; use 'all' or some of {', '.join(known)}")
+            raise InputError(f"audit: bias {bias!r} is not known{meant(bias, known)}; use 'all' or some of {', '.join(known)}")
         module, name = BIASES.get(bias) or FURTHER[bias]
         bias = getattr(importlib.import_module(module), name)()
     if not isinstance(bias, Bias) or not bias.name:
-        raise InputError(f"{bias!r} is not a bias; give a name, or an object of a subclass of Bias with a name of its own")
+        raise InputError(f"audit: {bias!r} is not a bias; give a name, or an instance of a subclass of Bias that has a name")
     if visible(bias.name) != bias.name:
-        raise InputError(f"the name of a bias, {bias.name!r}, has characters that cannot be shown; give it another")
+        raise InputError(f"audit: the name of bias {bias.name!r} has characters that cannot be printed; rename it")
     return bias
 
 
@@ -190,17 +190,17 @@ def topics_and_qrels(
     asked = with_query(asked) if isinstance(asked, pd.DataFrame) else asked
     for name, frame, columns in (("topics", asked, ["qid", "query"]), ("judgements", qrels, JUDGEMENT)):
         if not isinstance(frame, pd.DataFrame):
-            raise InputError(f"{name}: a {type(frame).__name__} is not a frame; give a DataFrame with {', '.join(columns)}")
+            raise InputError(f"{name}: a {type(frame).__name__} is not a DataFrame; give one with {', '.join(columns)}")
         missing = [c for c in columns if c not in frame.columns]
         if missing:
             there = ", ".join(map(str, frame.columns))
             remedy = "; rename the column that holds it, as in topics.rename(columns={'title': 'query'})" * (missing == ["query"])
-            raise InputError(f"{name}: column {missing[0]!r} is missing; there are {there}{remedy}")
+            raise InputError(f"{name}: column {missing[0]!r} is missing; the columns are {there}{remedy}")
     asked, qrels = with_string_ids(asked, "topics"), with_grades(qrels, "audit")
     check_text(asked, "query", "topics")
     repeated = asked["qid"].duplicated()
     if repeated.any():
-        raise InputError(f"topics: qid {asked['qid'][repeated].iloc[0]!r} occurs twice; keep one row a query")
+        raise InputError(f"topics: qid {asked['qid'][repeated].iloc[0]!r} occurs twice; keep one row per query")
     qrels = qrels.drop_duplicates(JUDGEMENT, ignore_index=True) if qrels.duplicated(JUDGEMENT).any() else qrels
     check_pairs(qrels, "judgements")
     check_overlap(asked, qrels, "audit")
@@ -225,27 +225,27 @@ def named_systems(systems: Any, collection: Any) -> list[System]:
     several = systems if isinstance(systems, (Mapping, list, tuple)) else [systems]
     named = list(several.items()) if isinstance(several, Mapping) else list(zip(_labels(several), several))
     if not named:
-        raise InputError("there are no systems to audit; give a dictionary from name to pipeline, or None for the defaults")
+        raise InputError("audit: there are no systems; give a dictionary from name to pipeline, or None for the defaults")
     for name, pipeline in named:
         if isinstance(pipeline, pt.Indexer):
             raise InputError(
-                f"system {str(name)!r} is an index ({type(pipeline).__name__}), not a retriever; give e.g. index.bm25(), with "
-                f"TerrierCollection(index, dataset) as the dataset where its documents are to be the collection"
+                f"audit: system {str(name)!r} is an index ({type(pipeline).__name__}), not a retriever; give e.g. index.bm25(), "
+                f"and TerrierCollection(index, dataset) as the dataset if the index's documents are to be the collection"
             )
     names = [str(name) for name, _ in named]
     found = [System.of(name, pipeline, dataset=collection) for name, (_, pipeline) in zip(names, named)]
     found = [replace(with_indexer(system, collection), name=name) for name, system in zip(names, found)]
     names = [visible(name) for name in names]
     if not all(name.strip() for name in names):
-        raise InputError("a system has an empty name; give a dictionary with a name for each")
+        raise InputError("audit: a system has an empty name; give a dictionary with a name for each")
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise InputError(f"two systems are named {twice!r}; give a dictionary with a name for each")
+        raise InputError(f"audit: two systems are named {twice!r}; give a dictionary with a different name for each")
     return found
 
 
 def _labels(systems: Sequence[Any]) -> list[str]:
-    """Short names for systems that came without one."""
+    """Short names for systems that were given without one."""
     found = iter(distinct_names([system for system in systems if isinstance(system, pt.Transformer)]))
     return [
         system.name if isinstance(system, System) else next(found) if isinstance(system, pt.Transformer) else f"run {number}"

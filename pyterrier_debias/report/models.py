@@ -14,7 +14,7 @@ from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.rankers.names import MINILM, extra_for, is_minilm, resolved
 from pyterrier_debias.training.report import ABOUT
 
-#: The model that audits use where none is named.
+#: The model that audits use if none is named.
 DEFAULT_MODEL = MINILM
 
 #: Kind of model to the module in ``rankers`` and the class that runs it.
@@ -60,7 +60,7 @@ class Model:
             A transformer from ``query`` and ``text`` to ``score``.
         """
         module, name = KINDS[self.kind]
-        # The files of a RankT5 are those of a monoT5, too; what save() wrote says its head itself.
+        # RankT5 and monoT5 have the same files; only folders written by save() record the head.
         if self.kind == "t5" and "rankt5" in Path(self.source).name.lower() and not (Path(self.source) / ABOUT).is_file():
             options = {"head": "rankt5", **options}
         return getattr(importlib.import_module(f"pyterrier_debias.rankers.{module}"), name)(self.source, **options)
@@ -94,12 +94,12 @@ def find_model(name: str, kind: str | None = None) -> Model:
     detected = kind or _kind(source, config)
     if detected is None:
         kinds = ", ".join(KINDS)
-        raise InputError(f"model {name}: cannot tell its kind from its files; say it, as in cross:{name} (kinds: {kinds})")
+        raise InputError(f"model {name}: its files do not show its kind; name it, as in cross:{name} (kinds: {kinds})")
     return Model(Path(name).name or name, source, detected)
 
 
 def _kind(source: str, config: Any) -> str | None:
-    """The kind, by what this package, sentence-transformers, ColBERT and transformers write beside the weights."""
+    """The kind, from the files that this package, sentence-transformers, ColBERT and transformers write with the weights."""
     if (Path(source) / ABOUT).is_file():
         own = _read(source, ABOUT).get("ranker")
         kinds = [kind for kind, (_, name) in KINDS.items() if name == own]
@@ -117,7 +117,7 @@ def _kind(source: str, config: Any) -> str | None:
     if config.get("model_type") == "transformer_kernel":
         return "tk"
     if config.get("model_type") in ("t5", "mt5", "umt5"):
-        # The files of a duoT5 are those of a monoT5; only its name tells that it reads other prompts.
+        # duoT5 and monoT5 have the same files; only the name shows which prompts the model reads.
         return "duot5" if "duot5" in Path(source).name.lower() else "t5"
     if any(name.endswith("ForSequenceClassification") for name in architectures):
         return "cross"
@@ -125,7 +125,7 @@ def _kind(source: str, config: Any) -> str | None:
 
 
 def _read(source: str, file: str, *, required: bool = False) -> Any:
-    """A JSON file of a model; None where it does not exist and is not required."""
+    """A JSON file of a model; None if it does not exist and is not required."""
     folder = Path(source)
     if folder.is_dir():
         path = folder / file
@@ -140,7 +140,7 @@ def _read(source: str, file: str, *, required: bool = False) -> Any:
         if found is None:
             if required:
                 raise InputError(
-                    f"model {source} is neither a folder nor to be had from the Hugging Face hub; {extra_for(source)}check the "
+                    f"model {source} is neither a folder nor available from the Hugging Face hub; {extra_for(source)}check the "
                     f"name, or the network (HF_HUB_OFFLINE), or give a folder"
                 )
             return None
@@ -152,7 +152,7 @@ def _read(source: str, file: str, *, required: bool = False) -> Any:
 
 
 def _download(name: str, file: str) -> str | None:
-    """A file of a model on the hub, from the local cache where it is there; None where it cannot be had."""
+    """A file of a model on the hub, from the local cache if possible; None if it is not available."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import HFValidationError
 

@@ -120,11 +120,11 @@ def test_topics_in_another_order_go_on(dataset, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"seed": 1}, "seed is 0 there and 1 here"),
-        ({"depth": 7}, "depth is 100 there and 7 here"),
-        ({"draws": 2}, "draws is None there and 2 here"),
-        ({"topics": 3}, "its topics differ"),
-        ({"qrels": toy.collection().get_qrels().assign(label=2)}, "its judgements differ"),
+        ({"seed": 1}, "seed is 0 in the folder and 1 now"),
+        ({"depth": 7}, "depth is 100 in the folder and 7 now"),
+        ({"draws": 2}, "draws is None in the folder and 2 now"),
+        ({"topics": 3}, "the topics differ"),
+        ({"qrels": toy.collection().get_qrels().assign(label=2)}, "the judgements differ"),
     ],
 )
 def test_other_settings_are_refused(dataset, tmp_path, options, message):
@@ -144,15 +144,15 @@ def test_other_systems_are_refused(dataset, tmp_path):
 
     go({"a": first >> texts >> ranker()})
     go({"a": first >> texts >> ranker()})
-    with pytest.raises(InputError, match="its systems are a, not b"):
+    with pytest.raises(InputError, match="the systems are a in the folder and b now"):
         go({"b": first >> texts >> ranker()})
-    with pytest.raises(InputError, match="made of other stages"):
+    with pytest.raises(InputError, match="has different stages"):
         go({"a": first >> texts})
     # The same class and the same name: only its scores give it away.
-    with pytest.raises(InputError, match="scores otherwise, as one with other weights would"):
+    with pytest.raises(InputError, match="gives different scores, as with different weights"):
         go({"a": first >> texts >> ranker(sign=-1)})
     fewer = pt.Transformer.from_df(dataset.get_runs()["bm25"].query("rank == 0"))
-    with pytest.raises(InputError, match="retrieves other documents"):
+    with pytest.raises(InputError, match="retrieves different documents"):
         go({"a": fewer >> texts >> ranker()})
 
 
@@ -172,13 +172,13 @@ ANSWERS = pd.DataFrame({"qid": ["q0"], "docno": ["q0-good"], "answer": ["text"],
 @pytest.mark.parametrize(
     ("part", "message"),
     [
-        (lambda d: {"corpus": d.corpus.assign(text=[*d.corpus["text"][:-1], "new"])}, "differs: corpus"),
-        (lambda d: {"answers": ANSWERS.assign(start=6)}, "differs: answers"),
-        (lambda d: {"answers": None}, "differs: answers"),
-        (lambda d: {"candidates": CANDIDATES.assign(docno="q0-bad")}, "differs: candidates"),
-        (lambda d: {"qrels": {**d.qrels, "full": d.qrels["test"].assign(label=2)}}, "differs: full judgements"),
-        (lambda d: {"runs": {**d.runs, "other": CANDIDATES}}, "differs: runs"),
-        (lambda d: {"topics": {**d.topics, "full": d.topics["test"].assign(type="x")}}, "differs: full topics"),
+        (lambda d: {"corpus": d.corpus.assign(text=[*d.corpus["text"][:-1], "new"])}, "the collections differ in corpus"),
+        (lambda d: {"answers": ANSWERS.assign(start=6)}, "the collections differ in answers"),
+        (lambda d: {"answers": None}, "the collections differ in answers"),
+        (lambda d: {"candidates": CANDIDATES.assign(docno="q0-bad")}, "the collections differ in candidates"),
+        (lambda d: {"qrels": {**d.qrels, "full": d.qrels["test"].assign(label=2)}}, "the collections differ in full judgements"),
+        (lambda d: {"runs": {**d.runs, "other": CANDIDATES}}, "the collections differ in runs"),
+        (lambda d: {"topics": {**d.topics, "full": d.topics["test"].assign(type="x")}}, "the collections differ in full topics"),
     ],
 )
 def test_another_collection_of_the_same_name_is_refused(dataset, tmp_path, part, message):
@@ -206,7 +206,7 @@ def test_other_rewritten_texts_of_a_collection_are_refused(tmp_path):
 
     audited(" too.")
     audited(" too.")
-    with pytest.raises(InputError, match="differs: counterparts"):
+    with pytest.raises(InputError, match="the collections differ in counterparts"):
         audited(" also.")
 
 
@@ -221,7 +221,7 @@ def test_a_dataset_of_another_kind_is_known_by_the_texts_of_what_is_retrieved(da
         claim(tmp_path / f"{number}", systems(dataset), Duck(dataset))
         claim(tmp_path / f"{number}", systems(dataset), Duck(toy.collection()))
         other = changed(dataset, corpus=dataset.corpus.assign(text=[*dataset.corpus["text"][:-1], "new"]))
-        with pytest.raises(InputError, match=r"has other texts of its candidates|other stages: .*TextLoader"):
+        with pytest.raises(InputError, match=r"has different texts for its candidates|different stages: .*TextLoader"):
             claim(tmp_path / f"{number}", systems(other), Duck(other))
 
 
@@ -245,11 +245,11 @@ def test_systems_that_differ_only_in_later_queries_or_a_cut_off_are_refused(data
 
     go(run, pt.RankCutoff(10))
     go(run, pt.RankCutoff(10))
-    with pytest.raises(InputError, match=r"made of other stages: .*RankCutoff\(10\).* there, .*RankCutoff\(50\).* here"):
+    with pytest.raises(InputError, match=r"has different stages: .*RankCutoff\(10\).* in the folder, .*RankCutoff\(50\).* now"):
         go(run, pt.RankCutoff(50))
-    with pytest.raises(InputError, match="retrieves other documents"):
+    with pytest.raises(InputError, match="retrieves different documents"):
         go(run.assign(score=run["score"].mask(last, -run["score"])), pt.RankCutoff(10))
-    with pytest.raises(InputError, match=r"made of other stages: .*RankCutoff\(10\).* there, nothing here"):
+    with pytest.raises(InputError, match=r"has different stages: .*RankCutoff\(10\).* in the folder, nothing now"):
         go(run)
 
 
@@ -271,19 +271,19 @@ class Long(pt.Transformer):
 @pytest.mark.parametrize(
     ("was", "now", "told"),
     [
-        (Long(b=0.75), Long(b=0.4), "in tests.report.test_checkpoint.Long it is 'bm25.b': 0.75 there, 'bm25.b': 0.4 here"),
-        (Long(), Long(index="/home/me/another"), "it is /home/me/an-index there, /home/me/another here"),
-        (Long(), Long(more=[("qe", "on")]), "it is 'end': '999' there, 'end': '999', 'qe': 'on' here"),
+        (Long(b=0.75), Long(b=0.4), "tests.report.test_checkpoint.Long has 'bm25.b': 0.75 in the folder, 'bm25.b': 0.4 now"),
+        (Long(), Long(index="/home/me/another"), "has /home/me/an-index in the folder, /home/me/another now"),
+        (Long(), Long(more=[("qe", "on")]), "has 'end': '999' in the folder, 'end': '999', 'qe': 'on' now"),
         (Long(b="a" * 500), Long(b="b" * 500), "..."),
-        (Long(end=" 0123abcd"), Long(end=" 4567abcd"), "has other options or weights, which its description does not show"),
+        (Long(end=" 0123abcd"), Long(end=" 4567abcd"), "has different options or weights, which its description does not show"),
     ],
 )
 def test_a_long_stage_is_told_by_what_differs(dataset, tmp_path, was, now, told):
     run = pt.Transformer.from_df(dataset.get_runs()["bm25"])
     claim(tmp_path / "kept", {"a": run >> was}, dataset)
-    with pytest.raises(InputError, match="made of other stages") as caught:
+    with pytest.raises(InputError, match="has different stages") as caught:
         claim(tmp_path / "kept", {"a": run >> now}, dataset)
-    message = str(caught.value).partition("made of other stages: ")[2]
+    message = str(caught.value).partition("has different stages: ")[2]
     assert told in message
     assert len(message) < 450
 
@@ -376,22 +376,22 @@ def test_a_folder_of_an_earlier_form_is_refused(dataset, tmp_path):
     content = json.loads(file.read_text())
     del content["form"], content["blake2b"]
     file.write_text(json.dumps(content))
-    with pytest.raises(InputError, match="form is None there and 6 here"):
+    with pytest.raises(InputError, match="form is None in the folder and 6 now"):
         claim(tmp_path / "kept", toy.systems(dataset), dataset)
 
 
 def test_folders_that_are_no_checkpoint(dataset, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("years of work")
-    with pytest.raises(InputError, match="holds something else"):
+    with pytest.raises(InputError, match="is not empty and holds no checkpoint"):
         audit(toy.systems(dataset), dataset, biases=[ORDER], checkpoint=tmp_path / "mine")
     with pytest.raises(InputError, match="is a file"):
         Checkpoint(tmp_path / "mine" / "thesis.tex")
     (tmp_path / "mine" / "checkpoint.json").write_text("{")
-    with pytest.raises(InputError, match=r"damaged, or no checkpoint of an audit.*name another folder"):
+    with pytest.raises(InputError, match=r"damaged or not a checkpoint .*name another folder"):
         audit(toy.systems(dataset), dataset, biases=[ORDER], checkpoint=tmp_path / "mine")
     (tmp_path / "mine" / "checkpoint.json").write_text('{"step": 500}')
-    with pytest.raises(InputError, match="holds something else"):
+    with pytest.raises(InputError, match="is not empty and holds no checkpoint"):
         audit(toy.systems(dataset), dataset, biases=[ORDER], checkpoint=tmp_path / "mine")
 
 
@@ -483,7 +483,7 @@ def test_what_was_scored_before_an_audit_died_is_not_scored_again(dataset, tmp_p
     last[0] = None
     pd.testing.assert_frame_equal(examined(checkpoint=folder), whole)
     # The fingerprint asks for three queries; then the last query, and the one whose file is broken.
-    assert len(scored) == 3 * 2 + 2 * 2 and "what it holds is scored again" in caplog.text
+    assert len(scored) == 3 * 2 + 2 * 2 and "its scores are computed again" in caplog.text
     assert not list(folder.glob("scores-*")) and list(folder.glob("bias-*"))
 
 
@@ -547,10 +547,10 @@ def test_a_system_that_failed_and_was_mended_is_examined_with_the_others(dataset
     assert after.failed.empty and set(after.findings["system"]) == {"good", "mended"}
     # Now that it is known how the system scores, another one is found out.
     ranker.weight = -1.0
-    with pytest.raises(InputError, match="'mended' scores otherwise"):
+    with pytest.raises(InputError, match="'mended' gives different scores"):
         audit(systems, dataset, **options)
     ranker.broken = True
-    with pytest.raises(InputError, match="system 'mended' worked there and fails here; run it on a few topics"):
+    with pytest.raises(InputError, match="system 'mended' worked before and fails now; run it on a few topics"):
         audit(systems, dataset, **options)
 
 

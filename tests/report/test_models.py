@@ -42,10 +42,10 @@ def test_the_kind_is_told_from_small_files(tmp_path, kind, config, files):
 
 def test_what_cannot_be_told_is_asked_for(tmp_path):
     folder = model(tmp_path / "m", {"architectures": ["BertModel"], "model_type": "bert"})
-    with pytest.raises(InputError, match="cannot tell its kind"):
+    with pytest.raises(InputError, match="its files do not show its kind"):
         find_model(folder)
     masked = model(tmp_path / "s", {"architectures": ["BertForMaskedLM"]})  # of no use before it is trained
-    with pytest.raises(InputError, match="cannot tell its kind"):
+    with pytest.raises(InputError, match="its files do not show its kind"):
         find_model(masked)
     assert find_model(f"sparse:{masked}").kind == "sparse"
     assert find_model(f"multi:{folder}").kind == "multi"

@@ -158,7 +158,7 @@ def test_where_nothing_can_be_written_it_is_printed(folder, tmp_path, monkeypatc
     monkeypatch.setattr(AuditResult, "to_json", refused)
     done = command("--dataset", folder, "--out", tmp_path / "out")
     assert done.exit_code == 2 and "upside down, RR@10 changes by" in done.stdout
-    assert "nor can it be written elsewhere" in done.stderr
+    assert "it could not be written elsewhere either" in done.stderr
     assert not list(tmp_path.glob("pyterrier-debias-audit-*"))
 
 
@@ -221,7 +221,7 @@ def test_control_characters_reach_neither_terminal_nor_pictures(dataset):
         text.encode()
     with pytest.raises(InputError, match="two systems are named"):
         audit({"a\x00": systems["BM25"], "a\x01": systems["BM25"]}, dataset, biases=[ORDER])
-    with pytest.raises(InputError, match="the name of a bias, 'a\\\\x1b', has characters that cannot be shown"):
+    with pytest.raises(InputError, match="the name of bias 'a\\\\x1b' has characters that cannot be printed"):
         audit(systems, dataset, biases=[Made("a\x1b", ORDER.examine)])
 
 

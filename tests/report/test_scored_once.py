@@ -217,7 +217,7 @@ def test_an_audit_that_was_interrupted_goes_on_with_a_ranker_that_is_not_determi
     with pytest.raises(KeyboardInterrupt):
         audited(0.1)
     stops.append(False)
-    with pytest.raises(InputError, match="scores otherwise, as one with other weights would"):
+    with pytest.raises(InputError, match="gives different scores, as with different weights"):
         audited(0.1, weight=-9.0)
     assert any(note.startswith("it: the ranker is not deterministic") for note in audited(0.1))
 

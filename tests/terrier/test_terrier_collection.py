@@ -178,7 +178,7 @@ def test_from_an_index_to_the_position_bias_in_one_line(collection, planted_inde
     monkeypatch.setattr(TerrierIndexer, "__call__", lambda *_: pytest.fail("indexed again"))
     again = audit([planted_index.bm25(), planted_index.dph()], collection, **options)
     pd.testing.assert_frame_equal(again.findings, result.findings)
-    told = r"in pyterrier.terrier.retriever.Retriever it is 'bm25.b': 0.75 there, 'bm25.b': 0.4 here"
+    told = r"pyterrier.terrier.retriever.Retriever has 'bm25.b': 0.75 in the folder, 'bm25.b': 0.4 now"
     with pytest.raises(InputError, match=told) as caught:
         audit({"BM25": planted_index.bm25(b=0.4), "DPH": planted_index.dph()}, collection, **options)
     assert len(str(caught.value)) < 500

@@ -31,7 +31,7 @@ def test_an_index_is_audited(planted_index, files, tmp_path):
     assert code == 0, err
     settings = json.loads((out / "audit.json").read_text())["settings"]
     assert settings["systems"] == ["BM25", "DPH"]
-    assert settings["notes"][0].startswith("BM25 is Terrier's, over the index of the collection; queries are tokenised")
+    assert settings["notes"][0].startswith("BM25 is Terrier's, over the collection's index; queries are tokenised")
     assert settings["versions"]["terrier"].startswith("5.")
     assert "Terrier index" in settings["dataset"]
 
