@@ -43,7 +43,7 @@ def shared_options(*, seeds: str, out: str) -> argparse.ArgumentParser:
 def over_cases(
     p_values: Callable[[Any], list[dict[str, Any]]], tasks: Sequence[Any], workers: int, *, chunksize: int = 1
 ) -> pd.DataFrame:
-    """The rows of all tasks in the tasks' order, worked out in several processes (in this one where one is enough)."""
+    """The rows of all tasks, in the order of the tasks, computed in several processes (in this one if ``workers`` is 1)."""
 
     def gathered(cases: Iterator[list[dict[str, Any]]]) -> pd.DataFrame:
         return pd.DataFrame([row for rows in pt.tqdm(cases, total=len(tasks), desc="collections") for row in rows])
@@ -62,19 +62,19 @@ def finished(
     *,
     every: int = 1,
 ) -> pd.DataFrame:
-    """The rows of all tasks; those that a file holds are not made again, and the file grows as tasks are finished.
+    """The rows of all tasks. Those that a file already contains are not computed again; the file grows as tasks are finished.
 
     Args:
         path: A CSV file, which may exist.
-        tasks: What is left to do, given the rows that are there.
-        p_values: Makes the rows of a task.
-        workers: Processes; in this one where one is enough.
-        every: After how many tasks the file is written.
+        tasks: The tasks that are left, given the rows of the file.
+        p_values: Computes the rows of a task.
+        workers: Number of processes; 1 for this process alone.
+        every: The file is written after so many tasks.
     """
     there = pd.read_csv(path) if path.is_file() else pd.DataFrame()
     rows, left = there.to_dict("records"), list(tasks(there))
     with ProcessPoolExecutor(workers) if workers > 1 else nullcontext() as pool:
-        # A copy, as another process would have: what a task keeps while it is worked on would otherwise stay to the end.
+        # A copy, as another process would have: otherwise what a task stores while it runs would stay in memory to the end.
         made = pool.map(p_values, left) if pool else map(p_values, map(deepcopy, left))
         for number, own in enumerate(pt.tqdm(made, total=len(left), desc=path.stem), start=1):
             rows += own
@@ -94,8 +94,8 @@ def rates(found: pd.DataFrame, keys: Sequence[str], *, means: Sequence[str] = ()
 
     Args:
         found: One row per p value: the keys, ``p``, and the columns of means.
-        keys: What tells one kind of p value from another, in the order of its first row.
-        means: Columns to be averaged beside.
+        keys: Columns that distinguish the kinds of p values; kinds are in the order of their first rows.
+        means: Further columns to average.
 
     Returns:
         One row per kind: the keys, ``seeds``, ``rate``, ``low``, ``high``, and the means.
@@ -113,7 +113,7 @@ def shown(row: Mapping[str, Any]) -> str:
 
 
 def verdict(row: Mapping[str, Any]) -> str:
-    """Whether false alarms are as many as they may be."""
+    """Whether the share of false alarms is acceptable."""
     meets = row["low"] <= 0.07 and row["high"] >= 0.03
     return f"the interval {'meets' if meets else 'MISSES'} 3 to 7 %"
 
@@ -131,14 +131,14 @@ def draw(curves: Mapping[str, pd.Series], path: Path, *, x: str = "p of the prim
 
 
 def write_frames(found: pd.DataFrame, table: pd.DataFrame, out: Path) -> None:
-    """p_values.csv and rates.csv, in a folder that is made where it is missing."""
+    """Write p_values.csv and rates.csv into a folder, which is made if it is missing."""
     out.mkdir(parents=True, exist_ok=True)
     found.to_csv(out / "p_values.csv", index=False)
     table.to_csv(out / "rates.csv", index=False)
 
 
 def write_table(path: Path, title: str, rows: Sequence[Sequence[str]], note: str = "") -> None:
-    """A reStructuredText table whose first row is its head, and a paragraph after it."""
+    """Write a reStructuredText table whose first row is its head, and a paragraph after it."""
     lines = [f".. list-table:: {title}", "   :header-rows: 1", ""]
     for first, *others in rows:
         lines += [f"   * - {first}", *(f"     - {cell}".rstrip() for cell in others)]

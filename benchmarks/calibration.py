@@ -1,29 +1,28 @@
 """Are the audit's five primary tests calibrated, alone and together?
 
-Collections are planted collections with a planted ranker over their frozen BM25 candidates. In the null collections nothing is
-planted; in the others one bias is, at several strengths. In every collection all five primary tests are made, by the functions
-that the biases use:
+The collections are planted ones, with a planted ranker over their frozen BM25 candidates. In the null collections no bias is
+planted; in the others one bias is, at several strengths. All five primary tests are made in every collection, by the functions
+that the biases use. The program measures:
 
 - false alarms: how often a test's p is at or below 0.05 in null collections. The 99 % binomial interval must overlap 3 to 7 %;
-- power: how often a test finds its own bias. Above 95 % at the middle strength is asked for;
+- power: how often a test finds its own bias. It must be above 95 % at the middle strength;
 - cross-talk: how often a test fires on another's bias. The 99 % interval must reach down to 5 %;
 - order: Kendall's tau between planted strength and mean measured figure, at least 0.9;
-- coverage: how often the stated 95 % interval holds 0 in null collections. The 99 % interval must overlap 93 to 97 %;
+- coverage: how often the stated 95 % interval contains 0 in null collections. The 99 % interval must overlap 93 to 97 %;
 - together: in how many null collections any of the five tests rejects after Holm's correction, as an audit corrects its primary
   tests; and in how many a whole audit shows any primary finding, and any further one, after correction in two steps
-  (``--audits``; slow). At most 5 %: the 99 % interval must reach no higher than 8 %.
+  (``--audits``; slow). The share should be at most 5 %: the 99 % interval must reach no higher than 8 %.
 
-A second kind of null collection has *several answers*: of the passages that answer a query from one to all count as answers,
-query by query, and labellers were shown half of them, among others, in a random order. Queries with more answers are then met
-earlier and have another quality, whatever the ranker: each test must be silent there, too.
+A second kind of null collection has *several answers*. For each query, between one and all of the passages that answer it count
+as answers, and labellers were shown half of these, among other passages, in a random order. Queries with more answers are then
+answered earlier, and their rankings differ in quality, whatever the ranker: each test must be silent there, too.
 
-Null collections are small, since that is where tests fail first; collections with a bias are as large as a usual set of test
-queries.
+Null collections are small, because tests fail there first; collections with a bias are as large as a usual set of test queries.
 
-Two things are not as in an audit. Where nothing is said of the pool, the pooling test sees each judgement with even chances,
-since with every passage judged it has nothing to compare (p is 1 by construction); the other tests see all judgements. And
-complexity is taken as it was planted (``planted.wording_complexity``): how well indices measure it is another question
-(``linguistic_calibration.py``).
+Two things differ from an audit. In collections without a planted pool, the pooling test sees each judgement with a probability
+of one half: if every passage were judged, it would have nothing to compare (p would be 1 by construction). The other tests see
+all judgements. And complexity is the planted one (``planted.wording_complexity``), because how well indices measure it is a
+different question (``linguistic_calibration.py``).
 
     python benchmarks/calibration.py --out calibration
 
@@ -34,12 +33,12 @@ Finished collections are kept in the folder: a run that was stopped resumes, and
 
     python benchmarks/calibration.py --real FOLDER --nulls 2000 --out calibration
 
-makes nulls of real collections instead, by ``real_nulls.py``, and writes them to the folder ``real`` in it.
+makes null cases from real collections instead, with ``real_nulls.py``, and writes them to the folder ``calibration/real``.
 
     python benchmarks/calibration.py --primaries 600 --first-seed 300000 --out calibration
 
-makes only the primary tests of whole audits instead: their p values are those that ``--audits`` would give, in seconds a
-collection and not minutes. It writes primaries.csv, and prints how often any of them is a finding after correction.
+makes only the primary tests of whole audits instead. Their p values are those that ``--audits`` would give, but they take seconds
+per collection, not minutes. It writes primaries.csv, and prints how often any of them is a finding after correction.
 """
 
 from __future__ import annotations
@@ -100,7 +99,7 @@ LOT = 50
 
 
 def written_once(write: Callable[..., Any]) -> Callable[..., Any]:
-    """``_Writer.passage``, remembering what it wrote in the last collection: other judgements are of the same passages."""
+    """``_Writer.passage`` that remembers the last collection's passages, since other judgements are about the same ones."""
     cases: dict[tuple[Any, ...], dict[str, Any]] = {}
 
     def passage(writer: Any, plan: Any) -> Any:
@@ -142,7 +141,7 @@ class Ground:
     setting: Setting
 
     def collection(self, survivorship: float = 0.0, pooling: float = 0.0) -> PlantedCollection:
-        """Position: half of the answers come early, as nothing would depend on a ranker's love of them otherwise."""
+        """Position: half of the answers come early; otherwise a ranker's preference for early answers would have no effect."""
         judged = {"survivorship": survivorship, "pooling": pooling}
         return PlantedCollection(self.seed, topics=self.setting.topics, gender=0.0, linguistic=0.0, **judged)
 
@@ -159,18 +158,18 @@ class Ground:
 
     @cached_property
     def half_judged(self) -> pd.DataFrame:
-        """Judgements of these results, of which each is there with even chances; of other passages no test here asks."""
+        """Judgements of these results, each kept with a probability of one half; no test here needs other passages."""
         return self.some_judged(self.unbiased.get_qrels())
 
     def some_judged(self, qrels: pd.DataFrame) -> pd.DataFrame:
-        """The same of other judgements."""
+        """The same for given judgements."""
         qrels = qrels.merge(self.deep[["qid", "docno"]], on=["qid", "docno"])
         pairs = zip(qrels["qid"].tolist(), qrels["docno"].tolist())
         return qrels[[keyed_hash(self.seed, "judged", *pair) < 2**63 for pair in pairs]]
 
     @cached_property
     def several(self) -> pd.DataFrame:
-        """All judgements, but of a query's answers only some are left, from one to all; the others count as not relevant."""
+        """All judgements, but only some of a query's answers (one to all) are kept; the others count as not relevant."""
         qrels = self.unbiased.get_qrels()
         answers = qrels[qrels["label"] == qrels["label"].max()].copy()
         pairs = zip(answers["qid"].tolist(), answers["docno"].tolist())
@@ -199,7 +198,7 @@ class Ground:
 
 @dataclass(frozen=True)
 class Arms:
-    """What a ranker makes of a ground: of its candidates, of their rotations, and of the deeper list."""
+    """A ranker's orders of a ground's lists: the candidates, their rotations, and the deeper list."""
 
     ground: Ground
     bias: str
@@ -248,12 +247,12 @@ class Case:
 
     @cached_property
     def ground(self) -> Ground:
-        """What it shares with the other collections of its seed."""
+        """The part that it shares with the other collections of its seed."""
         return ground(self.seed, self.setting)
 
     @cached_property
     def arms(self) -> Arms:
-        """What its ranker makes of that."""
+        """Its ranker's orders of those lists."""
         own = self.bias in BIASES
         return arms(self.ground, self.bias if own else "position", self.strength if own else 0.0)
 
@@ -352,7 +351,7 @@ def slope_given(case: Case, topics: pd.DataFrame) -> Slope:
 
 
 def pooling(case: Case) -> tuple[float, float, float, float]:
-    """Judged@10 of the ranker against that of BM25, over a list deeper than the pool: what was pooled is judged in any order."""
+    """Judged@10 of the ranker and of BM25, over a list deeper than the pool: pooled documents are judged in any order."""
     if case.bias == "pooling":
         qrels = case.qrels
     else:
@@ -413,7 +412,7 @@ def primary_tests(cases: list[Case]) -> list[dict[str, Any]]:
 def done(
     path: Path, cases: list[Case], function: Callable[[list[Case]], list[dict[str, Any]]], workers: int
 ) -> pd.DataFrame:
-    """Rows of all collections; those that a file holds are not made again, and the file grows as seeds are finished."""
+    """Rows of all collections. Those that a file already contains are not computed again; the file grows with finished seeds."""
     keys = ["seed", "bias", "strength"] if function is examined else ["seed"]
 
     def lots(there: pd.DataFrame) -> Iterator[list[Case]]:
@@ -434,7 +433,7 @@ def in_order(found: pd.DataFrame) -> pd.DataFrame:
 
 
 def coverage(found: pd.DataFrame) -> pd.DataFrame:
-    """How often the stated interval holds 0 in null collections, with the exact 99 % interval of that share."""
+    """How often the stated interval contains 0 in null collections, with the exact 99 % interval of that share."""
     rows = []
     nulls = found[found["bias"].isin(NULLS)].dropna(subset=["low"])
     for (bias, test), group in nulls.groupby(["bias", "test"], sort=False):
@@ -462,7 +461,7 @@ def order(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def together(found: pd.DataFrame, whole: pd.DataFrame | None) -> dict[str, dict[str, float]]:
-    """What the tests of a collection without bias show together, after correction: a name, and a share of collections."""
+    """The joint result of the tests in collections without bias, after correction: a name, and a share of collections."""
     shares = {}
     for bias, own in found[found["bias"].isin(NULLS)].groupby("bias", sort=False):
         nulls = own.pivot_table(index="seed", columns="test", values="p")
@@ -477,7 +476,7 @@ def together(found: pd.DataFrame, whole: pd.DataFrame | None) -> dict[str, dict[
 
 
 def verdicts(table: pd.DataFrame, covered: pd.DataFrame, taus: pd.DataFrame, shares: dict[str, dict[str, float]]) -> list[str]:
-    """What is reached and what is missed, a line each."""
+    """One line for each goal: whether it is reached or missed."""
 
     def line(what: str, row: Any, name: str, reached: bool) -> str:
         return f"{what}: {row[name]:.1%} [{row['low']:.1%}, {row['high']:.1%}]: {'reached' if reached else 'MISSED'}"
@@ -500,7 +499,7 @@ def verdicts(table: pd.DataFrame, covered: pd.DataFrame, taus: pd.DataFrame, sha
 
 
 def draw(table: pd.DataFrame, path: Path) -> None:
-    """Left: every test where each bias is planted at the middle strength. Right: each test over the strength of its own bias."""
+    """Left: every test on each bias, planted at the middle strength. Right: each test over the strength of its own bias."""
     axes = plots.new_axes(11.0, 4.6)
     figure = axes.figure
     axes.remove()
@@ -520,7 +519,7 @@ def draw(table: pd.DataFrame, path: Path) -> None:
 
 
 def draw_matrix(table: pd.DataFrame, axes: Any) -> None:
-    """Shares as numbers on a ground that is the darker the greater they are."""
+    """Shares as numbers; the larger the share, the darker the cell."""
     nulls = {bias: 0.0 for bias in NULLS if (table["bias"] == bias).any()}
     middle = {**nulls, **{bias: strengths[LEVELS.index("middle")] for bias, strengths in STRENGTHS.items()}}
     own = table[table["strength"] == table["bias"].map(middle)].pivot_table(index="bias", columns="test", values="rate")
@@ -537,7 +536,7 @@ def draw_matrix(table: pd.DataFrame, axes: Any) -> None:
 
 
 def topics_for(power: float, topics: int, aim: float = 0.95) -> float:
-    """How many topics a test needs, by a power that was counted: the effect in standard errors grows with the root of the number.
+    """How many topics a test needs, from a power that was counted: the effect in standard errors grows with their square root.
 
     The approximation takes the test for one of a normal mean at the 5 % level.
     """
@@ -548,7 +547,7 @@ def topics_for(power: float, topics: int, aim: float = 0.95) -> float:
 
 
 def needed(row: dict[str, Any], topics: int) -> str:
-    """The same of a share with its interval, in words; below the number of topics that was tried nothing is said."""
+    """The same for a share with its interval, in words; no estimate is given below the number of topics that was tried."""
     if row["low"] > 0.95:
         return f"fewer than {topics}"
     most, least = (topics_for(row[end], topics) for end in ("low", "high"))
@@ -589,23 +588,23 @@ def write_tables(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--collections", type=int, default=2_000, help="in which nothing is planted")
-    parser.add_argument("--several-collections", type=int, default=0, help="with several answers, in which nothing is planted")
-    parser.add_argument("--power-collections", type=int, default=300, help="for each bias and strength")
-    parser.add_argument("--levels", nargs="*", choices=LEVELS, default=LEVELS, help="how strongly; see STRENGTHS")
-    parser.add_argument("--first-seed", type=int, default=0, help="fresh collections, and fresh nulls of real ones")
-    parser.add_argument("--topics", type=int, default=60, help="of null collections")
-    parser.add_argument("--power-topics", type=int, default=120, help="of collections with a bias")
+    parser.add_argument("--collections", type=int, default=2_000, help="null collections, without a bias")
+    parser.add_argument("--several-collections", type=int, default=0, help="null collections with several answers")
+    parser.add_argument("--power-collections", type=int, default=300, help="collections for each bias and strength")
+    parser.add_argument("--levels", nargs="*", choices=LEVELS, default=LEVELS, help="strengths to plant; see STRENGTHS")
+    parser.add_argument("--first-seed", type=int, default=0, help="another one gives fresh collections and null cases")
+    parser.add_argument("--topics", type=int, default=60, help="topics of a null collection")
+    parser.add_argument("--power-topics", type=int, default=120, help="topics of a collection with a bias")
     parser.add_argument("--depth", type=int, default=20, help="candidates of a query")
-    parser.add_argument("--deep", type=int, default=50, help="of the pooling test")
-    parser.add_argument("--rotations", type=int, default=3, help="of each passage")
+    parser.add_argument("--deep", type=int, default=50, help="candidates of a query in the pooling test")
+    parser.add_argument("--rotations", type=int, default=3, help="rotations of each passage")
     parser.add_argument("--draws", type=int, default=999, help="permutations of a test, resamples of an interval")
     parser.add_argument("--audits", type=int, default=0, help="null collections that are audited as a whole (minutes each)")
-    parser.add_argument("--primaries", type=int, default=0, help="null collections: an audit's primary tests alone")
+    parser.add_argument("--primaries", type=int, default=0, help="null collections for the primary tests of audits alone")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("calibration"))
-    parser.add_argument("--real", type=Path, help="a folder of real collections: nulls of these, in place of all this")
-    parser.add_argument("--nulls", type=int, default=2_000, help="of each kind on each real collection")
+    parser.add_argument("--real", type=Path, help="folder of real collections; make null cases from these instead")
+    parser.add_argument("--nulls", type=int, default=2_000, help="null cases of each kind on each real collection")
     options = parser.parse_args()
     if options.real is not None:
         seeds = range(options.first_seed, options.first_seed + options.nulls)

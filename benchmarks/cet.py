@@ -1,10 +1,10 @@
-"""What a training step of CET costs, against a plain step of the same ranker, at equal batch in one run.
+"""What a training step of CET costs, compared with a plain step of the same ranker on the same batch, in one run.
 
     OMP_NUM_THREADS=1 python benchmarks/cet.py [--examples 8] [--words 60] [--rounds 7] [--width 384]
 
-A cross-encoder of the shape of a three-layer MiniLM (384 wide, weights drawn at random: a step takes the same time with any)
-takes steps of the optimiser, each on a batch that is tokenised anew. Ways take turns, one step each round; the reported ratios
-are those within a round: median, lowest and highest. CPU time of the process.
+A cross-encoder in the shape of a three-layer MiniLM (384 wide, with random weights, since a step takes the same time with any)
+takes steps of the optimiser, each on a batch that is tokenised anew. The ways of training take turns, one step each per round.
+Ratios are computed within a round; their median, lowest and highest are reported. Time is CPU time of the process.
 """
 
 import argparse

@@ -1,11 +1,11 @@
-"""Indices of linguistic complexity on real queries: how fast, how many of them say anything, and how far taggers agree.
+"""Indices of linguistic complexity on real queries: how fast they are, how many are informative, and how far taggers agree.
 
     NLTK_DATA=nltk_data python benchmarks/complexity.py --queries "MS MARCO dev=queries.dev.small.tsv.gz" \\
         --queries NFCorpus=nfcorpus/queries.jsonl.gz --queries SQuAD=squad_dev_v1.1.json.gz [--out pyterrier_debias/pt_docs]
 
 A collection is a file of lines ``qid<TAB>query`` (.tsv), of JSON objects with ``_id`` and ``text`` (.jsonl), or SQuAD's JSON;
-gzipped or not. Taggers that are not installed are left out. Rates are queries per CPU second of this process, one core, the best
-of three rounds for words and one round for taggers, with models loaded before.
+gzipped or not. Taggers that are not installed are left out. Rates are queries per CPU second of this process, on one core, with
+models already loaded: the best of three rounds for words, and a single round for taggers.
 """
 
 import argparse

@@ -1,11 +1,11 @@
-"""What becomes of damaged files: refused by one clear error, by an obscure one, or read as something else.
+"""What happens to damaged files: are they refused with a clear error, with an obscure one, or silently misread?
 
     python benchmarks/damage.py [--files 1000] [--seed 0] [--kinds "vectors,model"]
 
-Results of every kind are written; a file of one is damaged (a bit turned, cut off, a block of zeros, emptied, bytes drawn at
-random), and the result is read. ``clear`` is an ``InputError``; ``same`` is what the whole files give, such as where a bias is
-examined again because its file is damaged, or documentation is; ``obscure`` is any other exception; ``silent`` is anything else.
-Ends with 1 where there is one of the last two.
+The program writes results of every kind. It damages a file of one of them (flips a bit, cuts it off, writes a block of zeros,
+empties it, or draws its bytes at random), and reads the result. The outcome is ``clear`` for an ``InputError``; ``same`` if the
+result is that of the undamaged files, for example because a bias is examined again, or because the file only documents;
+``obscure`` for any other exception; and ``silent`` for anything else. The exit status is 1 if an outcome was obscure or silent.
 """
 
 import random

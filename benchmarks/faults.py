@@ -1,13 +1,19 @@
-"""Processes killed at random moments: what they leave, and whether the same command goes on from there.
+"""Processes killed at random moments: what do they leave behind, and does the same command continue from there?
 
     python benchmarks/faults.py [--kills 50] [--seed 0] [--jobs "audit,training,save"]
 
 Each job (an audit with a checkpoint that replaces an earlier one, a training with checkpoints, a store of vectors and a model
-that replace earlier ones) runs in a process of its own, which is killed (SIGKILL) after a random part of the time that it takes,
-up to three times in a row; then it runs to its end. Beside its results lie files of somebody else. Counted are the kills, and the
-rounds where: what lay there between kill and end could not be read; the end was not reached; the result is not, byte for byte,
-that of a process that nothing killed; a file of somebody else is not as it was; a temporary file was left over. Ends with 1 where
-there is one.
+that replace earlier ones) runs in a process of its own. The process is killed (SIGKILL) after a random part of the time that the
+job takes, up to three times in a row; then it runs to its end. The folder of results also contains files of another owner. The
+program counts the kills, and the rounds in which
+
+- what was left after a kill could not be read;
+- the job did not reach its end;
+- the result differs in any byte from that of a process that was not killed;
+- a file of the other owner has changed;
+- a temporary file was left over.
+
+The exit status is 1 if there was such a round.
 """
 
 import os

@@ -2,13 +2,13 @@
 
 For each seed a planted collection is made, and its BM25 candidates are ranked by rankers with a planted bias of a given strength.
 At strength 0 none of them has a preference, and every p value at or below 0.05 is a false alarm: the 99 % binomial interval must
-meet 3 to 7 %.
+overlap 3 to 7 %.
 
-- source: the planted ranker; the rewritten text of a passage is the passage with one more word, whose noise is its own;
-- length: relevance with noise, and with each doubling of the words in proportion to the strength. (The planted ranker counts
-  matched words, of which longer passages have more, so that its twin is not blind to length);
-- order: the planted ranker. It scores one by one, which could never raise an alarm; so that there is something to test, every
-  list that it is given has noise of its own, as of a model that samples its answers.
+- source: the planted ranker. The rewritten text of a passage is the passage with one more word, and gets noise of its own;
+- length: relevance with noise, plus an amount in proportion to the strength for each doubling of the number of words. (The
+  planted ranker counts matched words, of which longer passages have more, so even its unbiased twin is not blind to length);
+- order: the planted ranker. It scores passages one by one, which could never raise an alarm. To give the test something to
+  detect, every list that it is given gets noise of its own, as from a model that samples its answers.
 
     python benchmarks/further_calibration.py --out further-calibration
 

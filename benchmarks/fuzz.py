@@ -2,16 +2,17 @@
 
     python benchmarks/fuzz.py [--calls 10000] [--seed 0] [--only NAME] [--show 20]
 
-Every stage of ``tests/contract_cases.py``, and the functions of :func:`functions`, get their own example frame with one to three
-flaws: other dtypes, missing or repeated columns, cells of a wrong kind, no rows, repeated rows, odd indexes. Each call ends as
+Every stage of ``tests/contract_cases.py``, and every function of :func:`functions`, is called with its own example frame, which
+gets one to three flaws: other dtypes, missing or repeated columns, cells of a wrong kind, no rows, repeated rows, odd indexes.
+The outcome of a call is one of these:
 
 - fine: a result;
 - clear: ``InputError``, or PyTerrier's ``InputValidationError``, in one line that names the stage or function;
 - obscure: any other exception, or a message that names nothing;
-- different: the flaws were other dtypes alone, and the result is not that of the frame without them;
-- changed: the frame that was given is not what it was.
+- different: the only flaws were other dtypes, and the result differs from that of the frame without flaws;
+- changed: the call modified the frame that it was given.
 
-The same seed gives the same calls. The exit status is 1 where a call was obscure, different or changed.
+The same seed gives the same calls. The exit status is 1 if a call was obscure, different or changed.
 """
 
 import argparse
@@ -257,7 +258,7 @@ FLAWS = [
 
 
 def flawed(rng: random.Random, frame: Frame) -> tuple[Frame, list[str], bool]:
-    """A frame with one to three flaws, their names, and whether it still says the same."""
+    """A frame with one to three flaws, the names of the flaws, and whether its meaning is unchanged."""
     chosen = [rng.choice(FLAWS) for _ in range(rng.choice([1, 1, 2, 3]))]
     done = []
     for flaw in chosen:
@@ -270,13 +271,13 @@ def flawed(rng: random.Random, frame: Frame) -> tuple[Frame, list[str], bool]:
 
 
 def fingerprint(frame: Frame) -> tuple:
-    """What a frame holds, by the words for it."""
+    """The content of a frame as text."""
     columns = [list(map(repr, frame.iloc[:, i].tolist())) for i in range(frame.shape[1])]
     return repr(frame.columns), list(map(str, frame.dtypes)), repr(frame.index), columns
 
 
 def same_content(left: Any, right: Any) -> bool:
-    """Whether two results say the same, whatever their dtypes."""
+    """Whether two results have the same content, whatever their dtypes."""
     if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
         return len(left) == len(right) and all(map(same_content, left, right))
     if not isinstance(left, Frame):
@@ -294,12 +295,12 @@ def same_content(left: Any, right: Any) -> bool:
 
 
 def names_of(stage: pt.Transformer) -> tuple[str, ...]:
-    """What an error of a stage may call it: by its class, or by that of a stage that it calls."""
+    """The names that a stage's error may use: that of its class, or that of a stage that it calls."""
     return (type(stage).__name__, *(name for part in parts_of(stage) for name in names_of(part)))
 
 
 def stages(only: str) -> list[Call]:
-    """Every public stage that is called so."""
+    """Every public stage with this name."""
     made = [(case.name, case.make(), case.frame()) for case in contract_cases.CASES if re.search(only, case.name)]
     return [Call(name, stage.transform, frame, (name.split(".")[0], *names_of(stage))) for name, stage, frame in made]
 
@@ -322,7 +323,7 @@ def values_of(measure: Any, run: Frame) -> list[tuple[str, float]]:
 
 
 def functions() -> list[Call]:
-    """What takes frames and is no stage's ``transform``: evaluations, judgements, what is given to a constructor."""
+    """Functions that take frames and are no stage's ``transform``: evaluations, readers of judgements, constructors."""
     texts, women, blank = contract_cases.texts(), contract_cases.women(), RUN.drop(columns=["score", "rank"])
     planted, values, passages = PlantedRanker(), contract_cases.values(), contract_cases.CORPUS[["docno", "text"]]
     pairs = BalancedPairs()(contract_cases.profiled())
@@ -449,7 +450,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="", help="calls whose name this regular expression finds")
+    parser.add_argument("--only", default="", help="regular expression: only calls whose name it matches")
     parser.add_argument("--show", type=int, default=20, help="how many bad calls are printed")
     options = parser.parse_args()
     counts, bad = fuzz(options.calls, options.seed, options.only)

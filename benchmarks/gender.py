@@ -1,11 +1,11 @@
-"""How fast the words of groups are counted, against a plain loop that splits and counts, in one run.
+"""How fast the words of groups are counted, compared with a plain loop that splits and counts, in one run.
 
     python benchmarks/gender.py --passages passages.tsv.gz --words wordlist_gender_representative.txt --repeat 3
 
-Both ways count the same passages (`pid<tab>text`, each `--times` over) with the same list; their counts are compared first.
-Printed are passages a second of processor time, what a million passages take of one core at that, and what they take by the clock
-with a thread on each core. Then document magnitudes of a run in which every passage stands in `--queries` rankings: counted once
-a document, and once a row.
+Both ways count the same passages (`pid<tab>text`, each taken `--times` times) with the same list; their counts are compared
+first. The program prints passages per second of processor time, the processor time of a million passages, and their time on the
+clock with one thread per core. Then it times the magnitudes of documents in a run in which every passage is in `--queries`
+rankings: counted once per document, and once per row.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def main() -> None:
     parser.add_argument("--passages", type=Path, required=True, help="pid<tab>text, gzip or not")
     parser.add_argument("--words", action="append", default=[], help="file of a word list, beside the library's own")
     parser.add_argument("--times", type=int, default=2, help="how often each passage is taken (default 2)")
-    parser.add_argument("--queries", type=int, default=20, help="rankings in which each passage stands (default 20)")
-    parser.add_argument("--repeat", type=int, default=3, help="the best of so many (default 3)")
+    parser.add_argument("--queries", type=int, default=20, help="rankings that contain each passage (default 20)")
+    parser.add_argument("--repeat", type=int, default=3, help="repetitions, of which the best counts (default 3)")
     options = parser.parse_args()
     opened = gzip.open if options.passages.suffix == ".gz" else open
     with opened(options.passages, "rt", encoding="utf-8") as lines:

@@ -1,18 +1,19 @@
 """How often the tests of the gender bias raise false alarms, and how often they find what was planted.
 
-For each seed planted collections are made, and planted rankers rerank their BM25 candidates for the neutral topics. The
+For each seed planted collections are made, and planted rankers rerank their BM25 candidates for the neutral topics. These are the
 collections:
 
-- null: passages speak of men and women alike and the ranker is blind to it: every p value at or below 0.05 is a false alarm;
-- stereotyped: passages' genders follow their topics' stereotypes (gender strength 1 of the collection), the ranker is blind: the
-  candidates of a query lean together, which no ranker is to be blamed for: still a null of the primary test;
-- lopsided: of the passages that lean to female words half are left out, whichever, and the ranker is blind: candidates lean to
-  men as a whole, and the mean ARaB is not 0. A null of the primary test, and one that a test of the plain mean against 0 takes
-  for a bias of the ranker;
-- biased: the ranker loves female words, at several strengths: what should be found.
+- null: passages mention men as often as women, and the ranker ignores gender: every p value at or below 0.05 is a false alarm;
+- stereotyped: the genders in passages follow the stereotypes of their topics (gender strength 1 of the collection), and the
+  ranker ignores gender. The candidates of a query lean to one side, for which no ranker is to blame: the null hypothesis of the
+  primary test still holds;
+- lopsided: a random half of the passages that lean to female words is left out, and the ranker ignores gender. Candidates as a
+  whole lean to men, and the mean ARaB is not 0. The null hypothesis of the primary test holds, but a test of the plain mean
+  against 0 mistakes this for a bias of the ranker;
+- biased: the ranker prefers female words, at several strengths. The test should detect this.
 
-The primary test must raise between 3 and 7 % of false alarms (the 99 % binomial interval must meet that range) in the null
-collections.
+In the null collections, the primary test must raise false alarms in 3 to 7 % of the seeds (the 99 % binomial interval must
+overlap this range).
 
     python benchmarks/gender_calibration.py --out gender-calibration
 
@@ -112,7 +113,7 @@ def table_rows(table: pd.DataFrame, cases: list[str]) -> list[list[str]]:
 def main() -> None:
     shared = shared_options(seeds="collections of each kind", out="gender-calibration")
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], parents=[shared])
-    parser.add_argument("--strengths", type=float, nargs="*", default=[0.05, 0.1, 0.25], help="of the biased ranker")
+    parser.add_argument("--strengths", type=float, nargs="*", default=[0.05, 0.1, 0.25], help="strengths of the biased ranker")
     parser.add_argument("--depth", type=int, default=50, help="candidates of a query")
     parser.add_argument("--draws", type=int, default=999, help="sign patterns of a test")
     options = parser.parse_args()

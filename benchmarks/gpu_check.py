@@ -1,12 +1,11 @@
-"""What needs a CUDA device, in one run of a few minutes: the tests marked ``gpu``, and the speed there. Nothing is downloaded.
+"""Everything that needs a CUDA device, in a few minutes: the tests marked ``gpu``, and the speed. Nothing is downloaded.
 
 The tests (``tests/training/test_devices.py``) compare every ranker's scores with the processor's in float32, TF32 and bfloat16,
 make the device run out of memory, resume a training in mixed precision, and train on two devices over NCCL where there are two.
-The speed is that of a cross-encoder of BERT-base's shape
-with random weights on pairs of ``--tokens`` tokens, beside ``sentence_transformers.CrossEncoder.predict`` with the same weights;
-they take turns, and the median of the repetitions counts. "of peak" is the arithmetic of the model as a share of what a large
-matrix product reaches in the same run; "busy" is the time that the device's kernels and copies take, as a share of the time of
-the whole.
+The speed is that of a cross-encoder in the shape of BERT-base with random weights, on pairs of ``--tokens`` tokens. It is
+compared with ``sentence_transformers.CrossEncoder.predict`` with the same weights; the two take turns, and the median of the
+repetitions counts. "of peak" is the model's arithmetic as a share of what a large matrix product reaches in the same run; "busy"
+is the time of the device's kernels and copies as a share of the total time.
 
 Writes gpu_check.inc, which the documentation includes, with the date and the device; ``make gpu-check`` writes it there::
 
@@ -55,7 +54,7 @@ def write_model(folder: Path, layers: int, size: int) -> str:
 
 
 def pairs_of(n: int, tokens: int) -> list[tuple[str, str]]:
-    """Pairs of so many tokens, three special ones and eight of the query included; all different."""
+    """Distinct pairs of so many tokens, including three special ones and eight of the query."""
     rng = np.random.default_rng(0)
     texts = [" ".join(rng.choice(WORDS, tokens - 3)) for _ in range(n)]
     return [(" ".join(text.split()[:8]), " ".join(text.split()[8:])) for text in texts]
@@ -77,7 +76,7 @@ def timed(run: Callable[[], object], device: str) -> float:
 
 
 def busy(run: Callable[[], object], seconds: float) -> str:
-    """Which share of so many seconds, which a run takes unwatched, the device works for it."""
+    """The device's working time in a run, as a share of the seconds that the run takes without a profiler."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CUDA]) as seen:

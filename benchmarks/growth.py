@@ -1,9 +1,10 @@
-"""How memory and time of an audit grow with its queries, over a ranker that costs nothing.
+"""How the memory and time of an audit grow with the number of queries, with rankers whose own cost is not counted.
 
-Five systems rerank one run; the score of each is a hash of query and text, whose time is not counted. Each size is audited in a
-process of its own. "rows" are those that the rankers scored, "peak" is the process' greatest memory less what it held before the
-audit, "us a row" the processor's time beside the ranker's. Exponents are those of a line through the logarithms. At the end the
-trend of SurvivorshipCurve over 100,000 queries, and SurvivorshipSubset over a million rows beside a merge of pandas. Example::
+Five systems rerank one run; their scores are hashes of query and text, whose time is not counted. Each size is audited in a
+process of its own. "rows" are the rows that the rankers scored, "peak" is the peak memory of the process minus its memory before
+the audit, and "us per row" is the processor time outside the rankers. Exponents are slopes of a line through the logarithms.
+``--survivorship`` adds the trend of SurvivorshipCurve over 100,000 queries, and SurvivorshipSubset over a million rows, compared
+with a merge in pandas. Example::
 
     OMP_NUM_THREADS=1 python benchmarks/growth.py --sizes 100:100,700,7000 1000:30,90 --each --survivorship --include
 """
@@ -83,7 +84,7 @@ def collection(queries: int, depth: int):
 
 
 def peak() -> float:
-    """The greatest memory of this process so far, in MB."""
+    """The peak memory of this process so far, in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
@@ -115,7 +116,7 @@ def exponent(rows: list[dict[str, float]], what: str) -> float:
 
 
 def survivorship() -> list[str]:
-    """What the curve's trend and the subset cost, in sentences."""
+    """Sentences about the cost of the curve's trend and of the subset."""
     from pyterrier_debias import SurvivorshipSubset
     from pyterrier_debias.survivorship.formulas.nested import trend
 
@@ -187,17 +188,17 @@ def main() -> None:
     parser.add_argument("--systems", type=int, default=5)
     parser.add_argument("--draws", type=int, default=3)
     parser.add_argument("--biases", nargs="+", default=BIASES, choices=BIASES)
-    parser.add_argument("--each", action="store_true", help="each bias by itself, too, with the first size's fewest queries")
-    parser.add_argument("--survivorship", action="store_true", help="the curve's trend and the subset, too")
+    parser.add_argument("--each", action="store_true", help="also each bias by itself, with the fewest queries of the first size")
+    parser.add_argument("--survivorship", action="store_true", help="also the trend of the curve, and the subset")
     parser.add_argument("--include", action="store_true", help=f"write {INCLUDE.name} of the documentation")
-    parser.add_argument("--one", action="store_true", help="audit the one size in this process, and print its figures")
+    parser.add_argument("--one", action="store_true", help="audit a single size in this process, and print its figures")
     options = parser.parse_args()
     if options.one:
         ((depth, (queries,)),) = options.sizes
         print(json.dumps(measured(queries, depth, options.systems, options.biases, options.draws)))
         return
     tables: dict[tuple[str, int], list[dict[str, float]]] = {}
-    print(f"{'biases':14} {'depth':>6} {'queries':>8} {'rows':>10} {'peak MB':>8} {'CPU s':>8} {'us a row':>8}")
+    print(f"{'biases':14} {'depth':>6} {'queries':>8} {'rows':>10} {'peak MB':>8} {'CPU s':>8} {'us per row':>10}")
     alone = [[bias] for bias in options.biases] if options.each and len(options.biases) > 1 else []
     for number, (depth, counts) in enumerate(options.sizes):
         for biases in [options.biases, *(alone if number == 0 else [])]:
@@ -210,7 +211,7 @@ def main() -> None:
                 rows.append(row := json.loads(told.splitlines()[-1]))
                 print(
                     f"{name:14} {depth:6,} {queries:8,} {row['rows']:10,} {row['peak']:8,.0f} {row['seconds']:8.1f} "
-                    f"{1e6 * row['seconds'] / max(row['rows'], 1):8.1f}", flush=True,
+                    f"{1e6 * row['seconds'] / max(row['rows'], 1):10.1f}", flush=True,
                 )  # fmt: skip
             if len(rows) > 1:
                 print(f"{'':14} exponents: peak {exponent(rows, 'peak'):.2f}, CPU {exponent(rows, 'seconds'):.2f}", flush=True)

@@ -1,4 +1,4 @@
-"""Small results of every kind that the package writes and reads again, for damage.py and faults.py; and what these are asked."""
+"""Small results of every kind that the package writes and reads, and the options, for damage.py and faults.py."""
 
 import argparse
 import logging
@@ -26,11 +26,11 @@ QIDS = [f"q{i}" for i in range(6)]
 
 
 def asked(about: str | None, counted: str, default: int, what: str, which: str, known: Iterable[str]):
-    """What the command line says: how many, random numbers of its seed, and which kinds; the package is quiet from then on."""
+    """Read the command line: how many, a generator with its seed, and which kinds. Silences the package's log."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(f"--{counted}", type=int, default=default, help=what)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(f"--{which}", default=",".join(known), help=f"which {which}, with commas between")
+    parser.add_argument(f"--{which}", default=",".join(known), help=f"{which} to use, separated by commas")
     given = vars(parser.parse_args())
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
@@ -48,7 +48,7 @@ class Letters:
 
 
 class UpsideDown(Bias):
-    """How RR@10 changes where a system's results are turned upside down."""
+    """The change of RR@10 if a system's results are reversed."""
 
     def __init__(self, name: str):
         self.name = name

@@ -1,18 +1,18 @@
 """How often the tests of the linguistic bias raise false alarms, and how often they find what was planted.
 
 For each seed planted collections are made, and planted rankers rerank their BM25 candidates under the original and the rewritten
-queries. The collections:
+queries. These are the collections:
 
-- null: complex wording goes with nothing and the ranker is blind to it: every p value at or below 0.05 is a false alarm;
-- uneven: the same, but effectiveness varies the more the more complex the query is (noise of mean 0 is added to nDCG@10): still a
-  null for the slope, and one that a test which takes all residuals for alike gets wrong;
-- confounded: needs that are asked in complex words *are* the difficult ones (linguistic strength 1 of the collection), and the
-  ranker is blind to wording: a slope over queries is there and is found, and the same needs in other words show that the ranker
-  is not its cause;
-- biased: the ranker fails on complex wording, at two strengths: what should be found.
+- null: complexity is unrelated to everything else, and the ranker ignores it: every p value at or below 0.05 is a false alarm;
+- uneven: the same, but effectiveness varies more for more complex queries (noise of mean 0 is added to nDCG@10). The slope is
+  still 0, but a test that assumes the same variance for all residuals is wrong here;
+- confounded: the needs that are expressed in complex words *are* the difficult ones (linguistic strength 1 of the collection),
+  and the ranker ignores wording. There is a slope over queries, which tests should find; the same needs in other words show that
+  the ranker is not its cause;
+- biased: the ranker fails on complex wording, at two strengths. The tests should detect this.
 
-The primary test must raise between 3 and 7 % of false alarms (the 99 % binomial interval must meet that range) in the null
-collections, and must find the full strength in more than 90 % of the seeds where complexity is measured as it was planted.
+In the null collections, the primary test must raise false alarms in 3 to 7 % of the seeds (the 99 % binomial interval must
+overlap this range). With complexity as planted, it must detect the full strength in more than 90 % of the seeds.
 
     python benchmarks/linguistic_calibration.py --out linguistic-calibration
 
@@ -133,7 +133,7 @@ def table_rows(table: pd.DataFrame) -> list[list[str]]:
 def main() -> None:
     shared = shared_options(seeds="collections of each kind", out="linguistic-calibration")
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], parents=[shared])
-    parser.add_argument("--strengths", type=float, nargs="*", default=[0.5, 1.0], help="of the biased ranker")
+    parser.add_argument("--strengths", type=float, nargs="*", default=[0.5, 1.0], help="strengths of the biased ranker")
     parser.add_argument("--depth", type=int, default=50, help="candidates of a query")
     parser.add_argument("--draws", type=int, default=999, help="permutations of a test")
     options = parser.parse_args()

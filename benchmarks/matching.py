@@ -1,10 +1,10 @@
-"""How long exact matching takes, against scikit-learn's brute-force neighbours, in one run; and how similar the pairs are.
+"""How long exact matching takes, compared with scikit-learn's brute-force neighbours, and how similar the pairs are.
 
     python benchmarks/matching.py [--first 298389] [--second 460776] [--columns 22] [--sample 2000]
 
-Profiles are drawn (Dirichlet, many small shares, rounded as shares of 60 words are). The defaults are the sizes of the paper:
-there take a few minutes on two cores and about a gigabyte. scikit-learn looks for the nearest neighbours of a sample only, and
-its time is multiplied. What is reported is time on the clock, CPU time of the process, the mean cosine and the peak of memory.
+Profiles are drawn at random (Dirichlet, many small shares, rounded like shares of 60 words). The defaults are the paper's sizes,
+which take a few minutes on two cores and about a gigabyte. scikit-learn only finds the nearest neighbours of a sample, and its
+time is extrapolated. The program reports time on the clock, CPU time of the process, the mean cosine and peak memory.
 """
 
 import argparse

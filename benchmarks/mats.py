@@ -1,20 +1,19 @@
-"""How MATS from sums over positions compares with looking at pairs, and how both grow, in one run.
+"""MATS from sums over positions compared with MATS from single pairs: time, and how it grows, in one run.
 
     python benchmarks/mats.py [--passages 1000 10000 100000] [--dimensions 128] [--model FOLDER]
 
-Words follow Zipf's law over 30,000 words, passages have 25 to 65 of them (45 on average), vectors are random: made up, because
-only their number and shape matter for time. All times are CPU seconds of this process; making the input is not counted, and
-encoding is shown apart.
+The input is artificial, because only its size and shape matter for time: words follow Zipf's law over 30,000 words, passages have
+25 to 65 words (45 on average), and vectors are random. All times are CPU seconds of this process. The time to make the input is
+not counted, and encoding is shown separately. The ways:
 
-- `sums`: what MATSProbe does without the spread over pairs (`sample=0`): update of the sums, then the result.
-- `with spread`: the same with the spread over pairs, up to `--memory` bytes of kept vectors, sampled beyond.
-- `pair by pair`: a loop over the pairs of every word, one cosine each (numpy), as one would write it from the formula. Its rate
-  is measured for `--seconds`, and the time for all pairs is *extrapolated* from it: the loop would take hours.
-- `pair blocks`: the best one can do while still forming every pair: blocks of a matrix product. Measured and extrapolated
-  likewise.
-- `Fourier`: the autocorrelation of the same sums through fast Fourier transforms, against the matrix product that is used.
+- `sums`: MATSProbe without the spread over pairs (`sample=0`): updating the sums, then computing the result.
+- `with spread`: the same with the spread over pairs, storing up to `--memory` bytes of vectors, and a sample beyond that.
+- `pair by pair`: a loop over the pairs of every word, one cosine each (numpy), written directly from the formula. Its rate is
+  measured for `--seconds`, and the time for all pairs is *extrapolated* from it, because the loop would take hours.
+- `pair blocks`: the fastest way that still forms every pair: blocks of a matrix product. Measured and extrapolated likewise.
+- `Fourier`: the autocorrelation of the same sums by fast Fourier transforms, compared with the matrix product that is used.
 
-Growth is the exponent b of seconds ~ passages^b between the smallest and the largest size.
+Growth is the exponent b in seconds ~ passages^b between the smallest and the largest size.
 """
 
 import argparse
@@ -157,10 +156,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--passages", type=int, nargs="+", default=[1_000, 10_000, 100_000])
     parser.add_argument("--dimensions", type=int, default=128)
-    parser.add_argument("--memory", type=int, default=512 * 2**20, help="bytes for vectors kept for the spread over pairs")
+    parser.add_argument("--memory", type=int, default=512 * 2**20, help="bytes of vectors stored for the spread over pairs")
     parser.add_argument("--spread-up-to", type=int, default=10_000, help="no spread over pairs above so many passages")
-    parser.add_argument("--seconds", type=float, default=6.0, help="how long each naive way's rate is measured")
-    parser.add_argument("--model", default=default_model(), help="encoder whose time is shown apart")
+    parser.add_argument("--seconds", type=float, default=6.0, help="how long to measure the rate of each naive way")
+    parser.add_argument("--model", default=default_model(), help="encoder whose time is shown separately")
     options = parser.parse_args()
     d, sizes = options.dimensions, sorted(options.passages)
 

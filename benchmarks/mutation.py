@@ -1,19 +1,20 @@
-"""Mutation testing of the mathematics: is there a test that fails when one operator or number of a formula is another?
+"""Mutation testing of the mathematics: does a test fail when one operator or number of a formula is changed?
 
     python benchmarks/mutation.py [pyterrier_debias/gender/formulas/arab.py ...] [--sample 20] [--seed 0] [--out mutants.csv]
 
-One comparison, arithmetic or Boolean operator, number, sign or ``not`` at a time is changed, over whole modules: those given, or
-all that hold mathematics (``MATHEMATICS``). For each module pytest collects the tests that name something of it (``TESTS``) and
-its own examples, once. Everything else is done in forks of that process: one runs the tests unchanged, and notes which lines of
-the module each of them runs; then one for each mutant gives the module's functions their changed code, and runs the tests of the
-changed line, quickest first, until one fails, for at most ``--seconds`` of tests. A mutant that runs for longer than
-``--timeout`` counts as killed. No file is changed.
+The program changes one comparison, arithmetic or Boolean operator, number, sign or ``not`` at a time, in whole modules: those
+that are given, or all that contain mathematics (``MATHEMATICS``). For each module, pytest collects once the tests that name
+something in it (``TESTS``) and the module's own examples. Everything else happens in forks of that process. The first fork runs
+the tests on the unchanged module, and notes which of its lines each test runs. Then there is one fork for each mutant. It gives
+the module's functions the changed code and runs the tests of the changed line, the quickest first, until one fails or they have
+taken ``--seconds``. A mutant that runs for longer than ``--timeout`` counts as killed. No file is changed.
 
-``--out`` is a table of all mutants that were tried: module, number of the mutant, line, original, mutant, and whether it was
-killed, survived, or stands in a line that no test runs. It grows as mutants are finished. A program that was stopped goes on with
-it; mutants of a module whose text has changed are made anew, and with ``--again`` also those that no test killed. ``--until
-14:30`` ends before that time. The exit status is that of the program, not of the mutants: some survivors are equivalent (a
-tolerance, a default that every caller gives), the others lack a test.
+``--out`` names a table of all mutants that were tried: module, number of the mutant, line, original, mutant, and whether it was
+killed, survived, or is in a line that no test runs. The table grows as mutants are finished, and a program that was stopped
+continues from it. Mutants of a module whose text has changed are tried again; with ``--again``, so are those that no test killed.
+``--until 14:30`` stops before that time. The exit status says whether the program ran, not whether mutants survived: some
+survivors are equivalent to the original (a tolerance, a default that every caller overrides), the others show that a test is
+missing.
 """
 
 from __future__ import annotations
@@ -44,12 +45,12 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 ROOT = Path(__file__).resolve().parent.parent
-#: Whole modules that are looked at where none is named, as patterns inside the package.
+#: The modules that are tested if none is named, as patterns inside the package.
 MATHEMATICS = (
     "core/statistics.py", "core/evaluation.py", "*/formulas/*.py", "*/measures/*.py", "survivorship/data/ranks.py",
     "training/losses.py", "training/weights.py",
 )  # fmt: skip
-#: Folder of the package to where its tests are; of them those files are run that name something of the module.
+#: Folder of the package to the places of its tests; the files that name something in the module are run.
 TESTS = {
     "core": ("tests/test_statistics.py", "tests/test_evaluation.py", "tests/survivorship/test_nested.py"),
     "training": (

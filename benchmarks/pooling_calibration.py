@@ -1,15 +1,15 @@
 """How often the primary test of the pooling bias raises false alarms, and how often it finds a pool of one system.
 
 For each seed a planted collection is made and two rankers of equal quality (they differ by their noise only) rerank its BM25 run.
-Judgements are made in several ways, and the test compares Judged@10:
+Judgements are made in several ways, and the test compares the Judged@10
 
-- of one ranker with the other's: nothing but chance can distinguish them, however judgements were made, so that every p value
-  at or below 0.05 is a false alarm;
-- of a ranker with BM25's: a false alarm where judgements are drawn without regard to ranks, the effect that was planted where
-  they were pooled from BM25's first documents.
+- of one ranker with that of the other: only chance can distinguish them, however judgements were made, so every p value at or
+  below 0.05 is a false alarm;
+- of a ranker with that of BM25: a small p value is a false alarm if judgements were drawn without regard to ranks, and the
+  planted effect if they were pooled from BM25's first documents.
 
-The test must raise between 3 and 7 % of false alarms (the 99 % binomial interval must meet that range) where judgements are drawn
-evenly, and must find the shallow pool in more than 90 % of seeds.
+If judgements are drawn without regard to ranks, the test must raise false alarms in 3 to 7 % of the seeds (the 99 % binomial
+interval must overlap this range). It must detect the shallow pool in more than 90 % of the seeds.
 
     python benchmarks/pooling_calibration.py --out pooling-calibration
 
@@ -45,7 +45,7 @@ def pooled(strength: float) -> str:
 
 
 def drawn(qrels: pd.DataFrame, seed: int, chances: Any) -> pd.DataFrame:
-    """Judgements that are kept with a chance each, whatever ranks the passage."""
+    """Judgements that are each kept with a given probability, regardless of which ranker returns the passage."""
     ids = zip(qrels["qid"], qrels["docno"])
     return qrels[[keyed_hash(seed, "judged", *pair) < chance * 2**64 for pair, chance in zip(ids, chances)]]
 
@@ -89,7 +89,7 @@ def p_values(task: tuple[int, list[float], int, int]) -> list[dict[str, Any]]:
 
 
 def curves(found: pd.DataFrame) -> dict[str, pd.Series]:
-    """What is drawn: p of the null collections, and of the pooled ones."""
+    """The curves of the picture: p of the null collections, and of the pooled ones."""
     lines = [(EVEN, TWINS), (EVEN, AGAINST_BM25), (BOTH, TWINS)]
     lines += [(case, AGAINST_BM25) for case in found["case"].unique() if case not in NULL]
     by = found.set_index(["case", "compared"])["p"]

@@ -1,9 +1,9 @@
 """How often the tests of the position bias raise false alarms, and how often they find what was planted.
 
 For each seed a planted collection is made, its BM25 candidates are ranked by a planted ranker of a given strength, and
-PositionSensitivity probes it. At strength 0 the ranker is blind to positions: every p value at or below 0.05 is a false alarm.
-The primary test must raise between 3 and 7 % of them (the 99 % binomial interval must meet that range) over 500 seeds, and must
-find the full strength in more than 90 % of 100 seeds.
+PositionSensitivity probes it. At strength 0 the ranker ignores positions: every p value at or below 0.05 is a false alarm. The
+primary test must raise false alarms in 3 to 7 % of 500 seeds (the 99 % binomial interval must overlap this range), and must
+detect the full strength in more than 90 % of 100 seeds.
 
     python benchmarks/position_calibration.py --out position-calibration
 
@@ -91,7 +91,7 @@ def main() -> None:
     parser.add_argument("--power-seeds", type=int, default=100, help="collections at each other strength")
     parser.add_argument("--strengths", type=float, nargs="*", default=[0.5, 1.0])
     parser.add_argument("--depth", type=int, default=20, help="candidates of a query")
-    parser.add_argument("--first-seed", type=int, default=0, help="collections that were never looked at begin elsewhere")
+    parser.add_argument("--first-seed", type=int, default=0, help="first seed; another one gives fresh collections")
     options = parser.parse_args()
 
     tasks = []

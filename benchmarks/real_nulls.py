@@ -1,29 +1,29 @@
-"""Are the primary tests silent on real collections where nothing is to be found?
+"""Are the primary tests silent on real collections that are made to have no bias?
 
-Nulls are made from the texts, topics, judgements and rankings of real collections, so that they have what planted ones lack:
-many answers of a query, skewed measures, ties, lists of unequal length. In each of them a test's null hypothesis is true by
-construction, and every p value at or below 0.05 is a false alarm:
+Null cases are made from the texts, topics, judgements and rankings of real collections, which have what planted ones lack:
+several answers to a query, skewed measures, ties, lists of unequal length. In each null case a test's null hypothesis is true by
+construction, so every p value at or below 0.05 is a false alarm:
 
-- position, *rotated passages*: ranks of relevant passages of which all versions, the one called original too, are random
-  rotations, ranked among unchanged others by a lexical ranker that prefers early matches;
+- position, *rotated passages*: ranks of relevant passages, all versions of which, including the one called original, are random
+  rotations; a lexical ranker that prefers early matches ranks them among unchanged passages;
 - position, *rotated texts*: nDCG@10 of lists that are all random rotations of the same passages, one of them called original;
-- position, *swapped halves*: quality on passages and on passages whose halves were swapped, with the names of the two exchanged
-  at random query by query: real differences, most of them 0, with random signs;
+- position, *swapped halves*: quality on passages and on passages whose halves are swapped, with the two conditions exchanged at
+  random query by query: real differences, most of them 0, with random signs;
 - gender, *random words*: two groups of random words, each as frequent in the candidates as a word of the library's list; *by
-  article*: questions about one article flip together (SQuAD alone has such articles: ``--collections squad``);
-- linguistic, *random complexity*: the complexity of queries is permuted among them; *skewed* is one that is 0 for most queries;
-- pooling, *even judging*: of all documents that BM25 or a reranker ranks each is judged with even chances;
+  article*: the signs of questions about one article flip together (only SQuAD has such articles: ``--collections squad``);
+- linguistic, *random complexity*: the complexity of queries is permuted among them; *skewed*: it is 0 for most queries;
+- pooling, *even judging*: each document that BM25 or a reranker returns is judged with a probability of one half;
 - survivorship, *random order*: ten documents of each query in a random order, half of its answers among them; BM25's quality.
 
     python benchmarks/real_nulls.py --data FOLDER --out real-nulls
 
-reads the collections from FOLDER (see ``--collections``), writes p_values.csv (one row a null), rates.csv and real_nulls.inc (the
-table of the documentation), and prints them: how many queries there are and how many of them decide a figure (Kish's effective
-number, the mean over nulls), the share of false alarms, how often the 95 % interval leaves 0 out, and how often interval and test
-disagree. A test is right where the 99 % interval of its false alarms reaches no higher than 7 %.
+reads the collections from FOLDER (see ``--collections``), writes p_values.csv (one row per null case), rates.csv and
+real_nulls.inc (the table of the documentation), and prints them. The columns are the number of queries, the number of queries
+that decide a figure (Kish's effective number, the mean over null cases), the share of false alarms, how often the 95 % interval
+excludes 0, and how often interval and test disagree. A test passes if the 99 % interval of its false alarms ends below 7 %.
 
-Finished nulls are kept in the folder: a run that was stopped resumes, and one with more ``--nulls``, or other seeds
-(``--first-seed``), adds to it. ``calibration.py --real FOLDER`` makes them, too.
+Finished null cases are kept in the folder: a run that was stopped resumes, and one with more ``--nulls``, or other seeds
+(``--first-seed``), adds to them. ``calibration.py --real FOLDER`` makes the same null cases.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ from pyterrier_debias.survivorship.formulas.nested import trend
 COLLECTIONS = ("msmarco_trec_dl", "msmarco_dev600", "nfcorpus", "vaswani")
 MEASURE = "nDCG@10"
 DEPTH = 30
-#: Rotations that are ranked once; every null draws four of them for each query.
+#: Rotations that are ranked once; every null case draws four of them for each query.
 ROTATIONS = 16
 LISTS = 4
-#: Nulls of one task.
+#: Null cases of one task.
 LOT = 50
 
 #: The figure, the ends of its interval, p, and the effective number of queries that decide it (NaN for ranks, which count alike).
@@ -77,7 +77,7 @@ NONE: Figures = (float("nan"),) * 5
 
 @dataclass(frozen=True)
 class Ground:
-    """A real collection: some of its queries, BM25's candidates, and what a lexical ranker makes of them."""
+    """A real collection: some of its queries, BM25's candidates, and the orders of a lexical ranker."""
 
     folder: Path
     queries: int
@@ -114,7 +114,7 @@ class Ground:
 
     @cached_property
     def articles(self) -> pd.Series | None:
-        """Query to the title of what answers it, where documents are parts of titled articles; else None."""
+        """Query to the title of the article that answers it; None if documents are not parts of titled articles."""
         title = {doc["docno"]: doc["title"] for doc in open_dataset(str(self.folder)).get_corpus_iter() if doc.get("title")}
         if len(set(title.values())) >= len(title) / 2:  # no titles, or each its own
             return None
@@ -128,7 +128,7 @@ class Ground:
 
     @cached_property
     def ranker(self) -> PlantedRanker:
-        """It counts common words, and those that stand early for more."""
+        """The lexical ranker: it counts common words, and gives early ones more weight."""
         return PlantedRanker("position", strength=1.0)
 
     def quality(self, results: pd.DataFrame) -> np.ndarray:
@@ -138,7 +138,7 @@ class Ground:
 
     @cached_property
     def rotated_lists(self) -> list[pd.DataFrame]:
-        """What the ranker makes of each rotation of all passages."""
+        """The ranker's order of each rotation of all passages."""
         found = []
         for draw in range(ROTATIONS):
             turn = RotatePassages(seed=0).rotator(draw)
@@ -161,7 +161,7 @@ class Ground:
 
     @cached_property
     def swapped(self) -> np.ndarray:
-        """By how much quality changes where the halves of every passage are swapped."""
+        """The change of quality if the halves of every passage are swapped."""
 
         def swap(text: str) -> str:
             words = text.split()
@@ -336,7 +336,7 @@ def p_values(task: tuple[Path, int, int, Sequence[int]]) -> list[dict[str, Any]]
 
 
 def agreement(found: pd.DataFrame) -> pd.DataFrame:
-    """How often the interval leaves 0 out, and how often it and the test disagree."""
+    """How often the interval excludes 0, and how often it and the test disagree."""
     out = (found["low"] > 0) | (found["high"] < 0)
     found = found.assign(leaves_0_out=out, disagree=out != (found["p"] <= LEVEL))
     return found.groupby(["collection", "test", "null"], sort=False)[["leaves_0_out", "disagree"]].mean().reset_index()
@@ -345,26 +345,26 @@ def agreement(found: pd.DataFrame) -> pd.DataFrame:
 def examine(
     data: Path, collections: Sequence[str], seeds: range, out: Path, *, queries: int, draws: int, workers: int
 ) -> list[str]:
-    """Make the nulls that a folder lacks, and write what it then holds of these collections, as files and a table.
+    """Make the null cases that a folder lacks, and write all that it then has of these collections, as files and a table.
 
     Args:
         data: The folder of real collections.
         collections: Their folders in it.
-        seeds: Of the nulls.
-        out: Where results go, and earlier ones are; they count whatever their seeds, but must be of as many queries and draws.
-        queries: Of each collection.
+        seeds: Of the null cases.
+        out: The folder of results. Those of an earlier run count, whatever its seeds, if it had the same queries and draws.
+        queries: Number of queries of each collection.
         draws: Permutations of a test.
         workers: Processes.
 
     Returns:
-        What is reached and what is missed, a line each.
+        One line for each goal: whether it is reached or missed.
     """
     started = time.perf_counter()
     out.mkdir(parents=True, exist_ok=True)
 
     def tasks(there: pd.DataFrame) -> Iterator[tuple[Path, int, int, list[int]]]:
         if len(there) and set(zip(there["asked"], there["draws"])) != {(queries, draws)}:
-            raise SystemExit(f"{out} holds nulls that were made with other --queries or --draws; name another folder")
+            raise SystemExit(f"{out} holds null cases that were made with other --queries or --draws; name another folder")
         for name in collections:
             known = set(there.loc[there["collection"] == name, "seed"]) if len(there) else set()
             left = [seed for seed in seeds if seed not in known]
@@ -398,10 +398,10 @@ def examine(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, help="the folder of real collections")
-    parser.add_argument("--collections", nargs="*", default=list(COLLECTIONS), help="their folders in it")
-    parser.add_argument("--nulls", type=int, default=2_000, help="of each kind, on each collection")
-    parser.add_argument("--first-seed", type=int, default=0, help="of the nulls; another one makes fresh ones")
-    parser.add_argument("--queries", type=int, default=100, help="of each collection")
+    parser.add_argument("--collections", nargs="*", default=list(COLLECTIONS), help="names of the collections' folders in --data")
+    parser.add_argument("--nulls", type=int, default=2_000, help="null cases of each kind on each collection")
+    parser.add_argument("--first-seed", type=int, default=0, help="first seed; another one gives fresh null cases")
+    parser.add_argument("--queries", type=int, default=100, help="queries of each collection")
     parser.add_argument("--draws", type=int, default=999, help="permutations of a test")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("real-nulls"))

@@ -1,10 +1,10 @@
-"""How fast passages are rotated, against what one would write without the library, in one run.
+"""How fast passages are rotated, compared with a loop that one would write without the library, in one run.
 
     python benchmarks/rotation.py [--passages 1000000] [--words 60] [--rounds 3]
 
-Both ways read the same stream of dictionaries, made on the fly, and hand a stream of dictionaries on. What is reported is CPU
-time of the process less the time that the bare stream takes, the best of some rounds in turn, and how much memory the
-process grew while the stage ran.
+Both ways read the same stream of dictionaries, which are made on the fly, and return a stream of dictionaries. The program
+reports the CPU time of the process minus that of the bare stream (the two ways take turns, and the best round counts), and how
+much the memory of the process grew while the stage ran.
 """
 
 import argparse

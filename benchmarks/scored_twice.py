@@ -1,9 +1,9 @@
-"""What an audit saves by remembering scores: pairs given, pairs distinct and CPU time, with and without, in one run.
+"""What an audit saves by remembering scores: pairs scored, distinct pairs and CPU time, with and without it, in one run.
 
 Three rankers rerank the first run of a planted collection: a cross-encoder, a bi-encoder (both with the weights of the extra
 ``demo``; the cross-encoder's head is new, which costs as much as a trained one) and a function that pt.apply calls for each row.
-"given" are the pairs whose score a ranker computed (for the bi-encoder the documents that it encoded), "distinct" those of
-different texts. Findings must be the same. Example::
+"given" counts the pairs whose score a ranker computed (for the bi-encoder, the documents that it encoded), "distinct" those with
+different texts. The findings must be the same. Example::
 
     OMP_NUM_THREADS=1 python benchmarks/scored_twice.py --topics 40 --depth 10
 """

@@ -1,4 +1,4 @@
-"""Scoring speed and memory beside the peers: one run, the same weights, the same pairs.
+"""Scoring speed and memory compared with other libraries: one run, the same weights, the same pairs.
 
 Four groups, each on real passages and questions of TREC DL 2019 (a folder such as ``msmarco_trec_dl``):
 
@@ -7,10 +7,10 @@ Four groups, each on real passages and questions of TREC DL 2019 (a folder such 
 - sparse encoder, the same encoder under a new masked-LM head: sentence-transformers' ``SparseEncoder``, ours;
 - monoT5, the T5-small shape with random weights: ``pyterrier_t5.MonoT5ReRanker``, ours.
 
-The contestants of a group take turns, and the CPU time of the process is what is compared, so that other work on the machine
-disturbs all of them alike. "of peak" is the arithmetic of the model on tokens without padding, per CPU second, as a share of what
-a large matrix product reaches in the same run; "executed" counts what our packed path really computes, which leaves out most of
-the last layer. Example::
+The contestants of a group take turns, and the CPU time of the process is compared, so other work on the machine disturbs all of
+them equally. "of peak" is the model's arithmetic on tokens without padding, per CPU second, as a share of what a large matrix
+product reaches in the same run; "executed" counts what our packed path really computes, which omits most of the last layer.
+Example::
 
     OMP_NUM_THREADS=1 python benchmarks/scoring.py --data msmarco_trec_dl --latency 20 5 --memory
 """
@@ -326,7 +326,7 @@ def speed(group: str, model: str, pairs: Pairs, max_length: int, repeats: int, m
 
 
 def latency(model: str, data: Path, max_length: int, queries: dict[int, int]) -> None:
-    print("\ncross-encoder, CPU seconds a query")
+    print("\ncross-encoder, CPU seconds per query")
     print(f"{'':38}{'depth':>7}{'queries':>9}{'median':>9}{'p95':>8}")
     shown = {"sentence_transformers predict", "CrossEncoder", "CrossEncoder, bf16"}
     contestants = [c for c in GROUPS["cross-encoder"] if c[0] in shown]
@@ -353,7 +353,7 @@ def memory(group: str, model: str, data: Path, n: int, max_length: int) -> None:
 
 
 def peak_memory() -> int:
-    """MB that this process has held at most. ``ru_maxrss`` would count what its parent held when it forked."""
+    """Peak memory of this process in MB. ``ru_maxrss`` would include the parent's memory at the time of the fork."""
     status = Path("/proc/self/status").read_text()
     return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) // 1024
 
@@ -376,11 +376,11 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=400)
     parser.add_argument("--max-length", type=int, default=512)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--matrix", type=int, default=1536, help="width of the matrix product that stands for the machine's peak")
+    parser.add_argument("--matrix", type=int, default=1536, help="width of the matrix product that measures the machine's peak")
     parser.add_argument("--groups", nargs="+", choices=GROUPS, default=list(GROUPS))
-    parser.add_argument("--no-speed", action="store_true", help="leave the comparison of speeds out")
+    parser.add_argument("--no-speed", action="store_true", help="omit the comparison of speeds")
     parser.add_argument(
-        "--latency", nargs=2, type=int, metavar="N", help="CPU seconds a query, over N queries at depth 100 and N at depth 1,000"
+        "--latency", nargs=2, type=int, metavar="N", help="CPU seconds per query, over N queries at depth 100 and N at 1,000"
     )
     parser.add_argument("--memory", action="store_true", help="peak memory")
     parser.add_argument("--one", nargs=3, metavar=("GROUP", "NAME", "MODEL"), help=argparse.SUPPRESS)

@@ -1,11 +1,11 @@
-"""How often do tests of a slope on complexity raise false alarms, and find one, where complexity is skewed and residuals uneven?
+"""How often do tests of a slope raise false alarms, and detect a slope, if complexity is skewed and residuals are uneven?
 
     python benchmarks/slope.py
 
-draws complexities and residuals without a slope (and, where residuals are alike, with one of ``--slopes`` standard deviations),
-and prints how many p values are at or below .05, in percent: of permutations of the residuals, with every slope divided by its
-HC3 standard error, and of the larger one of that p and of the p of flipped signs, which is what ``partial_slope`` gives. The
-statistic is worked out here once more, without the package.
+draws complexities and residuals without a slope (and, if all residuals have the same spread, also with a slope of ``--slopes``
+standard deviations), and prints the percentage of p values at or below .05 for two tests. The first permutes the residuals, and
+divides every slope by its HC3 standard error. The second takes the larger of that p and the p of flipped signs, as
+``partial_slope`` does. The statistic is computed here a second time, without the package.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Draw = Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray]]
 
 
 def normal(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Complexity and residuals that have nothing to do with each other."""
+    """Independent complexity and residuals."""
     return rng.normal(size=n), rng.normal(size=n)
 
 
@@ -59,7 +59,7 @@ WORLDS: dict[str, tuple[Draw, bool]] = {
 
 
 def p_values(x: np.ndarray, y: np.ndarray, draws: int, rng: np.random.Generator) -> tuple[float, float]:
-    """Of permutations, and of flipped signs."""
+    """The p of permutations, and that of flipped signs."""
     left, n = y - y.mean(), len(x)
     x = x - x.mean()
     weights = x**2 / (1 - 1 / n - x**2 / (x @ x)) ** 2
@@ -76,7 +76,7 @@ def p_values(x: np.ndarray, y: np.ndarray, draws: int, rng: np.random.Generator)
 
 
 def rates(draw: Draw, n: int, slope: float, simulations: int, draws: int) -> tuple[float, float]:
-    """Percent of p values at or below .05: of permutations, and of the larger p."""
+    """The percentage of p values at or below .05: for permutations, and for the larger p."""
     found = np.zeros(2)
     for seed in range(simulations):
         rng = np.random.default_rng([0, seed, n])
@@ -88,7 +88,7 @@ def rates(draw: Draw, n: int, slope: float, simulations: int, draws: int) -> tup
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--simulations", type=int, default=1_000, help="without a slope; three in five as many with one")
+    parser.add_argument("--simulations", type=int, default=1_000, help="how many without a slope; with one, three fifths of this")
     parser.add_argument("--draws", type=int, default=299)
     parser.add_argument("--queries", type=int, nargs="*", default=[40, 97, 300])
     parser.add_argument("--slopes", type=float, nargs="*", default=[0.45, 0.3, 0.17], help="one for each number of queries")

@@ -1,13 +1,13 @@
-"""What a training step of a sparse encoder costs, against sentence-transformers' own loss on the same batch, in one run.
+"""What a training step of a sparse encoder costs, compared with sentence-transformers' loss on the same batch, in one run.
 
     OMP_NUM_THREADS=1 python benchmarks/sparse_training.py [--examples 8] [--words 60] [--rounds 7] [--width 384]
 
-A masked language model of the shape of a three-layer MiniLM (384 wide, BERT's 30,522 terms, weights drawn at random) takes steps
-of the optimiser, each on triples that are tokenised anew: with `SparseEncoder.fit`'s method, and with `SpladeLoss` over
-`SparseMultipleNegativesRankingLoss`, whose losses must agree. At random weights nearly every term has a weight and a gradient;
-a lower bias of all logits stands for a trained model, most of whose weights are 0. Ways take turns, one step each round; the
-reported ratios are those within a round: median, lowest and highest. CPU time of the process. Memory: by how much a step raises
-the peak of a process of its own (Linux).
+A masked language model in the shape of a three-layer MiniLM (384 wide, BERT's 30,522 terms, random weights) takes steps of the
+optimiser, each on triples that are tokenised anew: with the method of `SparseEncoder.fit`, and with `SpladeLoss` over
+`SparseMultipleNegativesRankingLoss`, whose losses must agree. With random weights nearly every term has a weight and a gradient;
+a lower bias of all logits simulates a trained model, most of whose weights are 0. The two ways take turns, one step each per
+round. Ratios are computed within a round; their median, lowest and highest are reported. Time is CPU time of the process. Memory
+is the increase of the peak of a separate process by one step (Linux).
 """
 
 import argparse
@@ -28,7 +28,7 @@ from pyterrier_debias import SparseEncoder, Training
 from pyterrier_debias.training.examples import Example
 
 VOCABULARY = "harbour bridge signal engine doctor nurse market river north blue question answer old new long short".split()
-#: Of all terms' logits: as the weights are drawn, and so low that few terms have a weight, as after training.
+#: The bias of all terms' logits: 0, and a bias so low that few terms have a weight, as after training.
 BIASES = 0.0, -1.0
 WAYS = ("pyterrier_debias", "sentence-transformers")
 
@@ -61,7 +61,7 @@ def triples(count: int, words: int, round_: int) -> list[tuple[str, str, str]]:
 
 
 def example(number: int, query: str, relevant: str, other: str) -> Example:
-    """A triple as training has it."""
+    """A triple in the form that training uses."""
     docnos, labels = [f"{number}a", f"{number}b"], np.array([1, 0])
     return Example(
         position=number, epoch=0, qid=str(number), query=query, docnos=docnos, texts=[relevant, other], labels=labels,
@@ -70,7 +70,7 @@ def example(number: int, query: str, relevant: str, other: str) -> Example:
 
 
 def step_of(way: str, folder: Path) -> Callable[[list[tuple[str, str, str]]], tuple[float, float]]:
-    """A function that takes a step on triples, and tells its CPU seconds and the loss."""
+    """A function that takes a step on triples and returns its CPU seconds and the loss."""
     ranker = SparseEncoder(str(folder))
     ranker.module.train()
     if way == WAYS[0]:
@@ -105,18 +105,18 @@ def step_of(way: str, folder: Path) -> Callable[[list[tuple[str, str, str]]], tu
 
 
 def peak(way: str, folder: Path, examples: int, words: int) -> float:
-    """By how many MB a step raises the peak of this process (Linux)."""
+    """The increase of this process' peak memory by one step, in MB (Linux)."""
     torch.set_num_threads(1)
     step = step_of(way, folder)
     step(triples(1, 8, 0))
-    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = held_at_most()
     step(triples(examples, words, 1))
     return held_at_most() - before
 
 
 def held_at_most() -> float:
-    """MB that this process has held at most since its peak began anew."""
+    """The peak memory of this process in MB since the peak was reset."""
     return int(re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) / 1024
 
 

@@ -1,11 +1,11 @@
 """How scoring speeds up with Spread's workers, and where the driver becomes the limit: pairs per second, in one run.
 
-``--workers``: a cross-encoder (the weights of the extra ``demo`` under a new head) scores pairs of a planted collection with so
-many workers of one thread each; on a machine that does nothing else. ``--sleeping``: workers that sleep for as long as a model
-of ``--rate`` pairs a second would compute, so that any number of them runs on one machine: what is lost then is lost by the
-driver. Its CPU time for each row tells how many rows a second it could serve. Ends with a projection for 8 GPUs and 7 million
-pairs. ``--two-nodes`` instead starts a cluster of two nodes here, and compares with one process; one node is killed on the way.
-Example::
+``--workers``: a cross-encoder (the weights of the extra ``demo`` under a new head) scores pairs of a planted collection with this
+number of workers, of one thread each. Run it on a machine that does nothing else. ``--sleeping``: the workers sleep for as long
+as a model of ``--rate`` pairs per second would compute, so any number of them runs on one machine, and any loss of speed is due
+to the driver. Its CPU time per row shows how many rows per second it could serve. The output ends with a projection for 8 GPUs
+and 7 million pairs. ``--two-nodes`` instead starts a cluster of two nodes on this machine, kills one of them on the way, and
+compares the result with that of one process. Example::
 
     OMP_NUM_THREADS=1 python benchmarks/spread.py --workers 1 2 --sleeping 1 16 64
     OMP_NUM_THREADS=1 python benchmarks/spread.py --two-nodes --pairs 20000
@@ -31,7 +31,7 @@ LINE = "==========  =======  ==========  =========  ============================
 
 
 class Timed(pt.Transformer):
-    """A ranker that notes in which process each row was scored, and its share of the CPU seconds that the call took."""
+    """A ranker that records the process in which each row was scored, and the row's share of the call's CPU seconds."""
 
     def __init__(self, ranker: pt.Transformer):
         self.ranker = ranker
@@ -44,7 +44,7 @@ class Timed(pt.Transformer):
 
 
 class Sleeping(pt.Transformer):
-    """Scores as fast as a model of so many pairs a second, without computing anything."""
+    """Scores as fast as a model of a given number of pairs per second, without computing anything."""
 
     def __init__(self, rate: float):
         self.rate = rate
@@ -56,7 +56,7 @@ class Sleeping(pt.Transformer):
 
 
 def pairs(number: int) -> pd.DataFrame:
-    """Lists of 100 documents of a planted collection; each text is made another one."""
+    """Lists of 100 documents of a planted collection; all texts are made different."""
     dataset = open_dataset("planted/topics=40,passages=1200")
     few = (pt.Transformer.from_df(dataset.get_runs()["bm25"]) >> dataset.text_loader())(dataset.get_topics())
     few = few[["qid", "query", "docno", "text"]].drop_duplicates(["qid", "docno"])
@@ -89,10 +89,10 @@ def main() -> None:
     parser.add_argument("--workers", type=int, nargs="*", default=[])
     parser.add_argument("--pairs", type=int, default=2000, help="pairs for each number of workers")
     parser.add_argument("--sleeping", type=int, nargs="*", default=[])
-    parser.add_argument("--rate", type=float, default=100, help="pairs a second of a sleeping worker")
-    parser.add_argument("--seconds", type=float, default=15, help="how long sleeping workers are to take")
-    parser.add_argument("--gpu-rate", type=float, default=10_000, help="pairs a second of one GPU, for the projection")
-    parser.add_argument("--two-nodes", action="store_true", help="a cluster of two nodes on this machine")
+    parser.add_argument("--rate", type=float, default=100, help="pairs per second of a sleeping worker")
+    parser.add_argument("--seconds", type=float, default=15, help="how long sleeping workers should take")
+    parser.add_argument("--gpu-rate", type=float, default=10_000, help="pairs per second of one GPU, for the projection")
+    parser.add_argument("--two-nodes", action="store_true", help="start a cluster of two nodes on this machine instead")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")

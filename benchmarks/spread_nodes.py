@@ -1,7 +1,7 @@
 """Two nodes of a Ray cluster on this machine, for ``spread.py --two-nodes``.
 
-``ray start --head`` and a second node are processes; the program connects to them as to any cluster, and four workers score on
-both of them, and once more while the second node is killed.
+Each node is a process (``ray start``). The program connects to them as to any cluster. Four workers score on both nodes, and then
+once more while the second node is killed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def node(*arguments: str) -> Iterator[subprocess.Popen]:
 
 
 class OnNodes(pt.Transformer):
-    """A ranker that notes on which node it scores, and takes its time."""
+    """A slow ranker that records on which node it scores."""
 
     def __init__(self, ranker: pt.Transformer, seconds: float = 0.0):
         self.ranker, self.seconds = ranker, seconds

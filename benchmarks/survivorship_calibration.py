@@ -1,19 +1,21 @@
 """How often the test of the survivorship bias raises false alarms, and how often it finds what was planted.
 
-For each seed planted collections are made whose labellers were shown ten passages a question. BM25 and an unbiased planted ranker
-rank for the answered questions, and the primary test is carried out. The collections:
+For each seed planted collections are made, whose labellers were shown ten passages per question. BM25 and an unbiased planted
+ranker rank passages for the answered questions, and the primary test is carried out. These are the collections:
 
-- null: the place of the first answer shown is independent of the question's difficulty: every p value at or below 0.05 is a false
-  alarm. Judgements are pooled (strength 0.5), so that what labellers were shown decides part of the labels;
-- complete null: the same with every passage judged;
+- null: the place of the first answer shown is independent of the question's difficulty, so every p value at or below 0.05 is a
+  false alarm. Judgements are pooled (strength 0.5), so a part of the labels depends on what labellers were shown;
+- complete null: the same, with every passage judged;
 - typed null: the same as null, but questions of one type are easier (their gain is greater by 1) and were answered earlier (their
-  place is halved): a trend over all questions is there, and the one within types must stay silent;
-- random order: the ten passages shown hold half of the answers of a question, in a random order. The more there are, the earlier
-  comes the first and the higher is DCG@10: the trend among questions with as many answers shown must stay silent;
-- planted, at three strengths: the share of questions whose first answer comes as late as they are difficult.
+  place is halved). There is a trend over all questions, but the test within types must stay silent;
+- random order: the ten passages shown include half of a question's answers, in a random order. The more answers there are, the
+  earlier the first one comes, and the higher is DCG@10. The test among questions with the same number of answers shown must stay
+  silent;
+- planted, at three strengths: for this share of the questions, the more difficult a question is, the later its first answer
+  comes.
 
-The primary test must raise between 3 and 7 % of false alarms in the null collections: the 99 % binomial interval must meet that
-range.
+In the null collections, the primary test must raise false alarms in 3 to 7 % of the seeds (the 99 % binomial interval must
+overlap this range).
 
     python benchmarks/survivorship_calibration.py --out survivorship-calibration
 
@@ -98,7 +100,7 @@ def random_lists(collection: PlantedCollection, qrels: pd.DataFrame, grade: int,
 def tests(
     about: dict[str, Any], values: np.ndarray, ranks: np.ndarray, answers: np.ndarray, kinds: pd.Series, draws: int
 ) -> list[dict[str, Any]]:
-    """The trend among questions with as many answers shown, within their types too, and over all questions."""
+    """The trend among questions with the same number of answers shown, also within their types, and over all questions."""
     found = []
     both = [f"{count} {kind}" for count, kind in zip(answers, kinds)]
     for test, strata in ((PRIMARY, answers), (WITHIN, both), (RAW, None)):
@@ -108,7 +110,7 @@ def tests(
 
 
 def taus(found: pd.DataFrame, strengths: list[float]) -> pd.DataFrame:
-    """Kendall's tau between planted strength and mean measured correlation (with its sign turned), by system."""
+    """Kendall's tau between planted strength and mean measured correlation (with its sign reversed), by system."""
     from scipy import stats
 
     rows = []
@@ -133,7 +135,7 @@ def table_rows(table: pd.DataFrame) -> list[list[str]]:
 def main() -> None:
     shared = shared_options(seeds="collections of each kind", out="survivorship-calibration")
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], parents=[shared])
-    parser.add_argument("--strengths", type=float, nargs="*", default=[0.25, 0.5, 1.0], help="of the planted bias")
+    parser.add_argument("--strengths", type=float, nargs="*", default=[0.25, 0.5, 1.0], help="strengths of the planted bias")
     parser.add_argument("--draws", type=int, default=999, help="permutations of a test")
     options = parser.parse_args()
 

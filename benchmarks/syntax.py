@@ -3,14 +3,14 @@
     NLTK_DATA=nltk_data python benchmarks/syntax.py --queries "MS MARCO dev=queries.dev.small.tsv.gz" \\
         --queries FiQA=fiqa/queries.jsonl.gz --queries NFCorpus=nfcorpus/queries.jsonl.gz [--out pyterrier_debias/pt_docs]
 
-Files are as for complexity.py; of each, ``--sample`` different queries are drawn. It needs Java and the parser's jars; where
-they are missing, the error says how to get them. Rates are queries per CPU second, Java's start included. Five minutes on one
-core.
+The files have the formats that complexity.py reads; ``--sample`` different queries are drawn from each. The program needs Java
+and the parser's jars; if they are missing, the error says how to get them. Rates are queries per CPU second, including the start
+of Java. It takes five minutes on one core.
 
-With ``--agreement benchmarks/syntax_trees.tsv`` it compares the parser with reference trees that were written without it, instead
+With ``--agreement benchmarks/syntax_trees.tsv`` it instead compares the parser with reference trees that were written without it
 (a minute). The file has a line for each query: ``collection`` (a NAME of ``--queries``), ``qid``, the nine counts of two passes
-over the queries (``first``, ``second``), and the ``tree`` that was settled on. Words in trees are ``x``, and signs ``.``, since
-structures are counted by tags.
+over the queries (``first``, ``second``), and the final ``tree``. Words in trees are replaced by ``x`` and punctuation by ``.``,
+because structures are counted by tags.
 """
 
 import argparse
@@ -36,14 +36,14 @@ from pyterrier_debias.linguistic.measures.complexity import LinguisticComplexity
 
 
 def sampled(path: str, number: int) -> pd.DataFrame:
-    """So many different queries of a file, drawn by their texts."""
+    """A number of different queries of a file, drawn by their texts."""
     topics = read_queries(path).drop_duplicates("query")
     drawn = topics["query"].map(lambda text: keyed_hash(0, text)).sort_values().index[:number]
     return topics.loc[drawn].reset_index(drop=True)
 
 
 def cpu_seconds() -> float:
-    """Of this process and those that it started and that ended."""
+    """CPU seconds of this process and of the finished processes that it started."""
     return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
 
 
@@ -127,7 +127,7 @@ def written(counts: pd.Series) -> np.ndarray:
 
 
 def agreeing(same: np.ndarray) -> str:
-    """A share of queries with its exact interval; 100 only where all of them agree."""
+    """A share of queries with its exact interval; 100 only if all of them agree."""
     found = binomial_interval(int(same.sum()), len(same), 0.95)
     return f"{100 if same.all() else min(100 * found.estimate, 99):.0f} [{100 * found.low:.0f}, {100 * found.high:.0f}]"
 
@@ -189,7 +189,7 @@ def agreement(lines: pd.DataFrame, cache: str | None) -> str:
 
 
 def with_reference(name: str, lines: pd.DataFrame, parsers: Mapping[str, StanfordParser]) -> dict[str, str]:
-    """One collection: what the parser's mistakes do to complexity."""
+    """One collection: how the parser's mistakes change complexity."""
     trees = dict(zip(lines["query"], lines["tree"]))
     stages = {
         kind: LinguisticComplexity("table4", parser=parser)
@@ -207,9 +207,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--queries", action="append", required=True, metavar="NAME=PATH")
     parser.add_argument("--sample", type=int, default=1_000, help="different queries of each collection")
-    parser.add_argument("--cache", metavar="FOLDER", help="keep trees there; rates are of what was not there")
+    parser.add_argument("--cache", metavar="FOLDER", help="folder of stored trees; rates count the queries that it lacks")
     parser.add_argument("--out", type=Path, help="write the tables to this folder, as complexity_syntax.inc or _agreement.inc")
-    parser.add_argument("--agreement", metavar="FILE", help="compare the parser with the trees of this file, and do nothing else")
+    parser.add_argument("--agreement", metavar="FILE", help="only compare the parser with the trees of this file")
     options = parser.parse_args()
     begin = time.monotonic()
     print(f"tags by {default_tagger()}", flush=True)

@@ -1,13 +1,14 @@
-"""Do all queries of three collections, as they come and in every wording of this package, get through Terrier?
+"""Does Terrier answer all queries of three collections, both unchanged and in every wording of this package?
 
-Each query is asked as an audit asks it: BM25 of Terrier, in the query's words alone (see `pyterrier_debias/core/terrier.py`),
-without those that it raises for. For comparison the queries are sent to Terrier's parser as they come, too. Printed for each
-collection and wording: queries, crashes (queries that raised), and queries without results, all of which are named.
+Each query is sent as an audit sends it: to Terrier's BM25, reduced to its words (see `pyterrier_debias/core/terrier.py`), and
+without words for which Terrier raises an error. For comparison, the unchanged queries are also sent to Terrier's parser. For each
+collection and wording the program prints the number of queries, of crashes (queries that raised an error), and of queries without
+results, and lists all queries of the last two kinds.
 
     PYTERRIER_DEBIAS_DATA=folder python benchmarks/terrier_queries.py
 
-The folder holds `nfcorpus`, `msmarco_trec_dl`, `msmarco_dev600` and `msmarco_dev_small`; the last is asked over an index of all
-passages of the three. It needs Java, and takes minutes.
+The folder contains `nfcorpus`, `msmarco_trec_dl`, `msmarco_dev600` and `msmarco_dev_small`; the queries of the last one are sent
+to an index of all passages of the three MS MARCO samples. The program needs Java, and takes some minutes.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def bm25_over(documents: list[dict[str, str]], folder: Path) -> pt.Transformer:
 
 
 def asked(name: str, bm25: pt.Transformer, topics: pd.DataFrame, depth: int) -> tuple[list[dict[str, Any]], list[str]]:
-    """A row of the table for each wording, and what must be said of queries without results."""
+    """A row of the table for each wording, and remarks on queries without results."""
     rows, notes = [], []
     wordings = {AS_IT_COMES: topics["query"].tolist(), ORIGINAL: topics["query"].tolist()}
     wordings |= {rewrite: rewritten(wordings[ORIGINAL], rewrite) for rewrite in REWRITES}
@@ -98,7 +99,7 @@ def main(arguments: list[str] | None = None) -> pd.DataFrame:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=DEFAULT_DATA, help="the folder of the collections (default: %(default)s)")
     parser.add_argument("--collections", nargs="+", choices=list(COLLECTIONS), default=list(COLLECTIONS))
-    parser.add_argument("--topics", type=int, help="how many topics of each, from the first (default: all)")
+    parser.add_argument("--topics", type=int, help="topics of each collection, from the first (default: all)")
     parser.add_argument("--depth", type=int, default=100, help="results of each query (default: %(default)s)")
     options = parser.parse_args(arguments)
     rows, notes = [], []

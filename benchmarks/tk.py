@@ -1,10 +1,10 @@
-"""How fast TK scores, against a cross-encoder of DistilBERT's shape, on the same pairs in one run.
+"""How fast TK scores, compared with a cross-encoder in the shape of DistilBERT, on the same pairs in one run.
 
     python benchmarks/tk.py [--queries 4] [--depth 25] [--words 60] [--rounds 3]
 
-Weights are drawn at random (scoring takes the same time with any weights), over one tokenizer, that of all-MiniLM-L6-v2, whose
-table of embeddings TK takes. Every passage is a candidate of one query only, so that TK gains nothing from passages that recur.
-What is reported is CPU time of the process, the best of some rounds in turn, tokenising included.
+Weights are random (scoring takes the same time with any weights). Both use the tokenizer of all-MiniLM-L6-v2, whose table of
+embeddings TK takes. Every passage is a candidate of only one query, so TK gains nothing from repeated passages. The rankers take
+turns; the CPU time of the best round is reported, including tokenising.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Which treatment of unjudged documents comes closest to what full judgements say?
 
-The deep judgements of TREC Deep Learning are thinned out in several ways, and six runs are evaluated with what is left, unjudged
-documents counting as not relevant, removed, or with inferred labels. What full judgements give is the truth.
+The deep judgements of TREC Deep Learning are thinned out in several ways, and six runs are evaluated with the remaining ones.
+Unjudged documents count as not relevant, are removed, or get inferred labels. The result under full judgements is the truth.
 
     python benchmarks/unjudged_treatments.py --dataset msmarco_trec_dl --out unjudged-treatments
 
@@ -28,7 +28,7 @@ TREATMENTS = ("as non-relevant", "removed", "inferred")
 
 
 def thinned(qrels: pd.DataFrame, runs: dict[str, pd.DataFrame], pool: str) -> dict[str, pd.DataFrame]:
-    """Name to what is left of the judgements."""
+    """Name of a way of thinning to the remaining judgements."""
     tops = pd.concat([run[run["rank"] < 10].assign(run=name) for name, run in runs.items()])
     others = tops[tops["run"] != pool][["qid", "docno"]].drop_duplicates()
     half = [keyed_hash(0, qid, docno) % 2 == 0 for qid, docno in zip(qrels["qid"], qrels["docno"])]

@@ -1,7 +1,7 @@
 """Rankers that train in seconds: a linear layer over a bi-encoder's vectors, which are not changed. Programs import it.
 
-Every text is encoded once and remembered. What is trained is the layer, that is, what vectors are compared by, as search teams do
-who cannot encode their collection anew.
+Every text is encoded once, and its vector is stored. Only the layer is trained, that is, the way in which vectors are compared.
+Search teams do the same if they cannot encode their collection again.
 """
 
 from __future__ import annotations

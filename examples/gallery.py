@@ -1,11 +1,11 @@
-"""The pictures of the documentation's gallery: what each bias looks like where it was planted, and where it was not.
+"""The pictures of the documentation's gallery: what each bias looks like if it is planted, and if it is not.
 
     python examples/gallery.py --out pyterrier_debias/pt_docs
 
-makes planted collections in which one bias is as strong as it can be, measures it by the lines that its page shows, and writes
+makes planted collections in which one bias is as strong as possible, measures it with the code that its page shows, and writes
 `gallery_position.png`, `gallery_gender.png`, `gallery_linguistic.png` and `gallery_pooling.png`; and, over the strength of
-planted rankers, `gallery_source.png`, `gallery_length.png` and `gallery_order.png`. No model, no download;
-a minute on one core with 120 topics (`--topics`). The picture of survivorship bias is `survivorship_bias/curve.py`'s.
+planted rankers, `gallery_source.png`, `gallery_length.png` and `gallery_order.png`. It needs no model and no download, and takes
+a minute on one core with 120 topics (`--topics`). `survivorship_bias/curve.py` draws the picture of survivorship bias.
 """
 
 import argparse

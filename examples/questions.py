@@ -1,7 +1,7 @@
-"""Questions whose answer paragraph is known, and what labellers could have been shown. Programs import it; it is no program.
+"""Questions whose answer paragraph is known, and lists for labellers. Programs import it; it is not a program.
 
-The lists are those of BM25, of the lowest layer of a bi-encoder, and of both together (reciprocal rank fusion), so that no ranker
-that is measured need be the one that chose the questions.
+The lists are those of BM25, of the lowest layer of a bi-encoder, and of both together (reciprocal rank fusion). So a ranker can
+be measured on questions that it did not choose itself.
 """
 
 import tempfile

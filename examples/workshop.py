@@ -1,7 +1,7 @@
-"""What the programs that train rankers share. They import it; it is no program.
+"""Code shared by the programs that train rankers. They import it; it is not a program.
 
-Settings, topics and judgements, encoders that are cut down, arms that are kept on disk once they are finished, statistics over
-seeds and queries, and the writing of results.
+Settings, topics and judgements, encoders reduced to their lowest layers, arms that are stored on disk when they are finished,
+statistics over seeds and queries, and the writing of results.
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ class Shared:
     Attributes:
         model: Encoder that the rankers start from: hub name, folder, or ``minilm``.
         layers: How many of its layers are kept; None for all.
-        dropout: Of the rankers' encoders in training; None for the model's own. Without it a processor attends by a faster
-            kernel, and in few steps a ranker learns more.
-        head_std: Standard deviation of the weights of a cross-encoder's fresh head; None for the model's own
-            ``initializer_range`` (.02 in BERT): under so small a head many steps go by before the encoder learns.
-        precision: Of training.
-        batch_size: Triples of a step.
-        triples: Triples of an arm.
-        steps: Steps of an arm, in place of ``triples``.
-        depth: Candidates of a query.
-        queries: Test queries.
-        seeds: How many.
-        resamples: Bootstrap resamples.
+        dropout: Dropout of the rankers' encoders in training; None for the model's own. Without dropout, processors use a faster
+            attention kernel, and a ranker learns more in few steps.
+        head_std: Standard deviation of the weights of a cross-encoder's new head; None for the model's own
+            ``initializer_range`` (.02 in BERT). Under so small a head, many steps pass before the encoder learns.
+        precision: Precision of training.
+        batch_size: Triples per step.
+        triples: Triples per arm.
+        steps: Steps per arm, in place of ``triples``.
+        depth: Candidates per query.
+        queries: Number of test queries.
+        seeds: Number of seeds.
+        resamples: Number of bootstrap resamples.
     """
 
     model: str = "minilm"
@@ -80,7 +80,7 @@ class Shared:
 
     #: Settings that must be at least 1.
     POSITIVE: ClassVar[tuple[str, ...]] = ("batch_size", "triples", "depth", "queries", "seeds", "resamples")
-    #: What settings of a few values may be.
+    #: The values that a setting may have, where there are only a few.
     CHOICES: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     def optimiser_steps(self) -> int:
@@ -88,7 +88,7 @@ class Shared:
         return self.steps or math.ceil(self.triples / self.batch_size)
 
     def record(self) -> dict[str, Any]:
-        """What all arms in a folder share; further seeds may join them."""
+        """The settings that all arms in a folder share; seeds may be added later."""
         return {name: value for name, value in asdict(self).items() if name not in ("seeds", "resamples")}
 
 
@@ -97,15 +97,15 @@ def base_parser(doc: str | None, default: Shared) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help=f"encoder that rankers start from: hub name, folder, or minilm (default {default.model})")
     parser.add_argument("--layers", type=int, help=f"how many of its layers are kept (default {default.layers}; 0: all)")
-    parser.add_argument("--triples", type=int, help=f"training triples of an arm (default {default.triples})")
-    parser.add_argument("--steps", type=int, help="steps of the optimiser, in place of --triples")
-    parser.add_argument("--precision", help=f"of training: float32 or bfloat16, faster where the processor has it (default "
-                        f"{default.precision})")
-    parser.add_argument("--depth", type=int, help=f"candidates of a query (default {default.depth})")
+    parser.add_argument("--triples", type=int, help=f"training triples per arm (default {default.triples})")
+    parser.add_argument("--steps", type=int, help="steps of the optimiser per arm, in place of --triples")
+    parser.add_argument("--precision", help=f"precision of training: float32, or bfloat16, which is faster if the processor "
+                        f"supports it (default {default.precision})")
+    parser.add_argument("--depth", type=int, help=f"candidates per query (default {default.depth})")
     parser.add_argument("--queries", type=int, help=f"test queries (default {default.queries})")
-    parser.add_argument("--seeds", type=int, help=f"how often everything is trained (default {default.seeds})")
+    parser.add_argument("--seeds", type=int, help=f"how many times everything is trained (default {default.seeds})")
     parser.add_argument("--config", type=Path, help="JSON file with further settings, e.g. full.json beside this program")
-    parser.add_argument("--estimate", action="store_true", help="say how long it will take, and stop")
+    parser.add_argument("--estimate", action="store_true", help="print how long it will take, and stop")
     parser.add_argument("--out", type=Path, required=True, help="folder for results; a run that was stopped continues from it")
     return parser
 
@@ -115,14 +115,14 @@ def read_settings(options: argparse.Namespace, default: Any) -> Any:
 
     Args:
         options: What the parser gave; ``config`` is the configuration's path.
-        default: The settings where nothing else is said.
+        default: The settings for everything that is not given.
 
     Returns:
         Settings of the same class.
 
     Raises:
-        InputError: For a configuration that cannot be read, an unknown setting, a number below 1, or none of the values
-            that there are.
+        InputError: For a configuration that cannot be read, an unknown setting, a number below 1, or a value that a setting
+            does not have.
     """
     known = {f.name for f in fields(default)}
     chosen: dict[str, Any] = {}
@@ -148,18 +148,18 @@ def read_settings(options: argparse.Namespace, default: Any) -> Any:
 
 
 def named(option: str, given: Sequence[str], what: str = "FILE") -> dict[str, str]:
-    """What the command line gives as ``NAME=FILE``, several times.
+    """The ``NAME=FILE`` arguments of an option that may be given several times.
 
     Args:
-        option: What it is given with, such as ``--run``.
-        given: The texts.
-        what: What stands behind the sign.
+        option: The option, such as ``--run``.
+        given: The arguments.
+        what: The word for the part after the equals sign.
 
     Returns:
         Name to file.
 
     Raises:
-        InputError: For a text without a name or without a file, or a name that comes twice.
+        InputError: For an argument without a name or without a file, or a name that is given twice.
     """
     found: dict[str, str] = {}
     for text in given:
@@ -188,7 +188,7 @@ def both_years(folder: Path, *, ties: str = "docno") -> Collection:
         ties: See :func:`~pyterrier_debias.open_dataset`.
 
     Returns:
-        The collection; the topics' column ``type`` says the year, which is a control where queries are compared by their wording.
+        The collection; the topics' column ``type`` has the year, which is a control if queries are compared by their wording.
     """
     years = {year: open_dataset(folder, split=year, ties=ties) for year in ("dl19", "dl20")}
     first = years["dl19"]
@@ -208,7 +208,7 @@ def single_positives(folder: Path, option: str) -> pd.DataFrame:
 
     Args:
         folder: With ``msmarco_dev_small``.
-        option: By which it was given.
+        option: The option that named it.
 
     Returns:
         ``qid``, ``docno``, ``label``, ``query`` and ``positive``: title and passage, "- " where a title is missing.
@@ -221,19 +221,19 @@ def single_positives(folder: Path, option: str) -> pd.DataFrame:
     except OSError as error:
         raise InputError(f"{option} {folder} lacks msmarco_dev_small/positives_text.jsonl.gz ({error})") from error
     qrels = read_qrels(folder / "msmarco_dev_small" / "qrels.dev.small.txt.gz")
-    # The text is that of one relevant passage of each query; which one, where there are several, is not told.
+    # The text is that of one relevant passage of each query; the file does not say which, if there are several.
     return qrels[~qrels["qid"].duplicated(keep=False)].merge(pd.DataFrame(map(json.loads, lines)).astype({"qid": str}), on="qid")
 
 
 def sampled_tests(folder: Path) -> dict[str, Collection]:
-    """The queries of MS MARCO's samples that are there to test on, with BM25's lists over all of MS MARCO.
+    """The test queries of MS MARCO's samples, with BM25's lists over all of MS MARCO.
 
     Args:
         folder: With ``msmarco_trec_dl`` and ``msmarco_dev600``.
 
     Returns:
-        TREC DL 2019 and 2020 (97 queries), and dev600 (600 of the small development set, whose one relevant passage counts as
-        grade 2, as passages that answer do in the other), by name.
+        TREC DL 2019 and 2020 (97 queries), and dev600 (600 queries of the small development set, whose relevant passage counts as
+        grade 2, as passages that answer the query do in TREC DL), by name.
     """
     dev = open_dataset(folder / "msmarco_dev600", "msmarco_sparse")
     graded = dev.get_qrels().assign(label=lambda frame: 2 * (frame["label"] > 0))
@@ -242,7 +242,7 @@ def sampled_tests(folder: Path) -> dict[str, Collection]:
 
 
 def relevant_pairs(qrels: pd.DataFrame) -> set[tuple[str, str]]:
-    """qid and docno of what is relevant."""
+    """qid and docno of the relevant documents."""
     relevant = qrels[qrels["label"] > 0]
     return set(zip(relevant["qid"], relevant["docno"]))
 
@@ -291,8 +291,8 @@ def adapter_of(settings: Any, encoder: str | None = None, **options: Any) -> BiE
 
     Args:
         settings: Something with ``model`` and ``dropout``; see :class:`Shared`.
-        encoder: Whose vectors, in place of those of the whole model.
-        options: Of the ranker.
+        encoder: The encoder of the vectors, in place of the whole model.
+        options: Options of the ranker.
     """
     from fixed_vectors import adapter
 
@@ -308,8 +308,8 @@ def keep_layers(
         model: Hub name or folder of a Hugging Face encoder.
         layers: How many layers stay; None for all.
         folder: Where to write.
-        dropout: Of the copy in training; None for the model's own.
-        head_std: Standard deviation of heads that are drawn anew over the copy; None for the model's own.
+        dropout: Dropout of the copy in training; None for the model's own.
+        head_std: Standard deviation of new heads over the copy; None for the model's own.
 
     Raises:
         InputError: If the model has fewer layers, keeps them in no list, or names its dropout in no known way.
@@ -439,15 +439,15 @@ class Workshop:
         return self.out / "arms" / arm.name
 
     def open(self, arms: Sequence[Arm]) -> list[Arm]:
-        """Those that are not finished."""
+        """The arms that are not finished."""
         return [arm for arm in arms if not (self.folder(arm) / "rows.csv").is_file()]
 
     def carry_out(self, arms: Sequence[Arm], seconds: Mapping[str, float]) -> pd.DataFrame:
-        """Make what is not finished, and read all of it.
+        """Make the unfinished arms, and read all arms.
 
         Args:
-            arms: In order.
-            seconds: What each unfinished arm is expected to take, by its name.
+            arms: The arms in their order.
+            seconds: Expected seconds of each unfinished arm, by its name.
 
         Returns:
             The rows of all arms with their labels.
@@ -551,15 +551,15 @@ def over_articles(
     *,
     less: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> dict[str, Any]:
-    """As :func:`compare`, but over seeds and articles; on request the difference in some questions less that in others.
+    """As :func:`compare`, but over seeds and articles; on request the difference in some questions minus that in others.
 
     Args:
         before: Shape [seeds, questions].
         after: Shape [seeds, questions].
         articles: Shape [questions].
         resamples: Bootstrap resamples.
-        less: Two masks of shape [questions]: the mean difference over the first questions less that over the second ones; None:
-            the mean difference over all.
+        less: Two masks of shape [questions]: the mean difference over the first questions minus that over the second ones; None
+            for the mean difference over all.
 
     Returns:
         ``difference``, ``low``, ``high``, ``p`` (randomisation, an article's questions change sides together), ``detectable``
@@ -573,7 +573,7 @@ def over_articles(
         return own[0] - own[1] if less else own[0]
 
     interval = article_interval(np.stack(parts, axis=-1), articles, difference, resamples)
-    # What a question counts in the difference, so that the mean over questions is the difference.
+    # The weight of a question in the difference: the mean of the weighted values over questions is the difference.
     weight = [len(mask) * mask / mask.sum() for mask in masks]
     count = weight[0] - weight[1] if less else weight[0]
     p = randomisation_test(count * before.mean(axis=0), count * after.mean(axis=0), clusters=articles.tolist()).p
@@ -590,28 +590,28 @@ def ends(name: str, interval: Interval) -> dict[str, float]:
 
 
 def share_of_mean_closed(before: np.ndarray, after: np.ndarray, axis: int = 0) -> np.ndarray:
-    """Which share of a mean is removed, for :func:`~pyterrier_debias.core.statistics.bootstrap_interval`."""
+    """The share of a mean that is removed, for :func:`~pyterrier_debias.core.statistics.bootstrap_interval`."""
     return share_closed(before.mean(axis=axis), after.mean(axis=axis))
 
 
 def share_closed(before: Any, after: Any) -> np.ndarray:
-    """Which share of a gap is closed; missing where there was none."""
+    """The share of a gap that is closed; missing if there was no gap."""
     before, after = np.asarray(before, dtype=float), np.asarray(after, dtype=float)
     return 1 - np.divide(after, before, out=np.full(before.shape, np.nan), where=before != 0)
 
 
 def closed(values: np.ndarray, before: Statistic, after: Statistic, resamples: int) -> dict[str, Any]:
-    """By how much a gap is smaller, and which share of it is closed, with intervals over seeds and queries.
+    """The amount and the share of a gap that are closed, with intervals over seeds and queries.
 
     Args:
         values: Shape [seeds, queries, conditions].
-        before: The gap that there was, from means of shape [..., conditions].
-        after: The gap that is left.
+        before: The original gap, from means of shape [..., conditions].
+        after: The remaining gap.
         resamples: Bootstrap resamples.
 
     Returns:
-        ``smaller_by`` and ``share_closed``, each with ``low`` and ``high``; the share is missing, and ``share_reason`` says why,
-        where the gap may have been 0: a share of what may be nothing can be anything, such as -5.85.
+        ``smaller_by`` and ``share_closed``, each with ``low`` and ``high``. If the original gap may have been 0, the share is
+        missing, and ``share_reason`` says so: a share of a gap that may be 0 can be any number, such as -5.85.
     """
     smaller = two_level_interval(values, lambda m: before(m) - after(m), resamples=resamples)
     share = two_level_interval(values, lambda m: share_closed(before(m), after(m)), resamples=resamples)
@@ -640,7 +640,7 @@ def corrected(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def cells(column: str, values: pd.Series) -> list[str]:
-    """Values to read: numbers with three digits, or four in a column of small ones; p values with two significant ones."""
+    """Values as text: numbers with three digits, or four in a column of small numbers; p values with two significant digits."""
     small = pd.api.types.is_float_dtype(values) and values.abs().max() < 0.1
     shape = ".2g" if column in ("p", "p_corrected") else ".4f" if small else ".3f"
 
@@ -676,7 +676,7 @@ def heading(column: str) -> str:
 def restructured(table: pd.DataFrame, caption: str) -> str:
     """A table in reStructuredText, for the documentation: narrower than the CSV.
 
-    Limits of an interval stand in brackets behind their figure; what is the same in all rows stands in the caption.
+    The limits of an interval follow their figure in brackets. A column with the same value in all rows goes into the caption.
     """
     columns = {str(name): cells(str(name), table[name]) for name in table.columns}
     for low in [name for name in columns if name == "low" or name.endswith("_low")]:
@@ -704,12 +704,12 @@ def write_results(
     """Write each table as CSV and for the documentation, and all with settings and versions as JSON and as Markdown; print it.
 
     Args:
-        out: Where.
-        title: Of the page.
-        settings: What the run was made with.
-        tables: By name, which also names the file.
-        notes: What to know to read them.
-        captions: What stands over a table in the documentation, by its name; of others the title and the name.
+        out: The folder.
+        title: Title of the page.
+        settings: Settings of the run.
+        tables: The tables by name, which is also the name of their file.
+        notes: Explanations of the tables.
+        captions: Captions of tables in the documentation, by name; other captions consist of the title and the name.
     """
     import torch
 
@@ -740,9 +740,9 @@ def write_results(
 
 
 def program(main: Callable[[], None]) -> int:
-    """Run a program; what the user can mend is one line and exit status 2.
+    """Run a program; an error that the user can fix is one line and exit status 2.
 
-    What rankers log of fresh heads and cut texts would repeat itself in every arm.
+    Warnings of rankers about new heads and truncated texts are silenced, because every arm would repeat them.
     """
     logger = logging.getLogger("pyterrier_debias")
     level = logger.level

@@ -7,15 +7,15 @@ from the Cocktail benchmark) and `msmarco_trec_dl` (TREC DL 2019 and 2020 with r
 
 - source: BM25 (PISA, both texts of each document in one index) and, over its candidates, all-MiniLM-L6-v2, on NFCorpus;
 - length: the same two on NFCorpus, six published runs on TREC DL (both years), and there all-MiniLM-L6-v2 over BM25's candidates;
-- order, on TREC DL: all-MiniLM-L6-v2 as it is, which scores passages one by one, and as the sorter of two listwise rerankers:
-  windows of 10 that overlap by 5, from the end of the list to its head, as listwise prompts are used, and blocks of 5 that are
-  sorted each by itself.
+- order, on TREC DL: all-MiniLM-L6-v2 itself, which scores passages one by one, and all-MiniLM-L6-v2 as the sorter of two listwise
+  rerankers: one sorts windows of 10 that overlap by 5, from the end of the list to its head, as listwise prompts do; the other
+  sorts blocks of 5 separately.
 
-No ranker is trained. Tables (`*.csv`, `*.inc`) have figures only. A run that was stopped continues with the same command:
-finished audits are kept. Nearly all of the time, some ten minutes of one core, is for the model's vectors.
+No ranker is trained. Tables (`*.csv`, `*.inc`) only contain figures. A run that was stopped continues with the same command:
+finished audits are kept. Nearly all of the time, some ten minutes on one core, is spent on the model's vectors.
 
-What it cannot tell: why a text is preferred. Rewritten texts are shorter by a fifth, and that is not taken out of their figure; a
-window that is sorted exactly stands for a listwise prompt: a language model may have a preference inside its window, too.
+What it cannot tell: why a text is preferred. Rewritten texts are shorter by a fifth, and their figure is not corrected for this.
+A window that is sorted exactly simulates a listwise prompt; a language model may also have a preference inside its window.
 """
 
 import argparse

@@ -1,13 +1,14 @@
-"""Queries for documents: fine-tune a T5 on pairs of a query and a document, and let it ask for others.
+"""Queries for documents: fine-tune a T5 on pairs of a query and a document, and generate queries for other documents.
 
     python examples/gender_bias/generate_queries.py --model google-t5/t5-small --train train.tsv --documents documents.tsv
         --out generated
 
-train.tsv has the columns query and text, documents.tsv docno and text (tab-separated). Written are the fine-tuned model, and
-pairs.tsv with qid, query, docno, which tables.py takes as `--pairs`. Where pairs of real queries exist this is not needed; where
-a ready model will do, use `pyterrier_doc2query`.
+train.tsv has the columns query and text, documents.tsv docno and text (tab-separated). The program writes the fine-tuned model,
+and pairs.tsv with qid, query, docno, which tables.py takes as `--pairs`. It is not needed if there are pairs with real queries;
+if a ready model is enough, use `pyterrier_doc2query`.
 
-What it cannot do: a few hundred pairs do not teach a T5 to ask; it then copies the passage's first words. Read what it wrote.
+What it cannot do: a few hundred pairs do not teach a T5 to write queries; it then copies the first words of the passage. Read the
+generated queries before you use them.
 """
 
 import argparse

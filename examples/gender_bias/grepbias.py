@@ -2,15 +2,15 @@
 
     python examples/gender_bias/grepbias.py --data grepbiasir --out grepbias
 
-Krieg et al. (2023) wrote for 117 queries two documents each, one relevant and one not, in three versions that differ in the
-gender of the persons alone. Every version is scored for its query by BM25 (PISA, over all 702 documents) and by all-MiniLM-L6-v2,
-and versions are compared within their document: the mean difference of scores in units of the ranker's own standard deviation
-between documents (so that rankers can be compared), how often the male version is above the female one, and p by randomisation
-over queries, both of a query's documents kept together.
+Krieg et al. (2023) wrote two documents for each of 117 queries, one relevant and one not, in three versions that only differ in
+the gender of the persons. BM25 (PISA, over all 702 documents) and all-MiniLM-L6-v2 score every version for its query, and the
+versions of a document are compared: the mean difference of scores in units of the ranker's own standard deviation between
+documents (so that rankers can be compared), how often the male version is above the female one, and p by randomisation over
+queries, which keeps both documents of a query together.
 
-What it cannot tell: what a difference does to a ranking in which the versions do not compete with each other; 117 queries whose
-wording differs from what people type; whether a version is longer or rarer in its words for reasons of language alone, which is
-all that BM25 sees (the table of lengths says how much longer).
+What it cannot tell: how a difference changes a ranking in which the versions do not compete with each other; how rankers treat
+queries that people type, because these 117 are worded differently; and whether a version is longer or has rarer words for reasons
+of language alone, which is all that BM25 sees (the table of lengths says how much longer).
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""A gender bias that is put into training data, and how much of it a treatment takes away. It is no program.
+"""A gender bias that is planted in training data, and how much of it a treatment removes. It is not a program.
 
-Nobody can say which share of a real bias is mended, since nobody knows what a ranker without it would have done. Of one that was
-planted it is known: the same ranker, trained on the same data before they were changed.
+Nobody can say which share of a real bias a treatment removes, since nobody knows how a ranker without the bias would behave. For
+a planted bias this ranker exists: the same ranker, trained on the same data before they were changed.
 """
 
 from collections.abc import Callable, Sequence
@@ -133,6 +133,6 @@ def draw_front(table: pd.DataFrame, measure: str, cost: str, path: Path) -> None
                 row[cost], row["share_closed"], xerr=across, yerr=up, fmt="o", color=plots.colour(int(number)), elinewidth=1,
                 label=row["arm"],
             )  # fmt: skip
-        plots.label_axes(axes, x=f"change of {cost} from no treatment", y=f"share of the planted {measure} that is gone")
+        plots.label_axes(axes, x=f"change of {cost} from no treatment", y=f"share of the planted {measure} that is removed")
         axes.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False)
         plots.save(axes.figure, path)

@@ -5,16 +5,16 @@
 reads the released LIWC scores of judged passages (`psychological_characteristic_{female,male,neutral}_queries.csv[.gz]`, in per
 cent of a passage's words), and compares the groups of queries in the four categories of Table 2 (affect, cognitive processes,
 drives, personal concerns: the sum of its six) and in the 22 columns of the paper's profiles. With `--passages FILE` (JSON lines:
-`qid`, `positive`) and `--lexicon FILE` the same is asked of the passages themselves with a lexicon that may be had, such as
-Empath's categories; `--lexicon` also takes a .dic file of LIWC's.
+`qid`, `positive`) and `--lexicon FILE` it compares the passages themselves with a lexicon that is available, such as Empath's
+categories; `--lexicon` also takes a .dic file of LIWC.
 
-Intervals are by bootstrap over the queries of both groups; p is by shuffling queries between the groups, Holm over a table's
-rows.
+Intervals are by bootstrap over the queries of both groups; p is by shuffling queries between the groups, corrected by Holm's
+method over the rows of a table.
 
-What it cannot tell: whether the people who judged the passages have anything to do with it. Queries of three groups ask for
+What it cannot tell: whether a difference is due to the people who judged the passages. Queries of the three groups ask for
 different things. The scores are those of the 4,215 queries that Bigdeli et al. identified in 2021. Table 2 of their paper of
-2023 takes the same gendered queries and the same categories, but the *ranked lists* of the original and of the debiased ranker in
-place of judged passages: only a pattern can be compared. For that table see `tables.py` beside this program.
+2023 uses the same gendered queries and the same categories, but the *ranked lists* of the original and of the debiased ranker
+instead of judged passages, so only the pattern can be compared. `tables.py` beside this program makes that table.
 """
 
 import argparse

@@ -1,21 +1,21 @@
-"""How well can the gender of a query be told? Held-out accuracy of words, of a linear head, and of a fine-tuned encoder.
+"""How well can the gender of a query be predicted? Held-out accuracy of words, of a linear head, and of a fine-tuned encoder.
 
     python examples/gender_bias/query_gender.py --queries queries_gender_annotated.csv --out query_gender
 
 reads queries that people labelled female, male, neutral or other (lines `qid,query,label`; the 3,750 of Rekabsaz and Schedl,
-SIGIR 2020), and says how often each labeller is right on queries that it was not fitted on (five folds): the list of words, a
-linear head on a frozen encoder, and the same after the encoder was fine-tuned for `--epochs` passes. Once for all four labels,
-and once without `other`, as in Bigdeli et al. (ECIR 2023), whose fine-tuned BERT reached .856.
+SIGIR 2020), and measures how often each labeller is right on queries that it was not fitted on (five folds). The labellers are
+the list of words, a linear head on a frozen encoder, and a linear head on an encoder that was fine-tuned for `--epochs` passes.
+This is done for all four labels, and again without `other`, as in Bigdeli et al. (ECIR 2023), whose fine-tuned BERT reached .856.
 
     python examples/gender_bias/query_gender.py --queries queries_gender_annotated.csv --epochs 0 --save my-classifier --out words
     pyterrier-debias audit --dataset FOLDER --gender-classifier my-classifier
 
-With `--save` a classifier is then fitted on all queries and written there; `--gender-classifier` and `GenderClassifier.load` take
-it. It is the fine-tuned one; with `--epochs 0` nothing is fine-tuned (a minute), and it is the linear head, which names its
-encoder.
+With `--save` a classifier is then fitted on all queries and written to this folder, for `--gender-classifier` and
+`GenderClassifier.load`. It is the fine-tuned one; with `--epochs 0` nothing is fine-tuned (this takes a minute), and it is the
+linear head, which names its encoder.
 
-What it cannot tell: how well a labeller does on queries of another kind; how often people themselves agree, since each query has
-one label; which share of the errors are the labels' own.
+What it cannot tell: how well a labeller does on queries of another kind; how often people agree with each other, since each query
+has one label; and which share of the errors are errors of the labels.
 """
 
 import argparse

@@ -4,15 +4,15 @@
 
 reads pairs of a document and its counterfactual (a table with the columns Query, original_Doc, transformed_Doc, transformation,
 such as the 744 that Bigdeli and others published in `bias-eval-llms`), and scores both for their query with BM25 and with
-all-MiniLM-L6-v2, or with the models that `--models` names. Beside the counterfactuals that a language model wrote stand those of
-`SwapGender`, which change gendered words and nothing else: what a language model words anew, it may also word better.
+all-MiniLM-L6-v2, or with the models that `--models` names. Besides the counterfactuals that a language model wrote, it uses those
+of `SwapGender`, which only change gendered words: a language model that rewrites a text may also improve it.
 
 Differences are transformed minus original, in units of the standard deviation of a ranker's scores over all original documents,
 so that rankers can be compared. Intervals are Student's over pairs, p is Wilcoxon's signed-rank test, corrected (Holm) over all
 rows of a table.
 
 What it cannot tell: whether a difference is wrong. A query that asks about mothers is better answered by a text about mothers.
-Rows of one query are not independent of each other; the number of queries is given beside that of pairs.
+Rows of one query are not independent; the tables give the number of queries and of pairs.
 """
 
 import argparse

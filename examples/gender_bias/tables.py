@@ -1,44 +1,47 @@
-"""Tables 1 to 4 of Bigdeli et al. (ECIR 2023) in small: balanced pairs against rivals, effectiveness and bias side by side.
+"""Tables 1 to 4 of Bigdeli et al. (ECIR 2023) on a small scale: effectiveness and bias of balanced pairs and alternatives.
 
     python examples/gender_bias/tables.py --data FOLDER --out tables
 
 trains rankers (three layers of all-MiniLM-L6-v2 as a cross-encoder) on MS MARCO queries: on the original pairs; with 5, 15, 25
 and 35 % balanced female and male pairs added (Table 1); with bias-aware negatives, a bias-aware loss, an adversary, and with half
-of the passages swapped; and re-ranks the first one's lists by its score and the passages' neutrality, which needs no training.
-All are tested on the same queries: RR@10 and nDCG@10 of all of them, and ARaB (TF, Boolean), NFaiRR and the share of gendered
-words of those that are neutral (Tables 3 and 4).
+of the passages swapped. It also re-ranks the lists of the first ranker by its score and the neutrality of passages, which needs
+no training. All rankers are tested on the same queries: RR@10 and nDCG@10 on all of them, and ARaB (TF, Boolean), NFaiRR and the
+share of gendered words on the neutral ones (Tables 3 and 4).
 
-FOLDER holds what is freely there of MS MARCO: `msmarco_dev_small` (queries with one relevant passage, to train on; negatives are
-other queries' passages that BM25 finds), `msmarco_dev600` (600 other queries with BM25's first 20, for the test), `gender` (3,750
-annotated queries), `lexicons` (Empath's categories); for `--query-sets` and `--gendered` also `msmarco_trec_dl`, whose passages
-they rank together with the others. In place of generated queries it takes the real ones of passages that are not trained on
-otherwise: a classifier that was fitted on the annotated queries labels them, and passages are matched by their Empath profiles.
-With all of MS MARCO:
+FOLDER contains the parts of MS MARCO that are freely available: `msmarco_dev_small` (queries with one relevant passage, to train
+on; negatives are other queries' passages that BM25 finds), `msmarco_dev600` (600 other queries with BM25's first 20, for the
+test), `gender` (3,750 annotated queries), `lexicons` (Empath's categories); and for `--query-sets` and `--gendered` also
+`msmarco_trec_dl`, whose passages are ranked together with the others. Instead of generated queries the program uses real ones,
+whose passages are not trained on otherwise. A classifier that was fitted on the annotated queries labels them, and passages are
+matched by their Empath profiles. With all of MS MARCO:
 
     python examples/gender_bias/tables.py --dataset irds:msmarco-passage/train irds:msmarco-passage/dev/small --pairs pairs.tsv
         --annotated queries_gender_annotated.csv --lexicon LIWC.dic --config msmarco.json --out full
         --query-sets QS1=queries_gender_annotated.csv QS2=msmarco_passage.dev.fair.tsv --gendered identified_queries
 
 where pairs.tsv has the columns qid, query, docno of generated queries (`pyterrier_doc2query`), and msmarco.json beside this
-program the paper's numbers. Passages are matched by the paper's 22 columns of LIWC (`--columns paper`). Indexing and training
+program has the paper's numbers. Passages are matched by the paper's 22 columns of LIWC (`--columns paper`). Indexing and training
 then need a large machine.
 
-`--query-sets` ranks further queries over the training collection and measures their bias: in the paper the 1,765 neutral ones of
-the 3,750 annotated queries (QS1; of a file with labels the neutral ones are taken) and 215 fairness-sensitive ones (QS2).
-`--gendered` takes the queries of Table 2: a folder with `female_queries.csv` and `male_queries.csv`, as Bigdeli et al. released
-them in 2021; without it Table 2 is of the test queries that are labelled female or male.
+`--query-sets` ranks further queries over the training collection and measures their bias. In the paper these are the 1,765
+neutral ones of the 3,750 annotated queries (QS1; of a file with labels only the neutral queries are used) and 215
+fairness-sensitive ones (QS2). `--gendered` names the queries of Table 2: a folder with `female_queries.csv` and
+`male_queries.csv`, as Bigdeli et al. released them in 2021. Without it Table 2 uses the test queries that are labelled female or
+male.
 
     python examples/gender_bias/tables.py --data FOLDER --config planted.json --out planted
         --query-sets QS1=queries_gender_annotated.csv QS2=msmarco_passage.dev.fair.tsv
 
-plants a bias (`planted.json` beside this program): some neutral training queries have gendered words in their relevant passage
-and in other candidates; of 80 % of them the relevant passage becomes male and the others female. All arms are trained on these
-data, and one, `unplanted`, on the data before: which share of the planted bias does a treatment take away, and at what cost?
+plants a bias (`planted.json` beside this program). Some neutral training queries have gendered words in their relevant passage
+and in other candidates; for 80 % of these queries, the relevant passage is made male and the others female. All arms are trained
+on these data, except `unplanted`, which is trained on the unchanged data. This shows which share of the planted bias a treatment
+removes, and at what cost.
 
-A run that was stopped continues with the same command; `--arms` takes some of the arms, `--estimate` says how long it takes.
+A run that was stopped continues with the same command; `--arms` selects some of the arms, `--estimate` says how long it takes.
 
-What it cannot tell: what a ranker that is trained to the end would do. All arms take the same number of steps, so that more data
-is no more training; the adversary starts from the untrained ranker as all others do, while the paper's starts from a trained one.
+What it cannot tell: how a ranker would behave that is trained to convergence. All arms take the same number of steps, so more
+data does not mean more training. The adversary starts from the untrained ranker, as all arms do; the paper's starts from a
+trained one.
 """
 
 import gzip
@@ -136,8 +139,8 @@ NOTES = [
     "All arms are trained by the pairwise hinge and for the same number of steps.",
 ]
 PLANTED_NOTE = (
-    "A bias was planted in all arms but 'unplanted'; 'planted' is trained on these data and not treated. planted: its bias less "
-    "that of 'unplanted'; share_closed: how much of that an arm takes away; blank where it may be 0; all with 95 % intervals."
+    "A bias was planted in all arms but 'unplanted'; 'planted' is trained on these data and not treated. planted: its bias minus "
+    "that of 'unplanted'; share_closed: how much of that an arm removes; blank where it may be 0; all with 95 % intervals."
 )
 GAP_NOTE = (
     "table_2: absolute gap between the mean shares of a category's words among the first ten passages for female and for male "

@@ -1,10 +1,10 @@
-"""Execute the notebooks of this folder, and the quickstart beside it, in their full setting, and keep their outputs.
+"""Execute the notebooks of this folder, and the quickstart in the folder above, in their full setting, and store their outputs.
 
-``python examples/notebooks/run.py`` runs all seven, ``python examples/notebooks/run.py position gender`` the named ones. Each
-takes a few minutes of one core. ``PYTERRIER_DEBIAS_DATA`` names the folder of the collections; see the notebooks' second cell.
-The extra ``test`` brings what runs notebooks.
+``python examples/notebooks/run.py`` runs all seven; ``python examples/notebooks/run.py position gender`` runs these two. Each
+takes a few minutes on one core. ``PYTERRIER_DEBIAS_DATA`` names the folder of the collections; see the second cell of each
+notebook. The extra ``test`` installs what is needed to run notebooks.
 
-What is kept: results, printed text and pictures. What is not: warnings and progress bars, and when and where it ran.
+Results, printed text and pictures are stored. Warnings, progress bars, and the time and place of the run are not.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def places() -> list[str]:
 
 
 def smaller(png: str) -> str:
-    """A picture with at most 64 colours, which halves its size and hardly shows; base64 in, base64 out."""
+    """A picture reduced to at most 64 colours: half the size, with hardly a visible difference. Base64 in, base64 out."""
     picture = Image.open(io.BytesIO(base64.b64decode(png))).convert("RGB").quantize(64)
     content = io.BytesIO()
     picture.save(content, format="png", optimize=True)
@@ -42,13 +42,13 @@ def run(name: str, folder: Path = FOLDER) -> Path:
 
     Args:
         name: One of ``NAMES``.
-        folder: Where it is; the quickstart lies beside this folder.
+        folder: Its folder; the quickstart is in the folder above this one.
 
     Returns:
         The file.
 
     Raises:
-        ValueError: Where an output names a folder of this machine; the file is left as it was.
+        ValueError: If an output names a folder of this machine. The file is then not changed.
     """
     path = (folder.parent if name == "quickstart" else folder) / f"{name}.ipynb"
     notebook = nbformat.read(path, as_version=4)
@@ -73,9 +73,9 @@ def run(name: str, folder: Path = FOLDER) -> Path:
 def main() -> None:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    which = f"which: {', '.join(NAMES)}  [default: all]"
+    which = f"notebooks to run: {', '.join(NAMES)} (default: all)"
     parser.add_argument("names", nargs="*", metavar="NAME", choices=[[], *NAMES], help=which)
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="where the notebooks are, such as a copy of this folder")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="folder with the notebooks, such as a copy of this one")
     options = parser.parse_args()
     for name in options.names or NAMES:
         path = run(name, options.folder)
