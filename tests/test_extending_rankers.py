@@ -142,7 +142,7 @@ def test_the_debiasing_rerankers_train_it(name, tmp_path):
     ("make", "message"),
     [
         (lambda: EqualizeReranker(ranker()), r"no stack of two or more layers to keep some of; use WeakerModel\(model=...\)"),
-        (lambda: AdversarialReranker(ranker(), attribute="gendered"), "ranker is a Words; the adversary reads what a CrossEnc"),
+        (lambda: AdversarialReranker(ranker(), attribute="gendered"), "ranker is a Words; give a CrossEncoder"),
     ],
 )
 def test_what_needs_a_certain_kind_of_model_says_so(make, message):

@@ -6,8 +6,8 @@
 
 reads runs from files, or from the collection itself (without `--run`), takes the queries of a file (`qid<tab>query`; without
 `--queries` all topics that name no gender), and writes for each word list and magnitude the mean ARaB@10 with its interval and
-its test against zero, what of it is the order's doing (ARaB less that of a random order of the same documents), NFaiRR@10 against
-one background for all runs, all of it at 5, 10 and 20, the systems against each other, query by query, the documents that
+its test against zero, the part that is due to the order (ARaB minus that of a random order of the same documents), NFaiRR@10
+against one background for all runs, all of it at 5, 10 and 20, the systems against each other, query by query, the documents that
 contribute most, and a plot over cut-offs.
 
 The word lists are the library's own and those that are named. Tokenisers matter more than one would think: `--tokeniser blank` is
@@ -38,7 +38,7 @@ CUTOFFS = (5, 10, 20)
 NOTES = [
     "ARaB: mean over queries, positive where rankings lean to male words; low, high: 95 % bootstrap; p: signs flipped at random, "
     "not corrected for the number of rows. magnitude: mean of the queries' absolute values.",
-    "order: ARaB less that of a random order of the same documents (to the depth of the run), with its own interval and p; "
+    "order: ARaB minus that of a random order of the same documents (to the depth of the run), with its own interval and p; "
     "floor: what it is by chance alone.",
     "NFaiRR: the background is the union of all runs' documents to --depth, threshold 1, equal portions.",
     "no_text, no_text_deep: share of the documents among the first 20, and to --depth, whose text is not there; they count as "

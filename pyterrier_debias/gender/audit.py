@@ -103,10 +103,10 @@ class WordListBias(JointBias):
     def needs(self, system: System | None, dataset: Any) -> str | None:
         """See :meth:`Bias.needs`: texts of documents, neutral topics, and a list in the collection's language."""
         if getattr(dataset, "text_loader", None) is None:
-            return "the collection gives no text of documents (text_loader)"
+            return "the collection gives no texts of documents (text_loader)"
         topics = provided(dataset, "get_topics")
         if topics is not None and "query" not in topics.columns and self.topics_column not in topics.columns:
-            return "the topics have no column 'query', so that nothing is known of which of them are neutral"
+            return "the topics have no column 'query', so it is not known which of them are neutral"
         if topics is not None and len(topics) and not self.neutral_qids(topics):
             return f"no topic is neutral: each names a group of {self.wordlist.name!r}"
         return _not_english(dataset) if self.wordlist == WordList.of("debias") else None
@@ -169,7 +169,7 @@ class WordListBias(JointBias):
             'without a word of the list; queries that name a person or a topic of one group pass this filter'
         """
         if self.topics_column is not None and self.topics_column in topics.columns:
-            return f"that the topics' column {self.topics_column!r} calls neutral"
+            return f"labelled neutral in the topics' column {self.topics_column!r}"
         return "without a word of the list; queries that name a person or a topic of one group pass this filter"
 
     def sides(self) -> tuple[str, str]:
@@ -220,7 +220,8 @@ class GenderBias(WordListBias):
             raise InputError(f"GenderBias: classifier={classifier!r} must be a GenderClassifier; fit or load one")
         if classifier is not None and "neutral" not in (classifier.labels or ()):
             raise InputError(
-                f"GenderBias: {classifier!r} cannot tell neutral queries; fit it on queries of which some are labelled neutral"
+                f"GenderBias: {classifier!r} cannot recognise neutral queries; fit it on queries some of which are labelled "
+                f"neutral"
             )
         self.classifier = classifier
 
@@ -235,7 +236,7 @@ class GenderBias(WordListBias):
         """See :meth:`WordListBias.told_by`."""
         if self.classifier is None or self.topics_column in topics.columns:
             return super().told_by(topics)
-        return "that the classifier calls neutral, which may be wrong on queries unlike those it was fitted on"
+        return "labelled neutral by the classifier, which may be wrong on queries unlike those it was fitted on"
 
     @property
     def _queries(self) -> str:
@@ -268,8 +269,8 @@ def neutral_qids(topics: pd.DataFrame, wordlist: Any = "debias", *, column: str 
         lacking = topics.loc[topics["query"].isna(), "qid"] if "query" in topics.columns else topics["qid"]
         if len(lacking):
             raise InputError(
-                f"neutral_qids: topic {lacking.iloc[0]!r} has no query; leave such topics out, or give a column that says "
-                f"'neutral' of those that count"
+                f"neutral_qids: topic {lacking.iloc[0]!r} has no query; leave such topics out, or give a column that labels the "
+                f"neutral ones 'neutral'"
             )
         keep = count_words(topics["query"], WordList.of(wordlist)).sum(axis=1) == 0
     return topics["qid"][keep].tolist()
@@ -284,9 +285,9 @@ def _not_english(dataset: Any) -> str | None:
     if not words or share >= _FEWEST_ENGLISH or all(len(own.intersection(words)) >= _FEWEST_OF_A_GROUP for own in groups):
         return None
     return (
-        f"the collection does not look English, as the word list is: {share:.1%} of the words of its first documents are "
-        f"frequent English ones; give words of its language, WordListBias({{'male': [...], 'female': [...]}}, 'gender'), or "
-        f"the same ones if it is English: WordListBias(WordList.of('debias').groups, 'gender')"
+        f"the collection does not look English, but the word list is: {share:.1%} of the words of its first documents are "
+        f"frequent English words; give words of its language, WordListBias({{'male': [...], 'female': [...]}}, 'gender'), or, if "
+        f"it is English, the same words: WordListBias(WordList.of('debias').groups, 'gender')"
     )
 
 
@@ -350,7 +351,7 @@ class _Examined:
         """How far each system's rankings lean: by themselves, against a random order, and against its candidates."""
         for name in (system.name for system in self.context.systems):
             if name not in self.runs:
-                text = "no judged query is neutral and has results, so that nothing can be said."
+                text = "no judged query is neutral and has results, so nothing can be said."
                 yield self.bias.finding(name, _ARAB, _ORDER, self._nothing(), text)
                 continue
             yield from self._lean(name)
@@ -370,7 +371,7 @@ class _Examined:
     @property
     def _together(self) -> str:
         """Which queries flip together, as text."""
-        return "" if self.bias.clusters is None else f" of all queries with one {self.bias.clusters!r} together"
+        return "" if self.bias.clusters is None else f" of all queries with the same {self.bias.clusters!r} together"
 
     @property
     def _evaluator(self) -> ARaBEvaluator:
@@ -392,36 +393,36 @@ class _Examined:
         how = self._evaluator.convention()
         low, high = row["low"], row["high"]
         text = (
-            f"over {len(own)} neutral queries {_ARAB} is {row['ARaB']:+.3f} [{low:+.3f}, {high:+.3f}] (positive: {first}; "
-            f"p = {p_text(row['p'])}); {row['first']} queries lean to {first}, {row['second']} to {second} words, "
-            f"{row['neither']} to neither. Neutral are {self.neutral} of {self.judged} judged queries, those "
+            f"over {len(own)} neutral queries {_ARAB} is {row['ARaB']:+.3f} [{low:+.3f}, {high:+.3f}] (positive: {first}; p = "
+            f"{p_text(row['p'])}); {row['first']} queries lean to {first}, {row['second']} to {second} words, {row['neither']} "
+            f"to neither. {self.neutral} of {self.judged} judged queries count as neutral: those "
             f"{self.bias.told_by(self.context.topics)}."
         )
         mean = Interval(row["ARaB"], low, high, 0.95, len(own))
-        convention = f"{how}; p by flipping signs{self._together}, the interval is this test inverted"
+        convention = f"{how}; p by flipping signs{self._together}; the interval inverts this test"
         yield self.bias.finding(name, _ARAB, _NEUTRAL, mean, text, p=row["p"], convention=convention, values=own["ARaB"])
         added = Interval(row["added"], row["added_low"], row["added_high"], 0.95, len(own))
         if (own["added"] == 0).all():
-            text = f"the order of its results has nothing to do with {first} and {second} words in any query."
+            text = f"the order of its results is unrelated to {first} and {second} words in every query."
         else:
             side = first if added.estimate > 0 else second
             text = (
-                f"{_ARAB} is {added.estimate:+.3f} [{added.low:+.3f}, {added.high:+.3f}] away from that of a random order of the "
-                f"same documents ({row['expected']:+.3f}), towards {side} words; by chance alone {row['floor']:.3f}; over "
-                f"{len(own)} neutral queries, {int((own['added'] != 0).sum())} of them not 0 (p = {p_text(row['added_p'])})."
+                f"{_ARAB} differs by {added.estimate:+.3f} [{added.low:+.3f}, {added.high:+.3f}] from that of a random order of "
+                f"the same documents ({row['expected']:+.3f}), towards {side} words; chance alone gives {row['floor']:.3f}; over "
+                f"{len(own)} neutral queries, of which {int((own['added'] != 0).sum())} differ (p = {p_text(row['added_p'])})."
             )
         yield self.bias.finding(
             name, _ARAB, _ORDER, added, text, p=row["added_p"], null_value=row["floor"], primary=True,
-            convention=f"{how}; expectation over all orders in closed form; p by flipping signs{self._together}, the interval is "
-            f"this test inverted",
+            convention=f"{how}; expectation over all orders in closed form; p by flipping signs{self._together}; the interval "
+            f"inverts this test",
             values=own["added"], parts=self._parts(name),
         )  # fmt: skip
         absolute = own["ARaB"].abs()
         interval = self._interval(absolute)
         floor = float(folded_mean(own["expected"].to_numpy(), own["sd"].to_numpy()).mean())
         text = (
-            f"without direction, {_ARAB} of a neutral query is {interval.estimate:.3f} [{interval.low:.3f}, {interval.high:.3f}] "
-            f"on average; a random order of the same documents has {floor:.3f}."
+            f"regardless of direction, the {_ARAB} of a neutral query is {interval.estimate:.3f} [{interval.low:.3f}, "
+            f"{interval.high:.3f}] on average; a random order of the same documents has {floor:.3f}."
         )
         yield self.bias.finding(name, _ABS, _NEUTRAL, interval, text, convention=how, null_value=floor, values=absolute)
 
@@ -458,9 +459,9 @@ class _Examined:
             of = after["cluster"].loc[change.index].to_numpy() if "cluster" in after.columns else None
             interval = inverted_interval(change.to_numpy(), clusters=of, seed=self.context.seed, least=-most, most=most)
             text = (
-                f"its ranker changes {measure} of its candidates from {both['before'].mean():.3f} to {both['after'].mean():.3f}: "
-                f"{interval.estimate:+.3f} [{interval.low:+.3f}, {interval.high:+.3f}] over {interval.n} neutral queries, of "
-                f"which {int((change != 0).sum())} change"
+                f"its ranker changes the {measure} of its candidates from {both['before'].mean():.3f} to "
+                f"{both['after'].mean():.3f}: {interval.estimate:+.3f} [{interval.low:+.3f}, {interval.high:+.3f}] over "
+                f"{interval.n} neutral queries, of which {int((change != 0).sum())} change"
             )
             if column == "NFaiRR":
                 # BM25 prefers short documents, which hold fewer words of any group: a fair ranker that does not moves this.
@@ -469,8 +470,8 @@ class _Examined:
                 continue
             test = randomisation_test(both["before"].to_numpy(), both["after"].to_numpy(), clusters=of, seed=self.context.seed)
             convention = (
-                f"{self._evaluator.convention()}; paired by query; p by randomisation{self._together}, the interval is this test "
-                f"inverted"
+                f"{self._evaluator.convention()}; paired by query; p by randomisation{self._together}; the interval inverts this "
+                f"test"
             )
             text = f"{text} (p = {p_text(test.p)})."
             yield self.bias.finding(name, measure, _ADDED, interval, text, p=test.p, convention=convention, values=change)
@@ -481,9 +482,9 @@ class _Examined:
         share = float(table["share"].head(10).sum())
         if len(top):
             words = "; ".join(f"{r['docno']} ({r['words']}) {r['part']:+.3f}" for r in top.to_dict("records"))
-            text = f"ten documents make {share:.0%} of what its {_ARAB} is made of; the first: {words}."
+            text = f"ten documents account for {share:.0%} of its {_ARAB}; those that contribute most: {words}."
         else:
-            text = f"no document above rank {_CUTOFF} has a word of the list."
+            text = f"none of its first {_CUTOFF} documents has a word of the list."
         found = Interval(share, np.nan, np.nan, 0.95, len(table))
         convention = f"{self._evaluator.convention()}; share of the sum of absolute parts; n: documents with a part"
         return self.bias.finding(name, _ARAB, "ten documents", found, text, convention=convention)
@@ -504,13 +505,13 @@ class _Examined:
             ),
             Figure(
                 "order",
-                f"ARaB@k less that of a random order of the same documents, mean over {n} neutral queries, with 95 % intervals.",
+                f"ARaB@k minus that of a random order of the same documents, mean over {n} neutral queries, with 95 % intervals.",
                 lambda axes: self._measured.plot(axes, measure="added"),
             ),
             Figure(
                 "passages",
-                f"The documents that add most to the mean {_ARAB} of {next(iter(self.runs))}, with the words found, over {n} "
-                f"neutral queries.",
+                f"The documents that contribute most to the mean {_ARAB} of {next(iter(self.runs))}, with the words found, over "
+                f"{n} neutral queries.",
                 self._draw_passages,
             ),
         ]
@@ -529,7 +530,7 @@ class _Examined:
             axes.axvline(0, color=plots.GREY, linewidth=1)
             axes.grid(visible=False)
             n = int(self._measured.table["n"].max())
-            plots.label_axes(axes, x=f"part of the mean {_ARAB}", y="", title=name, n=n)
+            plots.label_axes(axes, x=f"contribution to the mean {_ARAB}", y="", title=name, n=n)
 
 
 class _Lists(Mapping[str, pd.DataFrame]):

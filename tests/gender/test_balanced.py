@@ -94,7 +94,7 @@ def test_labels_in_short_and_in_any_case_are_the_same_groups(labels, caplog):
 
 def test_other_labels_are_an_error_and_one_group_a_warning(caplog):
     frame = labelled()
-    with pytest.raises(InputError, match="says neither 'female' nor 'male' of any row, but 'x', 'y'; name the two groups"):
+    with pytest.raises(InputError, match="labels no row 'female' or 'male', only 'x', 'y'; name the two groups"):
         BalancedPairs()(frame.assign(gender=["x", "y"] * (len(frame) // 2)))
     BalancedPairs()(frame[frame["gender"] == "female"])
     assert "is of group male" in caplog.text
@@ -194,7 +194,7 @@ def test_all_pairs_where_more_are_asked_for(caplog):
     pairs = BalancedPairs()(labelled())
     topics, qrels = augment_balanced(*original(), pairs, 5, on_short="all")
     assert len(topics) == len(qrels) == 80
-    assert "asks for 100 matches, of which there are 20; all are added, a ratio of 1" in caplog.text
+    assert "needs 100 matches, but there are only 20; all are added, which is a ratio of 1" in caplog.text
     caplog.clear()
     assert len(augment_balanced(*original(), pairs, 0.5, on_short="all")[0]) == 60 and not caplog.text
 

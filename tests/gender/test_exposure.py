@@ -138,7 +138,7 @@ def test_the_loss_is_made_of_its_parts():
 def test_relevant_documents_that_are_not_ranked_need_texts():
     judged = pd.DataFrame({"qid": ["1", "2", "3"], "docno": ["d4", "d4", "d4"], "label": 1})
     run = frame({"1": ["d1"], "2": ["d2"], "3": ["d3"]})
-    with pytest.raises(InputError, match="column 'text' is missing"):
+    with pytest.raises(InputError, match="column 'text' has no value"):
         per_query(ExpectedExposure() @ 5, run, judged)
     assert per_query(ExpectedExposure(texts=CORPUS) @ 5, run, judged) == pytest.approx(
         [loss_by_loops([d], {"d4": 1}, 5, 0.5, True, "loss") for d in ("d1", "d2", "d3")]

@@ -358,7 +358,7 @@ def test_what_cannot_be_trained(model, tmp_path):
          "no option 'reduction'"),
         (BiasAwareReranker(CrossEncoder(model), training=Training(loss="hinge", in_batch_negatives=True)), "in_batch_negatives"),
         (BiasAwareReranker(CrossEncoder(model), column="known"), "no column 'known'"),
-        (AdversarialReranker(BiEncoder("nobody/nothing")), "reads what a CrossEncoder's head reads"),
+        (AdversarialReranker(BiEncoder("nobody/nothing")), "the adversary reads the input of its head"),
         (AdversarialReranker(CrossEncoder(model), reversal=-1), "reversal=-1"),
         (AdversarialReranker(CrossEncoder(model), wordlist={"old": ["old"]}), "has only old"),
         (AdversarialReranker(CrossEncoder(model), attribute="rank"), "only 0 and 1"),

@@ -149,10 +149,10 @@ def test_a_classifier_tells_neutral_queries_where_words_do_not(context):
     said = {}
     for bias in (BIAS, judge):
         found = examined(bias, Context(SYSTEMS[:1], PLANTED, named, QRELS, depth=20)).findings[0]
-        assert f"Neutral are {found.n} of {len(TOPICS)} judged queries" in found.text
+        assert f"{found.n} of {len(TOPICS)} judged queries count as neutral" in found.text
         said[bias] = found
     assert "without a word of the list; queries that name a person" in said[BIAS].text
-    assert "that the classifier calls neutral" in said[judge].text and said[judge].n < said[BIAS].n
+    assert "labelled neutral by the classifier" in said[judge].text and said[judge].n < said[BIAS].n
     by_people = examined(BIAS, Context(SYSTEMS[:1], PLANTED, TOPICS, QRELS, depth=20)).findings[0]
     assert "the topics' column 'gender'" in by_people.text
 
@@ -160,9 +160,9 @@ def test_a_classifier_tells_neutral_queries_where_words_do_not(context):
 def test_what_is_no_classifier_of_neutral_queries():
     with pytest.raises(InputError, match="must be a GenderClassifier"):
         GenderBias(classifier="my-folder")
-    with pytest.raises(InputError, match="cannot tell neutral queries"):
+    with pytest.raises(InputError, match="cannot recognise neutral queries"):
         GenderBias(classifier=GenderClassifier(Names()))
-    with pytest.raises(InputError, match="cannot tell neutral queries"):
+    with pytest.raises(InputError, match="cannot recognise neutral queries"):
         GenderBias(classifier=a_classifier(("female", "male")))
 
 
@@ -271,7 +271,7 @@ def test_queries_that_share_candidates_flip_together():
         sums = found.values.groupby(of.loc[found.values.index].to_numpy()).sum().to_numpy()
         assert found.p == randomisation_test(np.zeros(len(sums)), sums).p
         assert (found.low <= 0 <= found.high) == (found.p > 0.05)
-        assert "of all queries with one 'article' together" in found.convention
+        assert "of all queries with the same 'article' together" in found.convention
         changed += found.p != plain[key].p
     assert changed
     with pytest.raises(InputError, match="gender bias: clusters='book' must be a column of the topics"):

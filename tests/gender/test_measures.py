@@ -113,7 +113,7 @@ def test_gap_between_groups_by_hand():
             gap(groups=contradicting)
     assert gap(undefined="influence") == gap
     for undefined in ("zero", "bogus"):
-        with pytest.raises(InputError, match=f"QueryGroupGap: undefined='{undefined}' is no choice"):
+        with pytest.raises(InputError, match=f"QueryGroupGap: undefined='{undefined}' cannot be chosen"):
             gap(undefined=undefined)
     with pytest.raises(InputError, match="no query with results"):
         group_gap(np.ones(2), np.array([[True, False], [True, False]]))
@@ -128,7 +128,7 @@ def test_a_query_without_a_gender_is_in_no_group(missing):
     assert re.fullmatch(r"QueryGroupGap\(him,.*groups=2:[0-9a-f]{8}\)", str(gap)) and gap == gap(groups=groups.head(2))
     numbered = gap(groups=groups.assign(gender=[1, 2, missing]), between=("1", "2"))
     assert per_query(numbered @ 1) == per_query(gap @ 1)
-    with pytest.raises(InputError, match="QueryGroupGap: column 'qid' is missing"):
+    with pytest.raises(InputError, match="QueryGroupGap: column 'qid' has no value"):
         gap(groups=pd.DataFrame({"qid": ["1", None], "gender": ["a", "b"]}))
 
 
@@ -357,7 +357,7 @@ def test_a_list_of_another_language_is_told(measure, caplog):
     """Zeros where no word can be found are no result; words that stand below the cut-off alone are not found, either."""
     german = {"male": ["er"], "female": ["sie"]}
     assert per_query(measure(wordlist=german) @ 2) == [0, 0, 0]
-    assert "no word of the list occurs in the 5 documents of this run that count, so that 0 says nothing" in caplog.text
+    assert "no word of the list occurs in the 5 documents of this run that count, so a value of 0 says nothing" in caplog.text
     caplog.clear()
     per_query(measure(wordlist={"male": ["rain"], "female": ["sun"]}) @ 1)
     assert "in the 3 documents of this run" in caplog.text
@@ -531,7 +531,7 @@ def test_integers_may_name_queries():
 
 
 REFUSED = [
-    (lambda: ARaB(query_filter="12"), r"query_filter='12' is one text; give a list"),
+    (lambda: ARaB(query_filter="12"), r"query_filter='12' is a string; give a list"),
     (lambda: ARaB(query_filter=12), "query_filter=12"),
     (lambda: ARaB(query_filter=TOPICS), "topics\\['qid'\\]"),
     (lambda: ARaB(method="df"), "method='df'"),
@@ -543,7 +543,7 @@ REFUSED = [
     (lambda: ARaB(metod="tf"), "has no option '?metod"),
     (lambda: ARaB() @ 0, "whole number of at least 1"),
     (lambda: ARaB(texts=3), "not a int"),
-    (lambda: ARaB(texts=CORPUS.drop(columns="text")), "lacks the column 'text'"),
+    (lambda: ARaB(texts=CORPUS.drop(columns="text")), "has no column 'text'"),
     (lambda: FaiRR(portions={"male": 1}), "must name each"),
     (lambda: NFaiRR(background=CORPUS.assign(score=1.0)), "lacks the column 'qid'"),
     (lambda: NFaiRR(background=CORPUS.assign(qid="1")), "lacks the column 'score'"),

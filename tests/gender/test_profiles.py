@@ -71,7 +71,7 @@ def test_liwc_files(tmp_path, caplog):
         "posemo": {"happ*", "kind"},
     }
     assert lexicon.name == "own"
-    assert "conditions on the word before" in caplog.text
+    assert "conditions on the preceding word" in caplog.text
     assert category_shares(["A happy kind"], lexicon).tolist() == [[1 / 3, 1 / 3, 2 / 3]]
 
 
@@ -135,7 +135,7 @@ def test_the_stage_reads_each_document_once(monkeypatch):
     assert seen == [["joy x", ""]]
     assert list(out.columns) == ["qid", "docno", "text", "profile.posemo"]
     assert LexiconProfiles({"posemo": ["joy"]})(frame.head(0))["profile.posemo"].dtype == "float64"
-    with pytest.raises(InputError, match="column 'text' is missing at row 1"):
+    with pytest.raises(InputError, match="column 'text' has no value at row 1"):
         LexiconProfiles({"posemo": ["joy"]})(frame.assign(text=["a", None, "b"]))
 
 

@@ -23,7 +23,7 @@ def test_words():
     assert list(out.columns[:2]) == ["qid", "query"]
     documents = QueryGender(text_field="text")(pd.DataFrame({"docno": ["d"], "text": ["the king and his brother"]}))
     assert documents["gender"].tolist() == ["male"]
-    with pytest.raises(InputError, match="needs female and male"):
+    with pytest.raises(InputError, match="give one with the groups female and male"):
         by_words(["a"], {"old": ["elder"]})
 
 
@@ -89,7 +89,7 @@ def test_functions():
     assert table["gender"].tolist() == ["other"] * 4 and table["gender_male"].tolist() == [0.2] * 4
     for function, words in (
         (lambda texts: ["x"] * len(texts), "label 'x'"),
-        (lambda texts: ["f"], "not a label each"),
+        (lambda texts: ["f"], "must return one label per text"),
         (lambda texts: np.ones((len(texts), 4)), "sum to 1"),
     ):
         with pytest.raises(InputError, match=words):

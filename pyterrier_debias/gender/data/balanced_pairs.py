@@ -166,10 +166,10 @@ class BalancedPairs(Stage):
         if labels and len(absent) == 2:
             some = ", ".join(map(repr, labels[:5]))
             raise InputError(
-                f"BalancedPairs: column {self.group!r} says neither {absent[0]!r} nor {absent[1]!r} of any row, but {some}; name "
-                f"the two groups, groups=(..., ...)"
+                f"BalancedPairs: column {self.group!r} labels no row {absent[0]!r} or {absent[1]!r}, only {some}; name the two "
+                f"groups, groups=(..., ...)"
             )
-        logger.warning("BalancedPairs: no row of %d is of group %s, so that nothing is matched", len(frame), " or ".join(absent))
+        logger.warning("BalancedPairs: none of %d rows is of group %s, so nothing is matched", len(frame), " or ".join(absent))
 
     def profile_columns(self, frame: pd.DataFrame) -> list[str]:
         """The names of the columns of the profile.

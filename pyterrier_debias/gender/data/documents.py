@@ -37,7 +37,7 @@ class Texts:
         if isinstance(source, pd.DataFrame):
             missing = [c for c in ("docno", field) if c not in source.columns]
             if missing:
-                raise InputError(f"the frame of texts lacks the column {missing[0]!r}")
+                raise InputError(f"texts: the frame has no column {missing[0]!r}; give a frame docno, {field}")
             source = dict(zip(with_string_ids(source, "texts")["docno"], source[field]))
         elif isinstance(source, Mapping):
             if not all(isinstance(docno, str) for docno in source):
@@ -46,8 +46,8 @@ class Texts:
             source = _loader_of(source, field)
         elif source is not None and (not isinstance(source, pt.Transformer) or isinstance(source, pt.Indexer)):
             raise InputError(
-                f"texts are a text loader, an object with one (a dataset, pt.terrier.TerrierIndex(folder)), a frame docno, "
-                f"{field}, or a mapping from a docno to its text; not a {type(source).__name__}"
+                f"texts must be a text loader, an object that has one (a dataset, pt.terrier.TerrierIndex(folder)), a frame "
+                f"docno, {field}, or a mapping from docno to text, not a {type(source).__name__}"
             )
         self.source = source
         self.field = field
@@ -73,7 +73,7 @@ class Texts:
         check_choice("texts", "unknown", unknown, UNKNOWN)
         if unknown != "raise" and unknown != source.unknown:  # "raise" may be the caller's default
             raise InputError(
-                f"texts: unknown={unknown!r} is an option of the Texts that are given: Texts(..., unknown={unknown!r})"
+                f"texts: unknown={unknown!r} must be set on the given Texts: Texts(..., unknown={unknown!r})"
             )
         return source
 
@@ -156,13 +156,15 @@ class Texts:
         except Exception as error:  # Terrier's loader has an exception of Java for a docno that it does not know
             if self.unknown == "raise" and len(docnos) == 1:
                 raise InputError(
-                    f"no text of document {docnos[0]!r} could be loaded ({one_line(error)}); use the collection that the run was "
-                    f"made from, or unknown='zero' to count such documents as having no words"
+                    f"texts: no text of document {docnos[0]!r} could be loaded ({one_line(error)}); use the collection that the "
+                    f"run was made from, or unknown='zero' to count such documents as having no words"
                 ) from error
         else:
             if self.field not in loaded.columns:
                 there = ", ".join(map(str, loaded.columns))
-                raise InputError(f"the loader of texts adds no column {self.field!r} (there are {there}); use text_field=...")
+                raise InputError(
+                    f"texts: the loader adds no column {self.field!r}, only {there}; name the column by text_field=..."
+                )
             return dict(zip(loaded["docno"].astype(str), loaded[self.field]))
         # A loader may fail because of one document that it does not know: each half is then loaded separately.
         if len(docnos) == 1:
@@ -179,8 +181,8 @@ def _loader_of(source: Any, field: str) -> pt.Transformer:
         raise
     except Exception as error:
         raise InputError(
-            f"texts: the {type(source).__name__} has no loader for {field!r} ({one_line(error)}); an index stores texts where it "
-            f"is made with meta={{'docno': 40, {field!r}: 8192}}, and text_field names another field"
+            f"texts: the {type(source).__name__} has no loader for {field!r} ({one_line(error)}); make the index with "
+            f"meta={{'docno': 40, {field!r}: 8192}}, or name another field by text_field"
         ) from error
 
 
@@ -226,7 +228,7 @@ def wanted_qids(query_filter: Any, stage: Any) -> frozenset[str] | None:
     if isinstance(query_filter, pd.DataFrame):
         raise InputError(f"{name}: query_filter is a frame; give its column of qids, e.g. topics['qid']")
     if isinstance(query_filter, str):
-        raise InputError(f"{name}: query_filter={query_filter!r} is one text; give a list of qids, e.g. [{query_filter!r}]")
+        raise InputError(f"{name}: query_filter={query_filter!r} is a string; give a list of qids, e.g. [{query_filter!r}]")
     if not isinstance(query_filter, Iterable):
         raise InputError(f"{name}: query_filter={query_filter!r} must be a list of qids, e.g. ['1', '2']")
     asked = pd.DataFrame({"qid": pd.Series(list(query_filter), dtype=object)})  # numbers stay as they are
@@ -249,7 +251,10 @@ def in_order(results: pd.DataFrame, stage: Any) -> pd.DataFrame:
             both and its scores rise with the rank.
     """
     if "rank" not in results.columns and "score" not in results.columns:
-        raise InputError(f"{stage_name(stage)}: results need the column 'score' or 'rank', to know their order")
+        raise InputError(
+            f"{stage_name(stage)}: the results have neither 'score' nor 'rank', so their order is not known; add one of these "
+            f"columns"
+        )
     if "rank" not in results.columns:
         check_scores(results, stage)
     keys = [-np.unique(results["docno"].astype(str).to_numpy(dtype=object), return_inverse=True)[1]] if len(results) else []

@@ -102,7 +102,7 @@ class Lexicon:
             if not path.is_file():
                 raise InputError(f"lexicon {str(spec)!r} is not a file; give a .dic file, Empath's categories, or a mapping")
             return read_dic(path) if path.suffix.lower() == ".dic" else read_empath(path)
-        raise InputError(f"a lexicon is a mapping, a word list or a path, not a {type(spec).__name__}")
+        raise InputError(f"a lexicon must be a mapping, a word list or a path, not a {type(spec).__name__}")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -190,7 +190,9 @@ def category_counts(
     numbers: list[int] = []
     for row, text in enumerate(texts):
         if not isinstance(text, str):
-            raise InputError(f"text {row} is {text!r}, not a string; load texts for every document, or leave out those without")
+            raise InputError(
+                f"text {row} is {text!r}, not a string; load texts for every document, or leave out documents that have none"
+            )
         words = split(text)
         lengths[row] = len(words)
         before = len(numbers)
@@ -325,7 +327,7 @@ def read_dic(path: str | Path, name: str | None = None) -> Lexicon:
     lines = _text(path).splitlines()
     marks = [number for number, line in enumerate(lines) if line.strip() == "%"]
     if len(marks) < 2:
-        raise InputError(f"lexicon {path}: a .dic file has its categories between two lines that hold nothing but '%'")
+        raise InputError(f"lexicon {path}: the categories of a .dic file must be between two lines that hold only '%'")
     names: dict[str, str] = {}
     for number in range(marks[0] + 1, marks[1]):
         parts = lines[number].split(maxsplit=1)
@@ -353,7 +355,7 @@ def read_dic(path: str | Path, name: str | None = None) -> Lexicon:
                 raise InputError(f"lexicon {path}, line {number + 1}: category {last} of {word!r} is not declared above")
             found[names[str(int(last))]].add(word)
     if conditional:
-        logger.warning("lexicon %s: %d conditions on the word before were left out", path, conditional)
+        logger.warning("lexicon %s: %d conditions on the preceding word were ignored", path, conditional)
     return Lexicon(found, name or path.stem)
 
 

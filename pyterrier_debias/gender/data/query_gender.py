@@ -102,7 +102,9 @@ def by_words(
     words = WordList.of(wordlist)
     named = [label_of(name) for name in words.names]
     if not {"female", "male"} <= set(named):
-        raise InputError(f"QueryGender: the word list has the groups {', '.join(words.names)}; it needs female and male")
+        raise InputError(
+            f"QueryGender: the word list has the groups {', '.join(words.names)}; give one with the groups female and male"
+        )
     counts = count_words(list(texts), words, tokeniser)
     female, male = (counts[:, named.index(group)] > 0 for group in ("female", "male"))
     return np.stack([female & ~male, male & ~female, ~female & ~male, female & male], axis=1).astype(np.float64)
@@ -326,7 +328,9 @@ class GenderClassifier(Saved):
             raise InputError("GenderClassifier: fit() must be called first; there is nothing to save")
         name = getattr(self.encoder, "model", self.encoder)
         if not isinstance(name, (str, Path)):
-            raise InputError("GenderClassifier: the encoder has no name or folder to be found by; save it, and pass its folder")
+            raise InputError(
+                "GenderClassifier: the encoder has no name or folder from which it can be loaded; save it, and pass its folder"
+            )
         with self.saving(folder, holds="a classifier of gender", overwrite=overwrite) as scratch:
             reads = {option: getattr(self.encoder, option) for option in _READING if hasattr(self.encoder, option)}
             about = {"encoder": str(name), "reads": reads, "labels": list(self.labels), **self._options()}
@@ -513,10 +517,13 @@ class QueryGender(RowWise):
         if table.shape == (len(texts), len(LABELS)):
             table = table.astype(np.float64)
             if not (np.isfinite(table).all() and (table >= 0).all() and np.allclose(table.sum(axis=1), 1, atol=1e-6)):
-                raise InputError("QueryGender: the function must return probabilities, of at least 0 and with rows that sum to 1")
+                raise InputError("QueryGender: the function must return probabilities: none below 0, and rows that sum to 1")
             return table
         if table.shape != (len(texts),):
-            raise InputError(f"QueryGender: the function returned shape {table.shape} for {len(texts)} texts, not a label each")
+            raise InputError(
+                f"QueryGender: the function returned shape {table.shape} for {len(texts)} texts; it must return one label per "
+                f"text"
+            )
         labels = [str(label).lower() for label in table.tolist()]
         unknown = sorted(set(labels) - set(_SAME))
         if unknown:

@@ -123,7 +123,9 @@ class WordList:
             if not Path(spec).exists():
                 raise InputError(f"word list {str(spec)!r} is neither 'debias' nor an existing file or folder")
             return read_word_list(spec)
-        raise InputError(f"a word list is 'debias', a path or a mapping from a group to its words, not a {type(spec).__name__}")
+        raise InputError(
+            f"a word list must be 'debias', a path or a mapping from a group to its words, not a {type(spec).__name__}"
+        )
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -194,7 +194,9 @@ def neutrality(
         [0.5, 1.0, 1.0]
     """
     if len(groups) < 2:
-        raise InputError(f"neutrality compares groups; the word list has only {', '.join(groups)}")
+        raise InputError(
+            f"neutrality compares groups; the word list has only {', '.join(groups)}; give a word list with at least two groups"
+        )
     check_number("neutrality", "threshold", threshold, least=0, hint="it counts words")
     wished = wished_portions(groups, portions)
     totals = np.asarray(totals, dtype=np.float64)
@@ -224,7 +226,7 @@ def wished_portions(groups: tuple[str, ...], portions: Mapping[str, float] | Non
     if portions is None:
         return np.full(len(groups), 1 / len(groups))
     if not isinstance(portions, Mapping):
-        raise InputError(f"portions={portions!r} must be a mapping of each of {', '.join(groups)} to its portion")
+        raise InputError(f"portions={portions!r} must map each of {', '.join(groups)} to its portion")
     for group, portion in portions.items():
         check_number("portions", str(group), portion)
     if set(portions) != set(groups) or not np.isclose(sum(portions.values()), 1) or min(portions.values()) < 0:

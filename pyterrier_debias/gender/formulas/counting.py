@@ -177,7 +177,7 @@ def word_counts(
     bad = next((i for i, text in enumerate(texts) if not isinstance(text, str)), None)
     if bad is not None:
         raise InputError(
-            f"text {bad} is {texts[bad]!r}, not a string; load texts for every document, or leave out those that have none"
+            f"text {bad} is {texts[bad]!r}, not a string; load texts for every document, or leave out documents that have none"
         )
     split = get_gender_tokeniser(tokeniser)
     _warn_of_unfindable(wordlist, tokeniser, split)
@@ -205,7 +205,7 @@ def _warn_of_unfindable(wordlist: WordList, tokeniser: str | Tokeniser, split: T
     lost = [word for word in wordlist.words if split(word) != [word]]
     if lost:
         logger.warning(
-            "word list %s: %d of its %d words are never found, since tokeniser %r never gives them, e.g. %s",
+            "word list %s: %d of its %d words are never found, because tokeniser %r never returns them, e.g. %s",
             wordlist,
             len(lost),
             wordlist.size,

@@ -139,14 +139,19 @@ def _checked(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndar
     for name, matrix in (("first", first), ("second", second)):
         matrix = real_array(matrix, f"matching: the profiles of the {name} group")
         if matrix.ndim != 2:
-            raise InputError(f"matching: the profiles of the {name} group have shape {matrix.shape}; give rows of categories")
+            raise InputError(
+                f"matching: the profiles of the {name} group have shape {matrix.shape}; give one row per profile and one column "
+                f"per category"
+            )
         bad = np.flatnonzero(~np.isfinite(matrix).all(axis=1))
         if len(bad):
             raise InputError(f"matching: row {bad[0]} of the {name} group's profiles is not a finite number; fill or drop it")
         matrices.append(matrix)
     if matrices[0].shape[1] != matrices[1].shape[1]:
         one, other = (matrix.shape[1] for matrix in matrices)
-        raise InputError(f"matching: profiles have {one} and {other} categories; use the same ones")
+        raise InputError(
+            f"matching: the profiles of the two groups have {one} and {other} categories; use the same categories for both"
+        )
     return matrices[0], matrices[1]
 
 
@@ -160,7 +165,7 @@ class _Side:
 
     def __init__(self, profiles: np.ndarray, ids: Sequence[str] | None, name: str):
         if ids is not None and len(ids) != len(profiles):
-            raise InputError(f"matching: {name} has {len(ids)} identifiers for {len(profiles)} profiles")
+            raise InputError(f"matching: {name} has {len(ids)} identifiers for {len(profiles)} profiles; give one per profile")
         length = np.abs(profiles).max(axis=1, initial=0.0)
         rows = np.flatnonzero(length > 0)
         # Divided by the largest value first, so that tiny profiles do not vanish when they are squared.
@@ -340,7 +345,7 @@ def _optimal_pairs(codes: _Codes, least: float) -> Pairs:
     n, m = len(codes.left), len(codes.right)
     if max(n, m) > OPTIMAL_LIMIT:
         raise InputError(
-            f"matching: method='optimal' takes up to {OPTIMAL_LIMIT:,} profiles a side, not {n:,} and {m:,}; use 'greedy'"
+            f"matching: method='optimal' takes at most {OPTIMAL_LIMIT:,} profiles per group, not {n:,} and {m:,}; use 'greedy'"
         )
     cosines = np.minimum(codes.vectors[codes.left] @ codes.vectors[codes.right].T, 1.0)
     cosines[codes.left[:, None] == codes.right[None, :]] = 1.0

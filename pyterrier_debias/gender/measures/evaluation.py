@@ -244,7 +244,7 @@ class BiasResult:
                 axes.errorbar(x, values, yerr=bars, fmt="o-", color=plots.colour(number), label=label)
             axes.set_xticks(range(len(cutoffs)), [str(cutoff) for cutoff in cutoffs])
             axes.legend()
-            labels = {"ARaB": "ARaB@k", "added": "ARaB@k less that of a random order", "NFaiRR": "NFaiRR@k"}
+            labels = {"ARaB": "ARaB@k", "added": "ARaB@k minus that of a random order", "NFaiRR": "NFaiRR@k"}
             plots.label_axes(axes, x="k (documents from the top)", y=labels[measure], n=int(self.table["n"].max()))
         return axes
 

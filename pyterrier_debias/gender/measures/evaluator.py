@@ -403,7 +403,9 @@ class ARaBEvaluator(_OfWords):
             if not isinstance(run, pt.Transformer):
                 self._check_frame(name, run)
             elif topics is None:
-                raise InputError(f"ARaBEvaluator: {name!r} is a pipeline; give topics, too, to run it: evaluate(..., topics)")
+                raise InputError(
+                    f"ARaBEvaluator: {name!r} is a pipeline; give topics too, so that it can be run: evaluate(..., topics)"
+                )
         for name, run in runs.items():
             found = run(topics) if isinstance(run, pt.Transformer) else run
             self._check_frame(name, found)
@@ -595,7 +597,10 @@ class GenderCounts:
             InputError: If the word lists or tokenisers differ.
         """
         if other.wordlist != self.wordlist or other.tokeniser != self.tokeniser:
-            raise InputError(f"counts of {self.wordlist} and {other.wordlist} (or of two tokenisers) cannot be added")
+            raise InputError(
+                f"counts of {self.wordlist} and {other.wordlist} (or of two tokenisers) cannot be added; count with one word "
+                f"list and one tokeniser"
+            )
         sums = {name: self.sums[name] + other.sums[name] for name in self.sums}
         return GenderCounts(
             self.wordlist, self.tokeniser, self.documents + other.documents, self.spoken + other.spoken,

@@ -55,7 +55,7 @@ class AWRF(OfWords):
     __name__ = "AWRF"
     NAME = __name__
     PRETTY_NAME = "Attention-weighted rank fairness"
-    SHORT_DESC = "How close the groups' shares of attention are to wished ones."
+    SHORT_DESC = "How close the groups' shares of attention are to the wished ones."
     SUPPORTED_PARAMS = _info(portions="the wished portion of each group", discount="attention to ranks")
     DEFAULTS = {**OfWords.DEFAULTS, "discount": "trec"}  # noqa: RUF012
 
@@ -76,7 +76,10 @@ class AWRF(OfWords):
 
     def _target(self) -> np.ndarray:
         if len(self.wordlist.names) < 2:
-            raise InputError(f"AWRF compares groups; the word list has only {', '.join(self.wordlist.names)}")
+            raise InputError(
+                f"AWRF compares groups; the word list has only {', '.join(self.wordlist.names)}; give a word list with at least "
+                f"two groups"
+            )
         return wished_portions(self.wordlist.names, self.option("portions"))
 
     def values(self, run: pd.DataFrame) -> dict[str, float]:
@@ -124,7 +127,7 @@ class ExpectedExposure(OfWords):
     __name__ = "ExpectedExposure"
     NAME = __name__
     PRETTY_NAME = "Expected exposure"
-    SHORT_DESC = "How far exposure is from what relevance asks for."
+    SHORT_DESC = "How far exposure is from what relevance calls for."
     QREL_INPUTS = ("query_id", "doc_id", "relevance")
     SUPPORTED_PARAMS = _info(by_group="whether exposure is summed by group", part="of the loss, or it", patience="of RBP")
     DEFAULTS = {**OfWords.DEFAULTS, "by_group": True, "part": "loss", "patience": 0.5}  # noqa: RUF012

@@ -203,7 +203,7 @@ class _OfTexts(Measure, metaclass=_Cut):
         pt.validate.columns(run, includes=["qid", "docno", "score"], context=self)  # type: ignore[arg-type]  # printed only
         asked = self._counting(set(qids))
         if not asked:
-            logger.warning("%r: none of the %d judged queries counts; check the qids that it was given", self, len(qids))
+            logger.warning("%r: none of the %d judged queries counts; check the qids given to the measure", self, len(qids))
         run = run[run["qid"].isin(asked)]
         values = self.judged_values(ranked(run, repr(self)), qrels) if len(run) else {}
         known = {qid: value for qid, value in values.items() if not np.isnan(value)}
@@ -218,7 +218,7 @@ class _OfTexts(Measure, metaclass=_Cut):
         if undefined == "nan" and lacking + others:
             logger.warning(
                 "%r: %d of %d judged queries are NaN (%d have no results or no ideal above 0, %d do not count), and so is the "
-                "mean of pt.Experiment; undefined='influence' makes its means and t-tests those over the queries that count",
+                "mean of pt.Experiment; set undefined='influence' to take means and t-tests over the queries that count",
                 self, lacking + others, len(qids), lacking, others,
             )  # fmt: skip
         if undefined == "influence" and lacking:
@@ -350,8 +350,8 @@ class _Lean(OfWords):
         counts, own = counted(run, self.texts, self.wordlist, self.option("tokeniser"), repr(self))
         if not np.isin(own, counts.rows).any():
             logger.warning(
-                "%r: no word of the list occurs in the %d documents of this run that count, so that 0 says nothing of their "
-                "order; check that the list is in their language",
+                "%r: no word of the list occurs in the %d documents of this run that count, so a value of 0 says nothing about "
+                "their order; check that the list is in their language",
                 self, len(np.unique(own)),
             )  # fmt: skip
         magnitude = arab.magnitudes(counts, self.option("method"), self.option("tf_form"))
@@ -579,7 +579,7 @@ class NFaiRR(FaiRR):
     __name__ = "NFaiRR"
     NAME = __name__
     PRETTY_NAME = "Normalised fairness of a ranking"
-    SHORT_DESC = "FaiRR by that of the most neutral order of the background."
+    SHORT_DESC = "FaiRR divided by that of the most neutral order of the background."
     SUPPORTED_PARAMS = {  # noqa: RUF012
         **FaiRR.SUPPORTED_PARAMS,
         "background": ParamInfo(required=False, default=None, desc="run whose documents could have been ranked"),
@@ -864,8 +864,8 @@ class QueryGroupGap(_OfTexts):
         undefined = params.pop("undefined", None)
         if undefined not in (None, "influence"):
             raise InputError(
-                f"QueryGroupGap: undefined={undefined!r} is no choice, since queries without a value get the gap itself (as with "
-                f"'influence'); leave the option out"
+                f"QueryGroupGap: undefined={undefined!r} cannot be chosen, because queries without a value get the gap itself "
+                f"(as with 'influence'); leave the option out"
             )
         lexicon = Lexicon.of(lexicon)
         own = {"lexicon": lexicon, "category": category, "groups": groups, "between": between, "signed": signed}

@@ -87,20 +87,21 @@ def augment_balanced(
     relevant = int((judged["label"].gt(0) & judged["qid"].isin(set(topics["qid"]))).sum())
     sizes = pairs.groupby("match").size()
     if not sizes.eq(2).all():
-        raise InputError(f"{name}: match {sizes.index[sizes != 2][0]} has {sizes[sizes != 2].iloc[0]} rows; each has two")
+        raise InputError(
+            f"{name}: match {sizes.index[sizes != 2][0]} has {sizes[sizes != 2].iloc[0]} rows; each match must have two"
+        )
     # The rounding error of binary fractions must not round a half down.
     wanted = int(np.floor(float(ratio) * relevant / 2 + 0.5 + 1e-9))
     if wanted > len(sizes) and on_short == "all":
         logger.warning(
-            "%s: ratio=%g of %d pairs asks for %d matches, of which there are %d; all are added, a ratio of %.3g",
+            "%s: ratio=%g of %d pairs needs %d matches, but there are only %d; all are added, which is a ratio of %.3g",
             name, ratio, relevant, wanted, len(sizes), 2 * len(sizes) / relevant,
         )  # fmt: skip
         wanted = len(sizes)
     if wanted > len(sizes):
         raise InputError(
-            f"{name}: ratio={ratio:g} of {relevant:,} pairs asks for {wanted:,} matches, of which there are {len(sizes):,}; "
-            f"use a ratio of at most {np.floor(2000 * len(sizes) / max(1, relevant)) / 1000:g}, more pairs, or "
-            f"on_short='all'"
+            f"{name}: ratio={ratio:g} of {relevant:,} pairs needs {wanted:,} matches, but there are only {len(sizes):,}; use a "
+            f"ratio of at most {np.floor(2000 * len(sizes) / max(1, relevant)) / 1000:g}, more pairs, or on_short='all'"
         )
     codes, _ = pd.factorize(pairs["match"], sort=True)
     names = [f"{qid}\0{docno}" for qid, docno in zip(pairs["qid"], pairs["docno"])]
@@ -111,11 +112,11 @@ def augment_balanced(
     added = pairs[np.isin(codes, chosen)]
     texts = added.groupby("qid")["query"].nunique()
     if (texts > 1).any():
-        raise InputError(f"{name}: qid {texts.index[texts > 1][0]!r} of the pairs has more than one query text")
+        raise InputError(f"{name}: qid {texts.index[texts > 1][0]!r} of the pairs has more than one query text; keep one")
     added = added.assign(qid=prefix + added["qid"])
     taken = set(added["qid"]) & (set(topics["qid"]) | set(judged["qid"]))
     if taken:
-        raise InputError(f"{name}: qid {min(taken)!r} is among the topics already; give another prefix")
+        raise InputError(f"{name}: qid {min(taken)!r} is already among the topics; give another prefix")
     about = added.drop_duplicates("qid")
     about = about if keep_labels else without_labels(about, False)
     columns = [column for column in about.columns if column in topics.columns or (keep_labels and column == "gender")]
@@ -228,12 +229,12 @@ def choose_ratio(
         Bigdeli, Arabzadeh, Seyedsalehi, Mitra, Zihayat and Bagheri, ECIR 2023, Section 4 and Table 1.
     """
     if 0 not in effectiveness:
-        raise InputError("choose_ratio: the original data is missing; give the values of ratio 0")
+        raise InputError("choose_ratio: the original data is missing; give its values as ratio 0")
     check_number("choose_ratio", "level", level, above=0, most=0.9999)
     check_number("choose_ratio", "margin", margin, above=0, hint="such as 0.01")
     ratios = sorted(float(ratio) for ratio in effectiveness)
     if ratios[0] < 0:
-        raise InputError(f"choose_ratio: ratio {ratios[0]:g} is below 0")
+        raise InputError(f"choose_ratio: ratio {ratios[0]:g} is below 0; give ratios of at least 0")
     values = {float(ratio): _aligned(given, effectiveness[0], ratio) for ratio, given in effectiveness.items()}
     original, rows = values[0.0], []
     for ratio in ratios:
@@ -262,7 +263,10 @@ def choose_ratio(
 def _aligned(given: Any, original: Any, ratio: float) -> np.ndarray:
     if isinstance(given, pd.Series) and isinstance(original, pd.Series):
         if set(given.index) != set(original.index):
-            raise InputError(f"choose_ratio: ratio {ratio:g} and the original were not measured on the same queries")
+            raise InputError(
+                f"choose_ratio: ratio {ratio:g} and the original were not measured on the same queries; give values for the same "
+                f"queries"
+            )
         given = given.reindex(original.index)
     values = np.asarray(given, dtype=np.float64)
     if values.shape != np.shape(original) or values.ndim != 1 or np.isnan(values).any():

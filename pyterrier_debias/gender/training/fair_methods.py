@@ -98,7 +98,10 @@ class Adversarial(Annotated):
         self.reversal = reversal
         head = getattr(ranking.network, "classifier", None)
         if head is None:
-            raise InputError(f"{stage}: {type(ranking.network).__name__} has no classification head for the adversary")
+            raise InputError(
+                f"{stage}: {type(ranking.network).__name__} has no classification head for the adversary; give a model that has "
+                f"one"
+            )
         size = ranking.network.config.hidden_size
         with drawn_from(seed):
             self.adversary = torch.nn.Sequential(torch.nn.Linear(size, size), torch.nn.Tanh(), torch.nn.Linear(size, 1))

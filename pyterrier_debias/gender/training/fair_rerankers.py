@@ -62,7 +62,8 @@ def _numbers(groups: Groups, column: str, stage: str) -> np.ndarray:
     except (TypeError, ValueError) as error:
         raise InputError(f"{stage}: column '{column}' holds no numbers ({error})") from error
     if not np.isfinite(values).all():
-        raise InputError(f"{stage}: column '{column}' is missing in {int((~np.isfinite(values)).sum())} rows; fill or drop them")
+        lost = int((~np.isfinite(values)).sum())
+        raise InputError(f"{stage}: column '{column}' has no value in {lost} rows; fill or drop them")
     return values
 
 
@@ -153,7 +154,7 @@ class BiasAwareReranker(_FairReranker):
             )
         unknown = next((option for option in training.loss_options if option != "margin"), None)
         if unknown is not None:
-            raise InputError(f"BiasAwareReranker: its loss has no option {unknown!r}; it has margin: correct loss_options")
+            raise InputError(f"BiasAwareReranker: its loss has no option {unknown!r}, only margin; correct loss_options")
         return replace(training, loss="hinge")
 
     def make_method(self, ranker: Ranker, training: Training, groups: Groups, prepared: None) -> Method:
@@ -265,12 +266,16 @@ class AdversarialReranker(_FairReranker):
         base = self.checked_base()
         if not isinstance(base, CrossEncoder):
             raise InputError(
-                f"AdversarialReranker: ranker is a {type(base).__name__}; the adversary reads what a CrossEncoder's head reads"
+                f"AdversarialReranker: ranker is a {type(base).__name__}; give a CrossEncoder, since the adversary reads the "
+                f"input of its head"
             )
         check_number("AdversarialReranker", "reversal", self.reversal, least=0)
         names = WordList.of(self.wordlist).names
         if len(names) < 2:
-            raise InputError(f"AdversarialReranker: neutrality compares groups; the word list has only {names[0]}")
+            raise InputError(
+                f"AdversarialReranker: neutrality compares groups; the word list has only {names[0]}; give a word list with at "
+                f"least two groups"
+            )
         gendered([""], wordlist=self.wordlist, tokeniser=self.tokeniser, threshold=self.threshold)
         first = self.first_training
         if first is not None and not isinstance(first, Training):
@@ -278,7 +283,8 @@ class AdversarialReranker(_FairReranker):
         folder = self.training_options().checkpoints
         if first is not None and folder is not None and first.checkpoints == folder:
             raise InputError(
-                f"AdversarialReranker: training and first_training have the same checkpoints={str(folder)!r}; give each a folder"
+                f"AdversarialReranker: training and first_training have the same checkpoints={str(folder)!r}; give each its own "
+                f"folder"
             )
 
     def train(
@@ -324,8 +330,8 @@ class AdversarialReranker(_FairReranker):
                 raise InputError(f"AdversarialReranker: column '{self.attribute}' must hold only 0 and 1")
         if len(np.unique(values)) < 2:
             raise InputError(
-                "AdversarialReranker: all candidates have the same attribute, so there is nothing to unlearn; look at the word "
-                "list, or train the ranker itself"
+                "AdversarialReranker: all candidates have the same attribute, so there is nothing to unlearn; check the word "
+                "list, or train the ranker without an adversary"
             )
         return values
 

@@ -83,7 +83,7 @@ class BiasAwareNegatives:
                     raise InputError(f"BiasAwareNegatives: column '{self.column}' holds no numbers ({error})") from error
                 if np.isnan(found).any():
                     raise InputError(
-                        f"BiasAwareNegatives: column '{self.column}' is missing in {int(np.isnan(found).sum())} rows; every "
+                        f"BiasAwareNegatives: column '{self.column}' has no value in {int(np.isnan(found).sum())} rows; every "
                         f"candidate needs it"
                     )
             codes, docnos = pd.factorize(groups.rows["docno"])

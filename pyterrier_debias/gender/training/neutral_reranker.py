@@ -141,6 +141,6 @@ class NeutralReranker(Stage):
             for row in np.flatnonzero(np.isinf(values))[:1].tolist():
                 raise InputError(
                     f"NeutralReranker: column '{column}' is infinite at row {row} (qid={inp['qid'].iloc[row]!r}, "
-                    f"docno={inp['docno'].iloc[row]!r}), which cannot be combined with the others of its list; drop such rows, "
-                    f"or give them the lowest or highest finite value"
+                    f"docno={inp['docno'].iloc[row]!r}), and infinite values cannot be combined with the others of the list; "
+                    f"drop such rows, or give them the lowest or highest finite value"
                 )
