@@ -20,7 +20,7 @@ import pandas as pd
 
 from pyterrier_debias.core.bias import Examined, Figure, Finding, JointBias, p_text
 from pyterrier_debias.core.dataset import provided
-from pyterrier_debias.core.evaluation import from_grade, parse_measures, per_query
+from pyterrier_debias.core.evaluation import deepest, from_grade, parse_measures, per_query
 from pyterrier_debias.core.frames import with_string_ids
 from pyterrier_debias.core.statistics import Interval, binomial_interval, t_interval
 from pyterrier_debias.core.systems import Context, System
@@ -56,8 +56,7 @@ def unshown_reason(shown: pd.DataFrame | None, qrels: pd.DataFrame | None) -> st
     lists = shown.groupby("qid").size()
     if lists.median() > LONGEST:
         return (
-            f"the candidates that the collection gives ({int(lists.median())} documents of a query) are no lists that labellers "
-            f"read, but a run"
+            f"the collection's candidates ({int(lists.median())} documents per query) are a run, not lists that labellers read"
         )
     if qrels is None:
         return None
@@ -67,8 +66,8 @@ def unshown_reason(shown: pd.DataFrame | None, qrels: pd.DataFrame | None) -> st
     other = labels[labels["qid"].isin(set(shown["qid"]))]
     if judged.empty and len(other):
         return (
-            f"nothing that labellers were shown (e.g. {shown['docno'].iloc[0]!r}) is judged (e.g. {other['docno'].iloc[0]!r}): "
-            f"lists and judgements have docnos of their own"
+            f"no document that labellers were shown (e.g. {shown['docno'].iloc[0]!r}) is judged (judged is e.g. "
+            f"{other['docno'].iloc[0]!r}): lists and judgements use different docnos"
         )
     if not (judged["label"] > 0).any():
         return "no document that labellers were shown is judged relevant"
@@ -76,8 +75,7 @@ def unshown_reason(shown: pd.DataFrame | None, qrels: pd.DataFrame | None) -> st
     share = len(judged.drop_duplicates(["qid", "docno"])) / ours
     if (labels["label"] <= 0).any() and share < LEAST_JUDGED:
         return (
-            f"only {share:.0%} of the candidates that the collection gives are judged, so that they are no lists that labellers "
-            f"were shown, but a run"
+            f"only {share:.0%} of the collection's candidates are judged, so they are a run, not lists that labellers were shown"
         )
     return None
 
@@ -150,7 +148,7 @@ def shown_queries(context: Context, grade: int) -> tuple[pd.DataFrame, list[str]
         answered = set(ranks.loc[ranks["first_relevant_rank"] < NEVER, "qid"])
         lost = lost[lost["qid"].isin(shown - answered - set(topics["qid"]))]
         if len(lost):
-            notes.append(f"{len(lost)} queries that were shown and never answered are missing from the topics; they count as 0.")
+            notes.append(f"{len(lost)} queries were shown but never answered, and are missing from the topics; they count as 0.")
             seen = pd.concat([seen, lost.assign(asked=False)], ignore_index=True)
     strata = dict(zip(ranks["qid"], list_strata(ranks["relevant_shown"], ranks["shown"])))
     seen = with_ranks(seen, ranks).assign(list=[strata[qid] for qid in seen["qid"]])
@@ -243,7 +241,7 @@ class _Examined:
         # No other columns of the topics: a column "cluster" would change the intervals.
         about = topics[[column for column in ("qid", "type", "first_relevant_rank", "list") if column in topics.columns]]
         for system in context.systems:
-            results = context.results(system)
+            results = context.results(system, depth=deepest([name]))
             found = per_query(results, context.qrels, [name], asked)[name]
             gains[system.name] = discounted_gain(results, context.qrels, topics["qid"].tolist(), min_label=grade)
             # An unanswered query has no relevant document; nor has one that is missing from the topics.
@@ -285,8 +283,8 @@ class _Examined:
         notes = "".join(f" {note}" for note in self.notes)
         text = (
             f"labellers met an answer to {int(answered.sum())} of {len(answered)} queries ({share.estimate:.1%} "
-            f"[{share.low:.1%}, {share.high:.1%}]); a mean over all of them is the mean over the answered ones times this "
-            f"share, whatever the ranker.{notes}"
+            f"[{share.low:.1%}, {share.high:.1%}]); a mean over all queries is the mean over the answered ones times this share, "
+            f"whatever the ranker.{notes}"
         )
         values = answered.astype(float)
         kept = self._values(everyone, values)
@@ -329,28 +327,32 @@ class _Examined:
         strata = self.topics["list"]
         found = trend(values, self.ranks, strata=strata, resamples=_RESAMPLES, seed=seed)
         how = (
-            "Spearman's rank correlation over answered queries, ranks centred and permuted among queries with as many answers "
-            "in as long lists; Bonett and Wright's interval, from the permutation test where the two disagree"
+            "Spearman's rank correlation over answered queries, ranks centred and permuted among queries with equally many "
+            "answers in lists of equal length; Bonett and Wright's interval, or that of the permutation test where the two "
+            "disagree"
         )
         if np.isnan(found.rho):
             what = (
                 "there are fewer than three answered queries" if found.n < 3
-                else "queries with as many answers in as long lists differ neither in their results nor in the rank of the first"
+                else (
+                    "queries with equally many answers in lists of equal length differ neither in their results nor in the rank "
+                    "of the first answer"
+                )
             )
             none = Interval(float("nan"), float("nan"), float("nan"), 0.95, found.n)
-            text = f"nothing can be said of how early queries were answered: {what}."
+            text = f"nothing can be said about how early queries were answered: {what}."
             yield self.bias.finding(name, measure, "first relevant rank", none, text, convention=how)
             return
         direction = "worse" if found.rho < 0 else "better"
         text = (
-            f"the later labellers found an answer, the {direction} are its results: rank correlation {found.rho:+.2f} "
-            f"[{found.low:+.2f}, {found.high:+.2f}] over {found.n} answered queries, among lists with as many answers and of one "
-            f"length; chance alone {found.noise_floor:.2f} (p = {p_text(found.p)})."
+            f"the later labellers found an answer, the {direction} its results: rank correlation {found.rho:+.2f} "
+            f"[{found.low:+.2f}, {found.high:+.2f}] over {found.n} answered queries, among queries with equally many answers in "
+            f"lists of equal length; chance alone gives {found.noise_floor:.2f} (p = {p_text(found.p)})."
         )
         single = alone(strata[answered].tolist())
         if single:
             one = "is the only one" if single == 1 else "are each the only one"
-            text = f"{text} {single} of them {one} with as many answers in as long a list, and cannot be compared."
+            text = f"{text} {single} of them {one} with its number of answers in a list of its length, and cannot be compared."
         more = {"p": found.p, "null_value": found.noise_floor, "convention": how}
         influence = rank_influence(values[answered], self.ranks[answered], strata=strata[answered])
         influence = self._values(answered, influence)
@@ -364,7 +366,7 @@ class _Examined:
                 f"within types of queries the correlation is {within.rho:+.2f} [{within.low:+.2f}, {within.high:+.2f}] "
                 f"(p = {p_text(within.p)})."
             )
-            how = f"{how}; and of one type"
+            how = f"{how}; within types of queries"
             more = {"p": within.p, "null_value": within.noise_floor, "convention": how}
             yield self._correlated(name, measure, "first relevant rank, within types", within, text, **more)
 
@@ -399,7 +401,8 @@ class _Examined:
             Figure(
                 "curve",
                 f"Mean {self.measure} over queries answered within the first k documents shown (solid, with 95 % intervals), and "
-                f"with all other queries as 0 (dashed), of {n} queries. The dashed fall is the share answered, not the rankers'.",
+                f"with all other queries as 0 (dashed), of {n} queries. The fall of the dashed lines is due to the share "
+                f"answered, not to the rankers.",
                 partial(self.curve.plot, order=self.context.names),
             ),
             Figure(
@@ -410,7 +413,8 @@ class _Examined:
             ),
             Figure(
                 "first-ranks",
-                f"How many of {n} queries were first answered at each rank of the list shown; {n - answered} never.",
+                f"How many of {n} queries were first answered at each rank of the list shown; {n - answered} were never "
+                f"answered.",
                 self._draw_ranks,
             ),
         ]

@@ -62,9 +62,9 @@ def test_agreement_is_about_one_systems_answer():
             for qid, code in zip("12", codes)]  # fmt: skip
     both = pd.DataFrame(rows, columns=["system", "qid", "annotator", "code"])
     assert agreement(both)[["kappa", "agreed", "n"]].values.tolist() == [[1.0, 1.0, 4.0]]
-    with pytest.raises(InputError, match="'annotator' is missing at row 0"):
+    with pytest.raises(InputError, match="'annotator' has no value at row 0"):
         agreement(both.assign(annotator=None))
-    with pytest.raises(InputError, match="'system' is missing at row 3"):
+    with pytest.raises(InputError, match="'system' has no value at row 3"):
         agreement(both.assign(system=both["system"].where(both.index != 3)))
 
 
@@ -170,7 +170,7 @@ def test_ranks_of_two_annotators_are_drawn_apart():
 @pytest.mark.parametrize(
     ("change", "options", "message"),
     [
-        ({"docno": "x"}, {}, "no document that a system has among its first 10 has a label"),
+        ({"docno": "x"}, {}, "none of the first 10 documents of any system has a label"),
         ({"label": "yes"}, {}, "'label' is NaN or not a whole number"),
         ({}, {"depth": 0}, "depth=0"),
         ({}, {"depth": None}, "depth=None"),
@@ -186,7 +186,7 @@ def test_runs_and_labels_that_lack_a_column():
     labels = pd.DataFrame({"qid": ["1"], "docno": ["b"], "label": [1]})
     with pytest.raises(InputError, match="the judgements have no column 'label'"):
         rank_annotations(runs(), labels.drop(columns="label"), labelled_by="me")
-    with pytest.raises(InputError, match="run 'one': column 'score' is missing"):
+    with pytest.raises(InputError, match="run 'one' has no column 'score'"):
         rank_annotations({"one": runs()["one"].drop(columns="score")}, labels, labelled_by="me")
     with pytest.raises(InputError, match="there are no labels"):
         rank_annotations(runs(), labels.iloc[:0], labelled_by="me")
@@ -203,9 +203,9 @@ def test_ranks_from_a_labeller_that_is_asked_once_a_pair():
     assert found["first_relevant_rank"].tolist() == [2, -1, 1, -1] and len(asked) == 1 and len(asked[0]) == 4
     with pytest.raises(InputError, match="must name who labelled"):
         rank_annotations(runs(), labeller, labelled_by=" ")
-    with pytest.raises(InputError, match="gave 1 labels for 4 pairs"):
+    with pytest.raises(InputError, match="returned 1 labels for 4 pairs"):
         rank_annotations(runs(), lambda pairs: [1], labelled_by="a rule")
-    with pytest.raises(InputError, match="reads 'text', which the runs lack"):
+    with pytest.raises(InputError, match="needs the column 'text', which the runs lack"):
         rank_annotations({"one": runs()["one"].drop(columns="text")}, labeller, labelled_by="a rule")
     more = rank_annotations(runs(), labeller, labelled_by="a rule", queries=pd.DataFrame({"qid": ["1", "9"]}))
     assert more[more["qid"] == "9"]["first_relevant_rank"].tolist() == [-1, -1]

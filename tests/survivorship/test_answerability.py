@@ -153,7 +153,7 @@ def test_texts_with_both_outcomes_are_no_unanswered_ones(seed):
     rows = [(f"{outcome}{i}", f"x {i}", outcome) for i in range(2) for outcome in (True, False)]
     rows += [(f"c{i}", f"y {i}", True) for i in range(8)]
     topics = pd.DataFrame(rows, columns=["qid", "query", "answered"])
-    with pytest.raises(InputError, match="0 different queries are not answered, under no qid; with folds=2"):
+    with pytest.raises(InputError, match="only 0 different queries are not answered under any qid, but folds=2"):
         Answerability(folds=2, seed=seed).fit(topics)
     more = pd.DataFrame({"qid": ["d0", "d1"], "query": ["z 0", "z 1"], "answered": False})
     assert Answerability(folds=2, seed=seed).fit(pd.concat([topics, more]))._fitted["share"] == pytest.approx(10 / 14)

@@ -76,7 +76,7 @@ def test_input_that_cannot_be_used():
         strata_of_nested([3, 2], [0.1, 0.2])
     with pytest.raises(InputError, match="cannot be answered"):
         zero_filled(0.5, 11, 10)
-    with pytest.raises(InputError, match="one length"):
+    with pytest.raises(InputError, match="equal length"):
         nested_means([1.0], [1.0, 2.0], [1])
     with pytest.raises(InputError, match="NaN"):
         trend([1.0, float("nan")], [1.0, 2.0])

@@ -114,7 +114,7 @@ def test_repeated_judgements_count_by_the_highest():
 def test_ids_that_do_not_meet():
     with pytest.raises(InputError, match=r"no judged docno.*docno='passage' joins"):
         first_relevant_ranks(shown("7-0", "8-0"), judged({"8": 1}))
-    with pytest.raises(InputError, match="of another scheme: use docno='qna'"):
+    with pytest.raises(InputError, match="follow another scheme: use docno='qna'"):
         first_relevant_ranks(shown("q1-0", "q1-1", "q1-2"), judged({"q1-0": 1}), docno="passage")
     with pytest.raises(InputError, match="docno='url' is not known"):
         first_relevant_ranks(shown("a"), judged({"a": 1}), docno="url")
@@ -133,7 +133,7 @@ def test_strata_of_lists_are_their_answers_and_lengths():
 
 
 def test_input_that_cannot_be_used():
-    with pytest.raises(InputError, match="no column 'docno', so that the order shown is not known; they have qid, score"):
+    with pytest.raises(InputError, match="no column 'docno', so the order shown is not known; they have qid, score"):
         first_relevant_ranks(shown("a").drop(columns="docno"), judged({"a": 1}))
     with pytest.raises(InputError, match=r"'answers', a list\); they have none"):
         answered_qids(pd.DataFrame())

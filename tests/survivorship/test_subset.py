@@ -72,7 +72,7 @@ def test_repeats_are_removed_before_places_are_counted():
     assert ranks(toy, None, repeats="drop") == [1, 2, 3, 4]
     found = SurvivorshipSubset(shown, qrels, repeats="drop").ranks()
     assert found[["shown", "relevant_shown"]].to_numpy().tolist() == [[4, 1]] * 4
-    with pytest.raises(InputError, match=r"SurvivorshipSubset: repeats='drop' compares texts, and there is no column 'text'"):
+    with pytest.raises(InputError, match=r"SurvivorshipSubset: repeats='drop' compares texts, but there is no column 'text'"):
         ranks(bare, repeats="drop")
     # What is empty repeats nothing.
     assert ranks(shown.assign(text=""), repeats="drop") == [2, 4, 6, 8]
@@ -421,7 +421,7 @@ def test_clusters_widen_the_intervals():
 
 def test_a_cluster_that_is_no_column_is_refused():
     curve = SurvivorshipCurve({"bm25": RUN}, PLANTED, QRELS, cluster="article")
-    with pytest.raises(InputError, match="cluster='article' is no column of the topics; there are qid"):
+    with pytest.raises(InputError, match="cluster='article' is not a column of the topics; there are qid"):
         curve(TOPICS)
     found = SurvivorshipCurve({"bm25": RUN}, PLANTED, QRELS, cluster="type", resamples=9).evaluate(TOPICS)
     assert "over clusters by type" in found.convention and set(found.per_query["cluster"]) == set(TOPICS["type"])
@@ -440,9 +440,9 @@ def test_values_that_cannot_be_compared_are_refused():
     """A query given twice counted twice, systems over different queries had means over different ones, without a word."""
     values, _ = small_curve("two")
     lacking = values[~((values["name"] == "two") & (values["qid"] == "q03"))]
-    told = r"'two' has no RR@10 of 1 of 11 queries, e.g. 'q03'; give every system a value of every query"
+    told = r"'two' has no RR@10 for 1 of 11 queries, e.g. 'q03'; give every system a value for every query"
     for given, options, message in (
-        (pd.concat([values, values.head(1)]), {}, r"query 'q00' has two values of RR@10 of 'one'"),
+        (pd.concat([values, values.head(1)]), {}, r"query 'q00' has two values of RR@10 for 'one'"),
         (lacking, {}, told),
         (lacking, {"baseline": "one"}, told),
         (values, {"baseline": "three"}, "baseline 'three' is not a system; there are one, two"),
@@ -563,7 +563,7 @@ def test_queries_that_nobody_was_shown(caplog):
 @pytest.mark.parametrize(
     ("results", "message"),
     [
-        (RESULTS.iloc[:0], "the results of 'mine' are empty, so that all its means would be 0"),
+        (RESULTS.iloc[:0], "the results of 'mine' are empty, so all its means would be 0"),
         (RESULTS.assign(qid="x" + RESULTS["qid"]), r"of 'mine' \(e.g. 'xq1'\) have no qid of the topics \(e.g. 'q1'\)"),
     ],
 )
@@ -583,8 +583,8 @@ def test_means_of_zero_for_lack_of_results_are_told(caplog):
     tables = [found.table.query("type == 'all types' and subset == 'answered'") for found in (whole, half, other)]
     means = [table["mean"].iloc[0] for table in tables]
     assert means == [0.75, 0.25, 0.0]
-    assert half.notes[-1] == "1 of 2 queries that have a relevant document have no results of 'mine' and count 0."
-    assert "No document of 'mine' (e.g. 'other-b') is judged (e.g. 'c'), so that its means are 0" in other.notes[-1]
+    assert half.notes[-1] == "1 of 2 queries that have a relevant document have no results of 'mine' and count as 0."
+    assert "No document of 'mine' (e.g. 'other-b') is judged (e.g. 'c'), so its means are 0" in other.notes[-1]
     caplog.clear()
     curve(ASKED)
     assert "No document of 'mine'" in caplog.text  # a table has no notes

@@ -47,11 +47,11 @@ def test_a_run_is_not_taken_for_what_was_shown():
     docnos = [f"x{i}" for i in range(101)]
     long = pd.DataFrame({"qid": np.repeat(TOPICS["qid"], 101), "docno": docnos * len(TOPICS), "score": 0.0})
     reason = BIAS.needs(SYSTEMS[0], Collection("long", **PARTS, candidates=long.assign(rank=0)))
-    assert "101 documents of a query" in reason and "a run" in reason
+    assert "101 documents per query" in reason and "a run" in reason
     sparse = QRELS[QRELS["qid"].map(lambda qid: qid == TOPICS["qid"].iloc[0]) | ~QRELS["docno"].isin(SHOWN["docno"])]
     some = pd.concat([sparse, QRELS[~QRELS.index.isin(sparse.index)].iloc[::50]])
     reason = BIAS.needs(SYSTEMS[0], Collection("sparse", **{**PARTS, "qrels": {"test": some}}, candidates=SHOWN))
-    assert "are judged, so that they are no lists that labellers were shown" in reason
+    assert "are judged, so they are a run, not lists that labellers were shown" in reason
 
 
 def test_other_columns_of_the_topics_change_nothing():
@@ -74,7 +74,7 @@ def test_one_primary_test_a_system(findings):
     assert list(primary.index) == ["run", "blind"]
     assert (primary["measure"] == "rho of DCG(rel=2)@10").all() and (primary["contrast"] == "first relevant rank").all()
     assert (primary["value"] < -0.3).all() and (primary["p"] < 0.05).all()
-    assert "the worse are its results" in primary.loc["run", "text"] and "chance alone" in primary.loc["run", "text"]
+    assert "the worse its results" in primary.loc["run", "text"] and "chance alone" in primary.loc["run", "text"]
 
 
 def test_the_primary_figure_is_the_rank_correlation(findings, context):
@@ -98,7 +98,7 @@ def test_the_primary_figure_is_the_rank_correlation(findings, context):
 def test_what_did_not_survive_is_counted(findings):
     own = findings[findings["system"] == "all systems"].set_index("contrast")
     assert own.loc["all queries", "value"] == 0.75 and own.loc["all queries", "n"] == 40
-    assert "10 queries that were shown and never answered are missing from the topics" in own.loc["all queries", "text"]
+    assert "10 queries were shown but never answered, and are missing from the topics" in own.loc["all queries", "text"]
     truth = PLANTED.truth["topics"]
     person = truth[truth["type"] == "PERSON"]
     assert own.loc["type PERSON", "value"] == pytest.approx(person["survived"].mean())
@@ -143,7 +143,7 @@ def test_influence_within_strata_is_the_jackknife_too():
     np.testing.assert_allclose(rank_influence(v, r, strata=strata), rho(slice(None)) + 24 * (without.mean() - without))
     assert rank_influence(v, r, strata=strata, most=10).mean() == pytest.approx(rho(slice(None)))
     assert np.isnan(rank_influence(v, r, strata=range(25))).all()
-    with pytest.raises(InputError, match="strata must be as many"):
+    with pytest.raises(InputError, match="there must be one stratum per value"):
         rank_influence(v, r, strata=[1])
 
 
@@ -174,7 +174,7 @@ def test_the_number_of_answers_explains_no_trend():
         alarms["without strata"] += trend(computed.gains["random"], computed.ranks, resamples=199).p <= 0.05
     assert alarms["without strata"] >= 38
     assert binomial_interval(alarms["given the number of answers"], 40, level=0.99).low < 0.05
-    assert "among lists with as many answers and of one length" in primary.text
+    assert "among queries with equally many answers in lists of equal length" in primary.text
 
 
 def test_types_can_explain_a_trend():

@@ -129,7 +129,7 @@ def summary(annotations: pd.DataFrame, *, codes: Mapping[int, str] = CODES, leve
     """
     frame = check_annotations(annotations, codes=codes)
     if "code" not in frame.columns:
-        raise InputError("annotations: there is no column 'code' to sum up")
+        raise InputError("annotations: there is no column 'code' to sum up; add the codes that annotators gave")
     rows = []
     for annotator, own in frame.groupby("annotator", sort=True):
         for code, meaning in codes.items():
@@ -195,7 +195,7 @@ def agreement(annotations: pd.DataFrame, *, codes: Mapping[int, str] = CODES, le
     """
     frame = check_annotations(annotations, codes=codes)
     if "code" not in frame.columns:
-        raise InputError("annotations: there is no column 'code' to agree on")
+        raise InputError("annotations: there is no column 'code' to agree on; add the codes that annotators gave")
     # Numbers before words.
     names = sorted(frame["annotator"].unique(), key=lambda name: (isinstance(name, str), name))
     keys = [c for c in ("qid", "system") if c in frame.columns]
@@ -247,13 +247,15 @@ def rank_annotations(
     if not isinstance(labelled_by, str) or not labelled_by.strip():
         raise InputError("rank_annotations: labelled_by must name who labelled; labels without an author are not comparable")
     if not runs:
-        raise InputError("rank_annotations: there are no runs")
+        raise InputError("rank_annotations: there are no runs; give at least one")
     check_number("rank_annotations", "depth", depth, least=1, whole=True, hint="it is how many documents are looked at")
     tops = {}
     for name, run in runs.items():
         missing = [c for c in ("qid", "docno", "score") if c not in run.columns]
         if missing:
-            raise InputError(f"run {name!r}: column {missing[0]!r} is missing; there are {', '.join(map(str, run.columns))}")
+            raise InputError(
+                f"rank_annotations: run {name!r} has no column {missing[0]!r}; it has {', '.join(map(str, run.columns))}"
+            )
         check_pairs(run, f"run {name!r}")
         check_repeats(repeats, run.columns, "qna", f"run {name!r}")
         top = ranked(run, f"run {name!r}")
@@ -267,9 +269,9 @@ def rank_annotations(
     seen = pd.concat([top[["qid", "docno"]] for top in tops.values()], ignore_index=True)
     if len(seen) and not len(seen.merge(judged, on=["qid", "docno"])):
         raise InputError(
-            f"rank_annotations: no document that a system has among its first {depth} has a label (returned is e.g. "
-            f"{seen['docno'].iloc[0]!r} for query {seen['qid'].iloc[0]!r}, labelled {judged['docno'].iloc[0]!r} for "
-            f"{judged['qid'].iloc[0]!r}); label those, or bring the ids into one scheme"
+            f"rank_annotations: none of the first {depth} documents of any system has a label (e.g. {seen['docno'].iloc[0]!r} is "
+            f"returned for query {seen['qid'].iloc[0]!r}, {judged['docno'].iloc[0]!r} is labelled for "
+            f"{judged['qid'].iloc[0]!r}); label these documents, or use the same ids in runs and labels"
             if len(judged)
             else "rank_annotations: there are no labels; label documents that the systems return"
         )
@@ -294,7 +296,9 @@ def _labelled(tops: Mapping[str, pd.DataFrame], labeller: Labeller, queries: pd.
         together = together.assign(query=together["query"].fillna(asked) if "query" in together.columns else asked)
     missing = [column for column in ("query", "text") if column not in together.columns]
     if missing:
-        raise InputError(f"rank_annotations: a labeller reads {missing[0]!r}, which the runs lack; add it with a text loader")
+        raise InputError(
+            f"rank_annotations: a labeller needs the column {missing[0]!r}, which the runs lack; add it with a text loader"
+        )
     together = together.assign(query=together["query"].fillna(together.groupby("qid")["query"].transform("first")))
     # The first query and text of a pair that are not missing: not all runs have texts.
     pairs = together.groupby(["qid", "docno"], as_index=False)[["query", "text"]].first()[["qid", "query", "docno", "text"]]
@@ -302,7 +306,9 @@ def _labelled(tops: Mapping[str, pd.DataFrame], labeller: Labeller, queries: pd.
         check_text(pairs, column, "rank_annotations")
     found = list(labeller(pairs))
     if len(found) != len(pairs):
-        raise InputError(f"rank_annotations: the labeller gave {len(found)} labels for {len(pairs)} pairs")
+        raise InputError(
+            f"rank_annotations: the labeller returned {len(found)} labels for {len(pairs)} pairs; it must return one per pair"
+        )
     return pairs[["qid", "docno"]].assign(label=found)
 
 

@@ -188,7 +188,9 @@ def dataset_report(
     topics, qrels = (provided(dataset, method, *arguments) for method in ("get_topics", "get_qrels"))
     name = getattr(dataset, "name", type(dataset).__name__)
     if topics is None or qrels is None:
-        raise InputError(f"dataset_report: {name} has no {'topics' if topics is None else 'judgements'}; name a split that has")
+        raise InputError(
+            f"dataset_report: {name} has no {'topics' if topics is None else 'judgements'}; name a split that has them"
+        )
     topics = with_string_ids(topics, "dataset_report, topics").drop_duplicates("qid")
     qrels = with_grades(qrels, "dataset_report")
     qrels = qrels[qrels["qid"].isin(set(topics["qid"]))]
@@ -254,7 +256,7 @@ def _sizes(
     ]
     if places is not None:
         rows.insert(1, ("documents shown", len(places)))
-        rows.append(("queries that nothing was shown for", int((~topics["qid"].isin(set(places["qid"]))).sum())))
+        rows.append(("queries for which nothing was shown", int((~topics["qid"].isin(set(places["qid"]))).sum())))
     return pd.DataFrame(rows, columns=["what", "count"])
 
 

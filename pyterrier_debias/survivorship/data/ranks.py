@@ -166,7 +166,7 @@ def presented(candidates: pd.DataFrame, stage: Any = "candidates", *, also: Sequ
     if missing or not {"score", "rank"} & set(candidates.columns):
         lacks = repr(missing[0]) if missing else "'score' or 'rank'"
         raise InputError(
-            f"{stage_name(stage)}: the candidates have no column {lacks}, so that the order shown is not known; they have "
+            f"{stage_name(stage)}: the candidates have no column {lacks}, so the order shown is not known; they have "
             f"{', '.join(map(str, candidates.columns)) or 'none'}"
         )
     frame = with_string_ids(candidates, stage)
@@ -264,8 +264,8 @@ def check_repeats(repeats: str, columns: Iterable[Any], docno: str, stage: Any) 
     check_choice(stage_name(stage), "repeats", repeats, REPEATS)
     if repeats == "drop" and docno != "passage" and "text" not in set(columns):
         raise InputError(
-            f"{stage_name(stage)}: repeats='drop' compares texts, and there is no column 'text'; add it with a text loader, or "
-            f"use docno='passage' where the ids tell repeats"
+            f"{stage_name(stage)}: repeats='drop' compares texts, but there is no column 'text'; add it with a text loader, or "
+            f"use docno='passage' if repeats have equal ids"
         )
 
 
@@ -328,8 +328,9 @@ def first_relevant_ranks(
     one = lists[(lists["size"] > 2) & (lists["nunique"] == 1)] if docno == "passage" else lists.iloc[:0]
     if len(one):
         raise InputError(
-            f"{stage_name(stage)}: with docno='passage' all {one['size'].iloc[0]} documents of query {one.index[0]!r} are one, "
-            f"{shown.loc[shown['qid'] == one.index[0], 'docno'].iloc[0]!r}; these docnos are of another scheme: use docno='qna'"
+            f"{stage_name(stage)}: with docno='passage' all {one['size'].iloc[0]} documents of query {one.index[0]!r} become "
+            f"one, {shown.loc[shown['qid'] == one.index[0], 'docno'].iloc[0]!r}; these docnos follow another scheme: use "
+            f"docno='qna'"
         )
     common = judged[judged["qid"].isin(set(queries))]
     if listed and len(common) and not set(common["docno"]) & set(shown["docno"]):

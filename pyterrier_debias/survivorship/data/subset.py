@@ -178,8 +178,8 @@ class SurvivorshipSubset(RowWise):
         check_number("SurvivorshipSubset", "min_label", self.min_label, hint="it is the lowest grade that is relevant")
         if self.candidates is None:
             raise InputError(
-                "SurvivorshipSubset: candidates is None; give a frame qid, docno, score of what labellers were shown (where the "
-                "dataset does not say it, its get_candidates() is None), or a run, and name it with proxy="
+                "SurvivorshipSubset: candidates is None (as get_candidates() is if the dataset does not say what labellers were "
+                "shown); give a frame qid, docno, score of what they were shown, or a run, and name it with proxy="
             )
 
     def _shown(self) -> tuple[pd.DataFrame, str]:

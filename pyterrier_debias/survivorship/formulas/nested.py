@@ -233,7 +233,10 @@ def strata_of_nested(sizes: Sequence[int], means: Sequence[float]) -> np.ndarray
     """
     n, m = np.asarray(sizes, dtype=float), np.asarray(means, dtype=float)
     if n.shape != m.shape or n.ndim != 1 or (np.diff(n) < 0).any():
-        raise InputError(f"sizes of nested subsets must not fall, and means must be as many; got {n.tolist()}, {m.shape}")
+        raise InputError(
+            f"sizes of nested subsets must not fall, and there must be one mean per subset; got sizes {n.tolist()} and means of "
+            f"shape {m.shape}"
+        )
     added = np.diff(n, prepend=0.0)
     sums = np.diff(n * m, prepend=0.0)
     return np.divide(sums, added, out=np.full(len(n), np.nan), where=added > 0)
@@ -440,7 +443,7 @@ def _stratum_numbers(strata: Sequence[object] | None, n: int) -> np.ndarray:
     if strata is None:
         return np.zeros(n, dtype=int)
     if len(strata) != n:
-        raise InputError(f"strata must be as many as values, {n}; got {len(strata)}")
+        raise InputError(f"there must be one stratum per value; got {len(strata)} strata for {n} values")
     return np.unique(np.asarray(strata, dtype=str), return_inverse=True)[1]
 
 
@@ -510,7 +513,7 @@ def rank_influence(
 def _checked(values: np.ndarray, ranks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     v, r = np.asarray(values, dtype=float), np.asarray(ranks, dtype=float)
     if v.shape != r.shape or v.ndim != 1:
-        raise InputError(f"values and first relevant ranks must be two lists of one length; got shapes {v.shape} and {r.shape}")
+        raise InputError(f"values and first relevant ranks must be two lists of equal length; got shapes {v.shape} and {r.shape}")
     if not np.isfinite(v).all() or np.isnan(r).any():
         raise InputError("values must be finite numbers, and ranks not NaN; a query never answered has an infinite rank")
     return v, r

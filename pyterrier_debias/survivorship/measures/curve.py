@@ -226,7 +226,7 @@ class SurvivorshipResult:
             raise InputError("appendix: the result holds no values; give values of at least one system and query")
         taken = next((name for name in ("k", "n") if name in set(rows["name"])), None)
         if taken is not None:
-            raise InputError(f"appendix: a system is named {taken!r}, as a column of the table is; give it another name")
+            raise InputError(f"appendix: a system is named {taken!r}, like a column of the table; give it another name")
         column = "mean" if unanswered == "drop" else "zero_filled"
         own = rows[~rows["subset"].isin([ANSWERED, ALL])]
         wide = own.pivot(index=["k", "n"], columns="name", values=column).sort_index(ascending=False).reset_index()
@@ -484,8 +484,8 @@ class SurvivorshipCurve(Stage):
         relevant = f"a label of {self.min_label}" if self.exact else f"a label of at least {self.min_label}"
         over = f" over clusters by {self.cluster}" if self.cluster else ""
         return (
-            f"answered: {relevant} among the documents ({subset.source}), by {self.answered_by}; docno {self.docno}; "
-            f"Student's intervals{over}; p of trends by permutation among queries with as many answers in as long lists"
+            f"answered: {relevant} among the documents ({subset.source}), by {self.answered_by}; docno {self.docno}; Student's "
+            f"intervals{over}; p of trends by permutation among queries with equally many answers in lists of equal length"
         )
 
     def _check(self) -> None:
@@ -533,7 +533,8 @@ class SurvivorshipCurve(Stage):
         qrels = highest_grades(subset._judgements(), self)
         if self.cluster is not None and self.cluster not in topics.columns:
             raise InputError(
-                f"SurvivorshipCurve: cluster={self.cluster!r} is no column of the topics; there are {', '.join(topics.columns)}"
+                f"SurvivorshipCurve: cluster={self.cluster!r} is not a column of the topics; there are "
+                f"{', '.join(topics.columns)}"
             )
         lacking = [] if self.cluster is None else topics.loc[topics[self.cluster].isna(), "qid"].tolist()
         if lacking:
@@ -571,18 +572,18 @@ def _lacking(results: pd.DataFrame, name: Any, topics: pd.DataFrame, qrels: pd.D
     if not ours & theirs:
         found = f"(e.g. {min(theirs)!r}) have no qid of the topics (e.g. {min(ours)!r})" if theirs else "are empty"
         raise InputError(
-            f"SurvivorshipCurve: the results of {name!r} {found}, so that all its means would be 0; check that they are of the "
-            f"same collection and split, or leave the system out"
+            f"SurvivorshipCurve: the results of {name!r} {found}, so all its means would be 0; check that they are of the same "
+            f"collection and split, or leave the system out"
         )
     # A query without a relevant document has the value 0 with any results.
     asked = ours & set(qrels.loc[qrels["label"] > 0, "qid"])
     absent = len(asked - theirs)
     if absent:
-        yield f"{absent} of {len(asked)} queries that have a relevant document have no results of {name!r} and count 0."
+        yield f"{absent} of {len(asked)} queries that have a relevant document have no results of {name!r} and count as 0."
     if len(qrels) and not results["docno"].isin(set(qrels["docno"])).any():
         yield (
-            f"No document of {name!r} (e.g. {results['docno'].iloc[0]!r}) is judged (e.g. {qrels['docno'].iloc[0]!r}), so that "
-            f"its means are 0; check that its docnos are those of the judgements."
+            f"No document of {name!r} (e.g. {results['docno'].iloc[0]!r}) is judged (e.g. {qrels['docno'].iloc[0]!r}), so its "
+            f"means are 0; check that its docnos are those of the judgements."
         )
 
 
@@ -650,12 +651,14 @@ def _check_comparable(values: pd.DataFrame, baseline: str | None) -> None:
         row = values[missing].iloc[0]
         raise InputError(
             f"curve_of_values: column 'value' is missing for query {row['qid']!r}, {row['measure']} of {row['name']!r}; give "
-            f"every system a value of every query, 0 where it found nothing"
+            f"every system a value for every query, 0 where it found nothing"
         )
     twice = values.duplicated(["name", "measure", "qid"])
     if twice.any():
         row = values[twice].iloc[0]
-        raise InputError(f"curve_of_values: query {row['qid']!r} has two values of {row['measure']} of {row['name']!r}; keep one")
+        raise InputError(
+            f"curve_of_values: query {row['qid']!r} has two values of {row['measure']} for {row['name']!r}; keep one"
+        )
     names = list(dict.fromkeys(values["name"]))
     if baseline is not None and baseline not in names:
         raise InputError(f"curve_of_values: baseline {baseline!r} is not a system; there are {', '.join(map(str, names))}")
@@ -664,8 +667,8 @@ def _check_comparable(values: pd.DataFrame, baseline: str | None) -> None:
         lacking = every - set(own)
         if lacking:
             raise InputError(
-                f"curve_of_values: {name!r} has no {measure} of {len(lacking)} of {len(every)} queries, e.g. {min(lacking)!r}; "
-                f"give every system a value of every query, 0 where it found nothing"
+                f"curve_of_values: {name!r} has no {measure} for {len(lacking)} of {len(every)} queries, e.g. {min(lacking)!r}; "
+                f"give every system a value for every query, 0 where it found nothing"
             )
 
 

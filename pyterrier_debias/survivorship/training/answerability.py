@@ -282,12 +282,12 @@ class Answerability(Stage):
         texts = topics["query"].tolist()
         answered = {text for text, outcome in zip(texts, y) if outcome}
         # Texts with both outcomes are dealt to the folds with the answered ones, so that they may lie in one fold.
-        for found, words in ((answered, "answered"), ({*texts} - answered, "not answered, under no qid")):
+        for found, words in ((answered, "answered"), ({*texts} - answered, "not answered under any qid")):
             different = len(found)
             if different < self.folds:
                 raise InputError(
-                    f"Answerability: {different} different queries are {words}; with folds={self.folds} there must be as many: "
-                    f"fit on a larger split, or with fewer folds"
+                    f"Answerability: only {different} different queries are {words}, but folds={self.folds} needs at least as "
+                    f"many; fit on a larger split, or with fewer folds"
                 )
         x = self._matrix(texts)
         # A column that no training query has keeps the coefficient 0: leaving it out only saves time.
@@ -424,7 +424,10 @@ class Answerability(Stage):
         if "answered" in topics.columns:
             known = topics["answered"]
             if known.isna().any():
-                raise InputError(f"Answerability: 'answered' is missing for query {topics['qid'][known.isna()].iloc[0]!r}")
+                raise InputError(
+                    f"Answerability: 'answered' is missing for query {topics['qid'][known.isna()].iloc[0]!r}; fill it, or leave "
+                    f"the query out"
+                )
             # A string would count as true, even "False".
             bad = [not (isinstance(value, (numbers.Real, np.bool_)) and value in (0, 1)) for value in known]
             if any(bad):
@@ -441,7 +444,7 @@ class Answerability(Stage):
             )
         ranks = topics["first_relevant_rank"].to_numpy(dtype=float)
         if np.isnan(ranks).any():
-            raise InputError("Answerability: 'first_relevant_rank' is NaN; a query that was never answered has an infinite one")
+            raise InputError("Answerability: 'first_relevant_rank' is NaN; give infinity for a query that was never answered")
         return survives(ranks, self.rank).astype(float)
 
     def _folds(self, texts: Sequence[str], y: np.ndarray) -> np.ndarray:
