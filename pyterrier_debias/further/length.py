@@ -60,12 +60,12 @@ class LengthBias(SystemBias):
     def needs(self, system: System | None, dataset: Any) -> str | None:
         """See :meth:`Bias.needs`: texts, from the system or from the collection."""
         with_texts = hasattr(dataset, "text_loader") or (system is not None and system.ranker is not None)
-        return None if with_texts else "no text of its documents is known; the collection has no text_loader()"
+        return None if with_texts else "the texts of its documents are not known: the collection has no text_loader()"
 
     def look(self, system: System, context: Context) -> Iterator[Finding]:
         """See :meth:`SystemBias.look`."""
         listed = _with_percentiles(_in_question(system, context, self.cutoff), context)
-        first = listed.merge(context.results(system).query("rank < @self.cutoff")[["qid", "docno"]], on=["qid", "docno"])
+        first = listed.merge(context.results(system, depth=self.cutoff)[["qid", "docno"]], on=["qid", "docno"])
         values = _means(first)
         interval, p, told = mean_test(values, context.seed, least=-0.5, most=0.5)
         shares = first.assign(share=first["above"] / first.groupby("qid")["above"].transform("size"))
@@ -75,14 +75,14 @@ class LengthBias(SystemBias):
             f"the mean length percentile of its first {self.cutoff} documents, among candidates of the same relevance, differs "
             f"from one half by {interval.estimate:+.3f} {told}.",
             p=p, values=values, primary=True, beside=effectiveness(system, context),
-            convention=f"{convention}; p by random signs, the interval is this test inverted",
+            convention=f"{convention}; p by random signs; the interval inverts this test",
             parts={"document": document_parts(shares, len(values), "of the first documents")},
         )  # fmt: skip
         words = (first.groupby("qid")["words"].mean() - listed.groupby("qid")["words"].mean()).dropna()
         interval, _, told = mean_test(words, context.seed)
         yield self.finding(
             system.name, "words", "first documents - all of the list", interval,
-            f"its first {self.cutoff} documents have {interval.estimate:+.1f} words against its whole list.",
+            f"its first {self.cutoff} documents differ in length from its whole list by {interval.estimate:+.1f} words.",
             values=words, convention="words of letters and digits, whatever the relevance; not tested",
         )  # fmt: skip
         if system.ranker is not None:
@@ -92,7 +92,7 @@ class LengthBias(SystemBias):
                 system.name, "length percentile", "ranker - candidates", interval,
                 f"the mean length percentile of its first {self.cutoff} documents differs from that of its candidates' first "
                 f"{self.cutoff} by {interval.estimate:+.3f} {told}.",
-                p=p, values=change, convention=f"{convention}; p by random signs, the interval is this test inverted",
+                p=p, values=change, convention=f"{convention}; p by random signs; the interval inverts this test",
             )  # fmt: skip
 
 

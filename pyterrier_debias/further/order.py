@@ -61,7 +61,7 @@ class OrderBias(SystemBias):
 
     def needs(self, system: System | None, dataset: Any) -> str | None:
         """See :meth:`Bias.needs`: a reranker."""
-        return "it is given no list: only a reranker is" if system is not None and system.ranker is None else None
+        return "it is not given a list: only rerankers are" if system is not None and system.ranker is None else None
 
     def look(self, system: System, context: Context) -> Iterator[Finding]:
         """See :meth:`SystemBias.look`."""
@@ -76,17 +76,18 @@ class OrderBias(SystemBias):
         convention = f"{lists}, seed {context.seed}; depth {context.depth}"
         yield self.finding(
             system.name, "places", "result by given list", interval,
-            f"for each place that it is given earlier, a document is earlier in the result by {interval.estimate:+.3f} {told}.",
+            f"for each place that a document moves up in the given list, it moves up in the result by {interval.estimate:+.3f} "
+            f"{told}.",
             p=p, values=values, primary=True, beside=effectiveness(system, context),
-            convention=f"{convention}; p by random signs, the interval is this test inverted",
+            convention=f"{convention}; p by random signs; the interval inverts this test",
         )  # fmt: skip
         agreed = _agreement(found)
         shuffled = bootstrap_interval(agreed["shuffled"].to_numpy(), seed=context.seed)
         again = agreed["again"].mean()
         yield self.finding(
             system.name, "Kendall's tau", "own order, shuffled", shuffled,
-            f"its results for shuffled lists agree with those for the own order by a tau of {shuffled.estimate:.3f}, for "
-            f"reversed ones by {agreed['reversed'].mean():.3f}, and for the same list given once more by {again:.3f}.",
+            f"its results for shuffled lists agree with those for the own order with a tau of {shuffled.estimate:.3f}; those for "
+            f"reversed lists with {agreed['reversed'].mean():.3f}, and those for the same list given again with {again:.3f}.",
             values=agreed["shuffled"], null_value=again, convention=f"{convention}; not tested",
             beside={("Kendall's tau", "own order, reversed"): agreed["reversed"]},
         )  # fmt: skip
@@ -134,7 +135,7 @@ def _results(system: System, context: Context, shuffles: int) -> pd.DataFrame:
         row = found[found["rank"].isna()].iloc[0]
         raise InputError(
             f"ranker of {system.name!r} left out a document that it was given (qid={row['own']!r}, docno={row['docno']!r}), so "
-            f"that its places cannot be compared; cut the list before the ranker, as in candidates % 20 >> texts >> ranker"
+            f"its places cannot be compared; cut the list before the ranker, as in candidates % 20 >> texts >> ranker"
         )
     found = found.assign(qid=found["own"], rank=found["rank"].astype(int)).drop(columns="own")
     return found.sort_values(["qid", "arm", "docno"], ignore_index=True)

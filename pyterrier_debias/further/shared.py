@@ -16,14 +16,14 @@ import pandas as pd
 
 from pyterrier_debias.core.bias import Bias, Figure, Finding, p_text
 from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.core.evaluation import judged_qids, per_query
+from pyterrier_debias.core.evaluation import deepest, judged_qids, per_query
 from pyterrier_debias.core.statistics import Interval, inverted_interval, randomisation_test
 from pyterrier_debias.core.systems import Context, System
 
 #: The measure of effectiveness.
 MEASURE = "nDCG@10"
 #: What is said where nothing could have come out otherwise.
-UNCHANGED = "no query changed, so that nothing was tested"
+UNCHANGED = "no query changed, so nothing was tested"
 
 
 class SystemBias(Bias):
@@ -86,7 +86,7 @@ def mean_test(values: pd.Series, seed: int, *, least: float = -np.inf, most: flo
         >>> round(interval.estimate, 3), p, told
         (0.167, 0.03125, '[+0.100, +0.300] over 6 queries (p = 0.031)')
         >>> mean_test(pd.Series([0.0, 0.0]), 0)[2]
-        'over 2 queries: no query changed, so that nothing was tested'
+        'over 2 queries: no query changed, so nothing was tested'
     """
     if values.empty:
         raise InputError("no judged query has two documents to compare; give candidates of judged queries, and a larger depth")
@@ -103,7 +103,8 @@ def mean_test(values: pd.Series, seed: int, *, least: float = -np.inf, most: flo
 def effectiveness(system: System, context: Context) -> dict[tuple[str, str], pd.Series]:
     """nDCG@10 of a system's own results, for comparisons of audits: (measure, contrast) to values by qid."""
     qids = judged_qids(context.topics, context.qrels)
-    return {(MEASURE, "original"): per_query(context.results(system), context.qrels, [MEASURE], qids)[MEASURE]}
+    results = context.results(system, depth=deepest([MEASURE]))
+    return {(MEASURE, "original"): per_query(results, context.qrels, [MEASURE], qids)[MEASURE]}
 
 
 def document_parts(rows: pd.DataFrame, queries: int, note: str) -> pd.DataFrame:

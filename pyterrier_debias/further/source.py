@@ -72,11 +72,11 @@ class SourceBias(SystemBias):
     def needs(self, system: System | None, dataset: Any) -> str | None:
         """See :meth:`Bias.needs`: pairs of texts, and for a retriever an indexer."""
         if self.pairs is None and provided(dataset, "get_counterparts") is None:
-            return "it compares pairs of texts; give SourceBias(pairs), with docno and text, in the place of its name"
+            return "it compares pairs of texts; give SourceBias(pairs), with docno and text, instead of its name"
         if system is None:
             return None
         if system.ranker is None and system.indexer is None:
-            return system.out_of_reach or "it must index both texts, and has no indexer; give System(..., indexer=...)"
+            return system.out_of_reach or "it must index both texts, but has no indexer; give System(..., indexer=...)"
         return system.out_of_reach or None
 
     def look(self, system: System, context: Context) -> Iterator[Finding]:
@@ -90,17 +90,17 @@ class SourceBias(SystemBias):
         of = f"{len(rows)} pairs of relevant documents, both texts in one list"
         yield self.finding(
             system.name, "displacement", "rewritten - human", interval,
-            f"with its rewritten text a relevant document's rank among others changes by {interval.estimate:+.3f} {told}.",
+            f"with its rewritten text, a relevant document's rank among others changes by {interval.estimate:+.3f} {told}.",
             p=p, values=values, primary=True, beside=effectiveness(system, context),
             parts={"document": document_parts(shares, len(values), "relevant")},
-            convention=f"{of}; ranks among other documents; p by random signs, the interval is this test inverted",
+            convention=f"{of}; ranks among other documents; p by random signs; the interval inverts this test",
         )  # fmt: skip
         share = (rows["rewritten"] > rows["human"]).astype(float) + 0.5 * (rows["rewritten"] == rows["human"])
         share = share.groupby(rows["qid"]).mean()
         yield self.finding(
             system.name, "share of pairs", "rewritten ahead", bootstrap_interval(share.to_numpy(), seed=context.seed).within(),
-            f"in {share.mean():.1%} of the pairs of a query the rewritten text is ahead.", values=share, null_value=0.5,
-            convention=f"{of}; equal scores count by half; not tested",
+            f"in {share.mean():.1%} of a query's pairs, the rewritten text is ahead.", values=share, null_value=0.5,
+            convention=f"{of}; equal scores count half; not tested",
         )  # fmt: skip
         for measure, (human, machine) in _quality(mixed, pairs.relevant, list(values.index)):
             delta = bootstrap_interval(np.column_stack([human, machine]), relative_delta, method="percentile", seed=context.seed)

@@ -41,8 +41,8 @@ _RESAMPLES = 999
 _ALL = "all systems"
 
 _INFERRED = (
-    "unjudged documents have the label expected from judged ones of other queries that {} together rank as highly "
-    "(isotone regression on reciprocal rank fusion)"
+    "unjudged documents have the label expected from judged ones of other queries that {} together rank as highly (isotonic "
+    "regression on reciprocal rank fusion)"
 )
 _CONVENTIONS = {
     "as non-relevant": "unjudged documents count as not relevant, as in trec_eval",
@@ -187,8 +187,8 @@ def positives_reason(qrels: pd.DataFrame) -> str | None:
         return None
     listed = f"mainly (labels of 0 are {share:.0%}, at least {LEAST_NOT_RELEVANT:.0%} are needed)" if share else "only"
     return (
-        f"the judgements list relevant documents {listed}, so that a document that nobody judged cannot be told from one that "
-        f"was found not relevant; give judgements with labels of 0 too"
+        f"the judgements list relevant documents {listed}, so an unjudged document cannot be distinguished from one judged not "
+        f"relevant; give judgements with labels of 0 too"
     )
 
 
@@ -270,8 +270,8 @@ class PoolingBias(JointBias):
         inferred = f"{_MAIN} with inferred labels"
         if not context.systems:
             how = (
-                "bias_measures(..., systems=...), or ExpectedNDCG(infer_judgements(runs, qrels)) @ 10: it takes all rankings to "
-                "infer"
+                "bias_measures(..., systems=...), or ExpectedNDCG(infer_judgements(runs, qrels)) @ 10: all rankings are needed "
+                "to infer labels"
             )
             return found, {inferred: how}
         results, depth = _cut_results(context)
@@ -353,7 +353,7 @@ class _Examined:
             text += f"; {self.positives}"
         elif self.pool is None:
             text += "; the collection names no run that judgements were pooled from (get_runs), so nothing is tested"
-        convention = f"share of the first {_CUTOFF}, or of what is there, that has a label"
+        convention = f"share of the first {_CUTOFF}, or of all results if there are fewer, that has a label"
         yield self.bias.finding(system.name, _JUDGED, "system", interval, f"{text}.", convention=convention, values=own)
         if not self.values or self.pool is None:
             return
@@ -363,7 +363,7 @@ class _Examined:
         change = inverted_interval(frame["difference"].to_numpy(), seed=self.context.seed, least=-1, most=1)
         changed = int((frame["difference"] != 0).sum())
         if not frame["difference"].any():
-            text = f"in every query as many of its first {_CUTOFF} documents are judged as of {name}'s."
+            text = f"in every query, the number of judged documents among the first {_CUTOFF} is the same as for {name}."
         else:
             text = (
                 f"{_share(frame['system'].mean())} of its first {_CUTOFF} documents are judged, and "
@@ -374,7 +374,7 @@ class _Examined:
         items = unjudged_parts(runs, self.context.qrels, self.qids, _CUTOFF)
         yield self.bias.finding(
             system.name, _JUDGED, f"system - pool ({name})", change, text, p=test.p, primary=True,
-            convention=f"{convention}; p by exchange of the two lists within queries, the interval is this test inverted",
+            convention=f"{convention}; p by exchange of the two lists within queries; the interval inverts this test",
             values=frame["difference"], parts=[Parts("document", items)],
         )  # fmt: skip
 
@@ -387,7 +387,7 @@ class _Examined:
             interval = self._interval(values[treatment])
             text = f"{_MAIN} with unjudged documents: {means}."
             if treatment == TREATMENTS[0] and abs(self.ties[name]) >= 0.0005:
-                text += f" Ties decide some of it: with tied scores in the other order it changes by {self.ties[name]:+.4f}."
+                text += f" Ties affect it: with tied scores in the opposite order, it changes by {self.ties[name]:+.4f}."
             how, own = self._convention(treatment), values[treatment]
             yield self.bias.finding(name, _MAIN, treatment, interval, text, convention=how, values=own)
         for treatment in TREATMENTS[1:]:
@@ -402,7 +402,7 @@ class _Examined:
                 text = f"{_MAIN} does not change in any query where unjudged documents are {treatment}."
             judged = self.judged[name][_CUTOFF].mean()
             if treatment == TREATMENTS[2] and judged < LEAST_JUDGED:
-                text = f"{text} Only {_share(judged)} of the first {_CUTOFF} are judged: the rest is what inference assumes."
+                text = f"{text} Only {_share(judged)} of the first {_CUTOFF} are judged: the other labels are inferred."
             convention = f"{self._convention(treatment)}; not tested"
             contrast = f"{treatment} - {TREATMENTS[0]}"
             yield self.bias.finding(name, _MAIN, contrast, interval, text, convention=convention, values=change)
@@ -427,10 +427,10 @@ class _Examined:
             low, high = np.nanquantile(spread, [0.025, 0.975]) if np.isfinite(spread).any() else (np.nan, np.nan)
             interval = Interval(tau, float(low), float(high), 0.95, len(self.qids))
             told = (
-                f"the two orders agree to {tau:.2f}, where 1 is the same and -1 the reverse; on other queries of this kind, "
-                f"drawn from these, the usual order agrees with itself to {floor:.2f}"
+                f"the two orders agree with a tau of {tau:.2f}, where 1 is the same order and -1 the reverse; over resampled "
+                f"queries, the usual order agrees with itself with a tau of {floor:.2f}"
                 if np.isfinite(tau)
-                else "their order is not defined where all systems have one mean"
+                else "their order is not defined, because all systems have the same mean"
             )
             text = f"{self._swaps(names, treatment)} ({told})."
             yield self.bias.finding(
@@ -448,7 +448,7 @@ class _Examined:
                 over, under = (one, other) if before > 0 else (other, one)
                 swapped.append(
                     f"{over} ({means[over][TREATMENTS[0]]:.3f}) is above {under} ({means[under][TREATMENTS[0]]:.3f}), but below "
-                    f"with unjudged documents {treatment} ({means[over][treatment]:.3f}, {means[under][treatment]:.3f})"
+                    f"it with unjudged documents {treatment} ({means[over][treatment]:.3f}, {means[under][treatment]:.3f})"
                 )
         if not swapped:
             return f"no two systems change places with unjudged documents {treatment}"
@@ -473,8 +473,8 @@ class _Examined:
                 Figure(
                     "treatments",
                     f"Mean {_MAIN} with unjudged documents as not relevant, removed and inferred, with 95 % bootstrap intervals "
-                    f"over {n} judged queries. Intervals of one system overlap more than its change does: see the table for the "
-                    f"paired differences.",
+                    f"over {n} judged queries. The intervals of a system ignore that the same queries are compared: see the "
+                    f"table for the paired differences.",
                     self._draw_treatments,
                 )
             )

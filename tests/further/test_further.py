@@ -311,10 +311,10 @@ def test_a_documents_query_is_the_one_where_it_counts_most():
 def test_a_text_that_is_missing_is_told(world):
     lost = pt.apply.generic(lambda frame: frame.assign(text=frame["text"].where(frame["rank"] > 0, None)))
     blind = System("blind", first_stage(world) >> lost, pt.apply.doc_score(lambda row: -row["rank"]))
-    with pytest.raises(InputError, match="LengthBias: column 'text' is missing at"):
+    with pytest.raises(InputError, match="LengthBias: column 'text' has no value at"):
         examined(LengthBias(), context(world, blind))
     pairs = rewritten(world)
-    for texts, told in ((7.0, "is a float, not text"), ([None, *pairs["text"][1:]], "is missing")):
+    for texts, told in ((7.0, "is a float, not text"), ([None, *pairs["text"][1:]], "has no value")):
         with pytest.raises(InputError, match=f"SourceBias, pairs: column 'text' {told}"):
             SourceBias(pairs.assign(text=texts))
 

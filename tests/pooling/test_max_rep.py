@@ -71,7 +71,7 @@ def test_which_labels_are_relevant_and_how_many_neighbours_count():
     [
         (lambda: MaxRep(NEAR, JUDGED, k=0), "k=0"),
         (lambda: MaxRep(NEAR, JUDGED, k=1.5), "k=1.5"),
-        (lambda: MaxRep({"a": "bc"}, JUDGED), "are one text"),
+        (lambda: MaxRep({"a": "bc"}, JUDGED), "are a string"),
         (lambda: MaxRep(NEAR, JUDGED.drop(columns="label")), "no column 'label'"),
     ],
 )

@@ -171,7 +171,7 @@ def test_a_training_says_once_how_often_nothing_is_suitable(caplog):
             for positive in group.positives.tolist():
                 RankWindow("pool_rank").sample(groups, group, positive, 1, seed=0, epoch=0)
     said = [record.getMessage() for record in caplog.records]
-    assert said == ["RankWindow: no candidate is suitable for 2 of 4 positives; there it draws from the nearest ranks"]
+    assert said == ["RankWindow: no candidate is suitable for 2 of 4 positives; for these it draws from the nearest ranks"]
 
 
 @pytest.mark.parametrize("name", ["RankWindow", "DenoisedNegatives", "PositiveAware(max)", "RankDistribution"])
@@ -256,7 +256,7 @@ def test_denoised_without_hard_ones_draws_from_below_and_without_both_the_lowest
 
 @pytest.mark.parametrize(
     ("scores", "message"),
-    [([0.1, 3.2], r"is 3.2 .*sigmoid"), ([0.1, np.nan], r"is missing at qid='q', docno='n1'; .*AddScores")],
+    [([0.1, 3.2], r"is 3.2 .*sigmoid"), ([0.1, np.nan], r"has no value at qid='q', docno='n1'; .*AddScores")],
 )
 def test_denoised_refuses_what_is_no_probability(scores, message):
     with pytest.raises(InputError, match=message):
@@ -302,7 +302,7 @@ def test_positive_aware_compares_with_the_positive_at_hand():
 
 
 def test_positive_aware_needs_the_positives_score():
-    with pytest.raises(InputError, match="missing at qid='q', docno='p'"):
+    with pytest.raises(InputError, match="has no value at qid='q', docno='p'"):
         chances_of(PositiveAwareNegatives(margin=0.1), one_query([0.1], np.nan))
 
 

@@ -74,7 +74,7 @@ def test_lists_are_cut_to_one_depth():
     removed = found[found["contrast"] == "removed"]
     assert removed["convention"].str.contains("lists of 15 documents, as many as all systems have").all()
     order = found[found["measure"] == "tau of nDCG@10"]
-    assert order["value"].isna().all() and order["text"].str.contains("not defined where all systems have one mean").all()
+    assert order["value"].isna().all() and order["text"].str.contains("not defined, because all systems have the same mean").all()
 
 
 def pooled_collection(pool):
@@ -144,7 +144,7 @@ def test_where_ties_decide_it_is_said():
     found = audit({"tied": tied, "parted": parted}, PLANTED, biases="pooling").findings.set_index(["system", "contrast"])["text"]
     change = tie_change(tied, qrels, qids, per_query(tied, qrels, ["nDCG@10"], qids)["nDCG@10"].mean())
     assert abs(change) > 0.0005
-    assert f"with tied scores in the other order it changes by {change:+.4f}" in found["tied", "as non-relevant"]
+    assert f"with tied scores in the opposite order, it changes by {change:+.4f}" in found["tied", "as non-relevant"]
     assert "Ties" not in found["parted", "as non-relevant"]
     # trec_eval orders equal scores by descending docno: with docnos reversed it gives the other order.
     other = {docno: f"{10**6 - i:07d}" for i, docno in enumerate(sorted({*tied["docno"], *qrels["docno"]}))}
@@ -251,7 +251,7 @@ def test_the_order_of_systems_and_who_changes_places(swapping):
     means = result.findings.query("measure == 'nDCG@10'").set_index(["contrast", "system"])["value"]
     usual, removed = means["as non-relevant"], means["removed"]
     assert usual["a"] > usual["b"] and removed["a"] < removed["b"]
-    assert f"a ({usual['a']:.3f}) is above b ({usual['b']:.3f}), but below with unjudged documents removed" in row["text"]
+    assert f"a ({usual['a']:.3f}) is above b ({usual['b']:.3f}), but below it with unjudged documents removed" in row["text"]
     # The collection names no run and no list, so nothing says what was pooled.
     assert not result.findings["primary"].any()
     assert "names no run that judgements were pooled from" in result.findings["text"].iloc[0]

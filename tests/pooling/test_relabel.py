@@ -82,8 +82,8 @@ def test_a_ranker_can_be_the_judge():
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (lambda frame: [0.5], r"got 40 rows and gave shape \(1,\)"),
-        (lambda frame: 0.5, r"gave shape \(\)"),
+        (lambda frame: [0.5], r"got 40 rows and returned shape \(1,\)"),
+        (lambda frame: 0.5, r"returned shape \(\)"),
         (lambda frame: ["yes"] * len(frame), "holds no numbers"),
         (lambda frame: [np.nan] * len(frame), "column 'score' is NaN"),
         (lambda frame: frame.set_index("docno")["rank"], "is a Series with another index than the frame's"),

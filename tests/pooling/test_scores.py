@@ -89,7 +89,7 @@ def test_a_cut_off_behind_it_cuts_before_it():
     [
         ({"scorer": len}, "scorer is a builtin_function_or_method"),
         ({"activation": "softmax"}, "activation='softmax' is not known"),
-        ({"column": "score"}, "column='score' is the frame's own"),
+        ({"column": "score"}, "column='score' is a column that the frame needs itself"),
     ],
 )
 def test_options_are_refused(options, message):
@@ -103,7 +103,7 @@ def test_options_are_refused(options, message):
         (lambda frame: frame.head(5), r"leaves out 3 of 8 rows, e.g. qid='q2', docno='d2'; give a scorer without a cut-off"),
         (lambda frame: frame.assign(score=math.nan), "column 'score' is NaN"),
         (lambda frame: frame.drop(columns="score"), "returns no column 'score'"),
-        (lambda frame: pd.concat([frame, frame]), "returns 16 rows of 8 pairs .*, twice e.g. qid='q1', .* not a retriever"),
+        (lambda frame: pd.concat([frame, frame]), r"returns 16 rows for 8 pairs .* \(several for qid='q1', .* not a retriever"),
     ],
 )
 def test_a_scorer_that_does_not_score_every_row_is_refused(out, message):

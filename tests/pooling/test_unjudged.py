@@ -413,13 +413,13 @@ def test_leaving_a_system_out_by_hand():
 
 
 def test_queries_without_results_are_counted_and_told(caplog):
-    """They count 0, with and without the judgements."""
+    """They count as 0, with and without the judgements."""
     whole, part = {"q1": ["d1"], "q2": ["e1"], "q3": ["f1"]}, {"q1": ["d1"]}
     qrels = judged({"q1": {"d1": 1}, "q2": {"e1": 1}, "q3": {"f1": 1}})
     found = leave_one_out({"a": run_of(whole), "b": run_of(part)}, qrels, ["P@1"]).set_index("system")
     assert found["missing"].to_dict() == {"a": 0, "b": 2}
     assert found["score"].to_dict() == {"a": 1.0, "b": pytest.approx(1 / 3)}
-    assert "2 of 3 judged queries have no results of 'b' and count 0" in caplog.text and "'a'" not in caplog.text
+    assert "2 of 3 judged queries have no results of 'b' and count as 0" in caplog.text and "'a'" not in caplog.text
 
 
 def test_leaving_systems_out_of_trec_deep_learning(shared_data):

@@ -165,7 +165,10 @@ class PoolEvidence:
         if self.columns is not None and not isinstance(self.columns, (list, tuple)):
             object.__setattr__(self, "columns", list(map(str, self.columns)))  # an array cannot be compared
         if not self.lexical and self.scorer is None and self.columns is not None and not self.columns:
-            raise InputError("PoolEvidence: without columns, scorer and lexical features the selection model has no input")
+            raise InputError(
+                "PoolEvidence: without columns, scorer and lexical features the selection model has no input; give at least one "
+                "of them"
+            )
         check_number("PoolEvidence", "learning_rate", self.learning_rate, above=0, most=1)
         get_tokeniser(self.tokeniser)
 
@@ -225,8 +228,8 @@ class PoolEvidence:
         if self.columns is None and columns and not set(columns) & set(POOL):
             logger.warning(
                 "CETReranker: the candidates have no pool_score or pool_rank; %s stand in for them, which is right only where "
-                "the stage before is the system that filled the pool (say so by selection=PoolEvidence(columns=%r)). Behind a "
-                "stronger one keep or join the pool's own numbers under these names, compute them "
+                "the stage before is the system that filled the pool (say so by selection=PoolEvidence(columns=%r)). After a "
+                "stronger stage, keep or join the pool's own numbers under these names, compute them "
                 "(selection=PoolEvidence(scorer=...)), or use selection='lexical'",
                 " and ".join(columns),
                 list(columns),
@@ -455,9 +458,8 @@ def check_known(model: EvidenceModel, known: np.ndarray, groups: Sequence[tuple[
     if usable == 0:
         raise InputError(
             f"CETReranker: no query has both a positive and an unlabelled candidate with the pooling system's numbers ({names} "
-            f"are there for {positives:.0%} of the positives and {negatives:.0%} of the others), so that nothing can be learned "
-            f"of what it chose; add them for every candidate, compute them (PoolEvidence(scorer=...)), or use "
-            f"selection='lexical'"
+            f"are there for {positives:.0%} of the positives and {negatives:.0%} of the others), so nothing can be learned about "
+            f"what it chose; add them for every candidate, compute them (PoolEvidence(scorer=...)), or use selection='lexical'"
         )
     if usable < 0.1 * pairs:
         return (
@@ -585,10 +587,10 @@ def check_direction(
     if found.n < _FEWEST_QUERIES or not (found.estimate > FOLLOWS and found.low > 0):
         return None
     return (
-        f"the pool's evidence follows relevance here, so that hidden positives are likely held against the ranker more than true "
-        f"negatives, not less: the selection score of unlabelled candidates rises with the score that they came with (rank "
-        f"correlation {found.estimate:+.2f} [{found.low:+.2f}, {found.high:+.2f}] over {found.n} held-out queries). Compare with "
-        f"plain training (HiddenJudgements), use other evidence, or do without CET"
+        f"the pool's evidence follows relevance here, so hidden positives probably weigh more as negatives than true negatives "
+        f"do, not less: the selection score of unlabelled candidates rises with their given score (rank correlation "
+        f"{found.estimate:+.2f} [{found.low:+.2f}, {found.high:+.2f}] over {found.n} held-out queries). Compare with plain "
+        f"training (HiddenJudgements), use other evidence, or do without CET"
     )
 
 

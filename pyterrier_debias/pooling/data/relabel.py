@@ -163,9 +163,11 @@ def _judged(judge: Judge | pt.Transformer, frame: pd.DataFrame) -> np.ndarray:
     try:
         numbers = np.asarray(answer, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(f"relabel: the judge's answer holds no numbers ({error}); it must give one per row") from error
+        raise InputError(f"relabel: the judge's answer holds no numbers ({error}); it must have one per row") from error
     if numbers.shape != (len(frame),):
-        raise InputError(f"relabel: the judge got {len(frame)} rows and gave shape {numbers.shape}; it must give one number each")
+        raise InputError(
+            f"relabel: the judge got {len(frame)} rows and returned shape {numbers.shape}; it must return one number per row"
+        )
     frames.check_scores(frame[["qid", "docno"]].assign(score=numbers), "relabel, the judge")
     return numbers
 

@@ -91,4 +91,4 @@ class AddScores(RowWise):
             raise InputError(f"AddScores: scorer is a {type(self.scorer).__name__}; give a ranker or a pipeline")
         check_choice("AddScores", "activation", self.activation, (None, "sigmoid"))
         if self.column in _TAKEN:
-            raise InputError(f"AddScores: column={self.column!r} is the frame's own; name another one")
+            raise InputError(f"AddScores: column={self.column!r} is a column that the frame needs itself; choose another name")

@@ -118,7 +118,7 @@ def _check_weighting(
     check_choice(where, "normalise", normalise, NORMALISATIONS)
     check_number(where, "tau", tau, above=0, hint="large values bring all weights together")
     if max_weight is not None:
-        check_number(where, "max_weight", max_weight, above=0, hint="None is no bound")
+        check_number(where, "max_weight", max_weight, above=0, hint="None means no bound")
 
 
 def pair_losses(scores: torch.Tensor) -> torch.Tensor:
@@ -243,8 +243,8 @@ class Coupling:
         _check_weighting("CETReranker", tau=self.tau, weighting=self.weighting, max_weight=self.max_weight)
         if self.weighting == "released" and self.max_weight is not None and self.max_weight <= 1:
             raise InputError(
-                f"CETReranker: weighting='released' never weighs below 1, so that max_weight={self.max_weight!r} makes all "
-                f"weights equal, which is plain training; use max_weight=None"
+                f"CETReranker: weighting='released' gives no weight below 1, so max_weight={self.max_weight!r} makes all weights "
+                f"equal, which is plain training; use max_weight=None"
             )
         if not isinstance(self.unweighted_steps, int) or self.unweighted_steps < 0:
             raise InputError(f"CETReranker: unweighted_steps={self.unweighted_steps!r} must be a whole number of at least 0")

@@ -164,7 +164,7 @@ class HiddenJudgements:
                 f"depth, or check that run and judgements name documents alike"
             )
         if self._shown[relevant].all():
-            raise InputError(f"{name}: nothing is hidden, all relevant documents are shown at depth={depth}; lower it")
+            raise InputError(f"{name}: nothing is hidden, because all relevant documents are shown at depth={depth}; lower depth")
 
     def __repr__(self) -> str:
         """The options and the resulting counts."""
@@ -197,7 +197,7 @@ class HiddenJudgements:
             "hidden above the depth": int((self.hidden["pool_rank"] < self.depth).sum()),
             "hidden and not retrieved": int(self.hidden["pool_rank"].isna().sum()),
             "non-relevant kept": len(self.pooled) - len(kept),
-            "queries without a kept one": relevant["qid"].nunique() - kept["qid"].nunique(),
+            "queries without a kept document": relevant["qid"].nunique() - kept["qid"].nunique(),
         }
 
     @frames.reads_frames
@@ -299,7 +299,7 @@ class HiddenJudgements:
         tested = self._tested(given["test"], self.full)
         if not tested:
             raise InputError(
-                f"{name}: no test query has a document with a label of {self.min_label} or more; give test queries that have"
+                f"{name}: no test query has a document with a label of {self.min_label} or more; give test queries that have one"
             )
         # Evaluate one query first: a measure that needs more than identifiers and scores raises its error before any training.
         per_query(given["test"].assign(score=0.0), self.full, parsed, tested[:1])
@@ -318,7 +318,7 @@ class HiddenJudgements:
         negatives = tables["negatives"].merge(kinds, on=_PAIR, how="left")
         silent = [one.name for one in arms if negatives.loc[negatives["correction"] == one.name, "emphasis"].isna().any()]
         if silent:
-            notes.append(f"{', '.join(silent)}: how much each candidate counts as a negative is not told.")
+            notes.append(f"Not reported for {', '.join(silent)}: how much each candidate counts as a negative.")
         return HiddenResult(
             per_query=tables["per_query"],
             negatives=negatives,
@@ -390,7 +390,8 @@ class HiddenJudgements:
         others = [one for one, grade in counted.items() if isinstance(grade, int) and grade != self.min_label]
         if others:
             logger.warning(
-                "%s: %s count documents from another grade than min_label=%d; say rel=%d in their names, e.g. RR(rel=%d)@10",
+                "%s: %s count documents as relevant from another grade than min_label=%d; write rel=%d in their names, e.g. "
+                "RR(rel=%d)@10",
                 type(self).__name__,
                 ", ".join(others),
                 *[self.min_label] * 3,
@@ -404,7 +405,7 @@ class HiddenJudgements:
         if not isinstance(last, Fittable):
             raise InputError(
                 f"{type(self).__name__}: an oracle cannot be made from a {type(last).__name__}; give one in corrections, under "
-                f"the name that oracle= has, or oracle=None"
+                f"the name in oracle=, or set oracle=None"
             )
         training = last.training if last.training is not None else Training()
         negatives = cast(ChanceSampler, training.negatives)  # looked at there
@@ -445,10 +446,12 @@ class HiddenJudgements:
         return train[_PAIR].assign(kind=kind)[~known].reset_index(drop=True)
 
     def _notes(self, train: pd.DataFrame, kinds: pd.DataFrame) -> list[str]:
-        notes = ["Unjudged documents count as not relevant, in full judgements too; these have to be deep."]
+        notes = ["Unjudged documents count as not relevant, in full judgements too, so these must be deep."]
         missing = sorted(set(train["qid"]) - set(self.run["qid"]))
         if missing:
-            notes.append(f"{len(missing)} training queries are not in the pooling system's run: all of theirs is hidden.")
+            notes.append(
+                f"{len(missing)} training queries are not in the pooling system's run: all their relevant documents are hidden."
+            )
         hidden = train.merge(kinds[kinds["kind"] == HIDDEN], on=_PAIR)
         if "score" in train.columns and hidden["score"].isna().any():
             notes.append(
@@ -456,7 +459,7 @@ class HiddenJudgements:
                 f"added by AddJudged? Give it the pooled judgements only."
             )
         if hidden.empty:
-            notes.append("No hidden document is among the training candidates, so no false negative can be met.")
+            notes.append("No hidden document is among the training candidates, so there are no false negatives to correct.")
         for note in notes[1:]:
             logger.warning("%s: %s", type(self).__name__, note)
         return notes
@@ -467,7 +470,7 @@ class HiddenJudgements:
             "training candidates": len(given["train"]),
             "hidden among them": int((kinds["kind"] == HIDDEN).sum()),
             "test queries": len(self._tested(given["test"], self.full)),
-            "test queries with a kept one": len(self._tested(given["test"], self.pooled)),
+            "test queries with a kept document": len(self._tested(given["test"], self.pooled)),
         }
 
     def _tested(self, test: pd.DataFrame, qrels: pd.DataFrame) -> list[str]:

@@ -74,7 +74,7 @@ class MaxRep(RowWise):
             for docno in docnos:
                 near = known.get(docno, ())
                 if isinstance(near, str):
-                    raise InputError(f"MaxRep: the neighbours of {docno!r} are one text; give a list of docnos")
+                    raise InputError(f"MaxRep: the neighbours of {docno!r} are a string; give a list of docnos")
                 near = [other for other in map(as_name, near) if other != docno][: self.k]
                 for place, other in enumerate(near):
                     own[other] = max(own.get(other, 0.0), (len(near) - place) / len(near))

@@ -77,8 +77,8 @@ class OnlyJudged(Stage):
         kept = inp[_pairs(inp).isin(judged)]
         if len(inp) and not len(kept):
             logger.warning(
-                "OnlyJudged: none of its %d rows (e.g. qid=%r, docno=%r) is judged, so that none is left; check that the "
-                "judgements are of this collection",
+                "OnlyJudged: none of its %d rows (e.g. qid=%r, docno=%r) is judged, so none is left; check that the judgements "
+                "are of this collection",
                 len(inp), inp["qid"].iloc[0], inp["docno"].iloc[0],
             )  # fmt: skip
         return ranked(kept, self)
@@ -158,24 +158,24 @@ class ExpectedNDCG(Measure):
             label, qid, docno = (judgements[name].tolist()[bad[0]] for name in ("label", "qid", "docno"))
             raise InputError(
                 f"{self!r}: column 'label' of the judgements is {label} at row {bad[0]} (qid={qid!r}, docno={docno!r}); leave "
-                f"out documents without a label, or infer theirs with infer_judgements()"
+                f"out documents without a label, or infer their labels with infer_judgements()"
             )
-        # If a document has several labels, the last one is kept, which is the highest.
-        named = evaluated_qids(qrels, self)
-        asked = judgements[judgements["qid"].isin(set(named))].sort_values("label")
-        gains: dict[str, dict[str, float]] = {}
-        for qid, docno, label in zip(*(asked[name].tolist() for name in ("qid", "docno", "label"))):
-            gains.setdefault(qid, {})[docno] = label
-        cutoff = self.params.get("cutoff")
+        named, cutoff, unknown = evaluated_qids(qrels, self), self.params.get("cutoff"), 0
         run = ranked(run.rename(columns={"query_id": "qid", "doc_id": "docno"}), repr(self))
-        unknown = 0
-        for qid, rows in run[run["qid"].isin(set(named))].groupby("qid", sort=False):
-            if qid not in gains:
-                raise InputError(f"{self!r}: query {qid!r} is evaluated, but its judgements lack it; infer them for it too")
-            docnos = rows["docno"].tolist()[:cutoff]
-            unknown += sum(docno not in gains[qid] for docno in docnos)
-            value = ndcg([gains[qid].get(docno, 0.0) for docno in docnos], list(gains[qid].values()), cutoff)
-            yield Metric(named[qid], self, value)
+        run, judgements = (frame[frame["qid"].isin(set(named))] for frame in (run, judgements))
+        for lists, judged in parts_together(run, judgements):
+            gains: dict[str, dict[str, float]] = {}
+            # If a document has several labels, the last one is kept, which is the highest.
+            ordered = judged.sort_values("label")
+            for qid, docno, label in zip(*(ordered[name].tolist() for name in ("qid", "docno", "label"))):
+                gains.setdefault(qid, {})[docno] = label
+            for qid, rows in lists.groupby("qid", sort=False):
+                if qid not in gains:
+                    raise InputError(f"{self!r}: query {qid!r} is evaluated, but its judgements lack it; infer them for it too")
+                docnos = rows["docno"].tolist()[:cutoff]
+                unknown += sum(docno not in gains[qid] for docno in docnos)
+                value = ndcg([gains[qid].get(docno, 0.0) for docno in docnos], list(gains[qid].values()), cutoff)
+                yield Metric(named[qid], self, value)
         if unknown and cutoff:
             logger.warning(
                 "%r: %d documents above the cut-off have no label, not even an inferred one, and count as not relevant; give "
@@ -366,7 +366,7 @@ def leave_one_out(
     missing = {name: len(set(qids) - set(run["qid"])) for name, run in runs.items()}
     for name, number in missing.items():
         if number:
-            logger.warning("leave_one_out: %d of %d judged queries have no results of %r and count 0", number, len(qids), name)
+            logger.warning("leave_one_out: %d of %d judged queries have no results of %r and count as 0", number, len(qids), name)
     tops = {name: _pairs(run[run["rank"] < depth]).unique() for name, run in runs.items()}
     times = pd.Index(np.concatenate(list(tops.values()))).value_counts()
     pairs = _pairs(qrels)

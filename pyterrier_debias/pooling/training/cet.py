@@ -327,8 +327,8 @@ class CETReranker(TrainedRanker):
             )
         if training.in_batch_negatives:
             raise InputError(
-                "CETReranker: in_batch_negatives are not candidates of the query, so that nothing is known of their selection; "
-                "use Training(negatives_per_positive=...)"
+                "CETReranker: in_batch_negatives are not candidates of the query, so nothing is known about their selection; use "
+                "Training(negatives_per_positive=...)"
             )
         return training
 

@@ -268,7 +268,7 @@ class Coupled(Method):
                     self._say(
                         "collapse",
                         "the two models have become one: they order the last %d pairs alike (mean rank correlation %.3f), so "
-                        "that weights say nothing about selection; let the selection model see something else "
+                        "weights say nothing about selection; let the selection model see something else "
                         "(selection='first_stage')",
                         int(self.compared),
                         float(self.agreed / self.compared),
@@ -288,8 +288,8 @@ class Coupled(Method):
             dropout = any(isinstance(part, torch.nn.Dropout) and part.p > 0 for part in self.modules())
             self._say(
                 "equal",
-                "relevance and selection model begin with equal weights, and nothing%s distinguishes them: %s; give the ranker a "
-                "fresh head, or let the selection model see something else (selection='first_stage')",
+                "the relevance and the selection model begin with equal weights, and nothing%s distinguishes them: %s; give the "
+                "ranker a fresh head, or let the selection model see something else (selection='first_stage')",
                 " but dropout" if dropout else "",
                 "which one learns what is left to chance" if dropout else "they will stay equal",
             )

@@ -73,7 +73,7 @@ class CarefulSampler(ChanceSampler):
         units = [(group, positive) for group in groups.groups for positive in group.positives.tolist()]
         without = sum(not np.any(self.wanted(groups, group, positive)) for group, positive in units)
         logger.warning(
-            "%s: no candidate is suitable for %d of %d positives; there it draws from %s",
+            "%s: no candidate is suitable for %d of %d positives; for these it draws from %s",
             type(self).__name__,
             without,
             len(units),
@@ -207,8 +207,8 @@ class DenoisedNegatives(CarefulSampler):
         bad = np.flatnonzero((values < 0) | (values > 1))
         if len(bad):
             raise InputError(
-                f"DenoisedNegatives: column '{self.column}' is {values[bad[0]]:g} at {_pair(groups, group.pool[bad[0]])}, no "
-                f"probability; add it with AddScores(teacher, activation='sigmoid')"
+                f"DenoisedNegatives: column '{self.column}' is {values[bad[0]]:g} at {_pair(groups, group.pool[bad[0]])}, which "
+                f"is not a probability; add it with AddScores(teacher, activation='sigmoid')"
             )
         return values
 
@@ -352,7 +352,10 @@ def rank_chances(counts: np.ndarray, queries: int, *, k: float = 2.0, window: in
         raise InputError(f"RANCE: window={window!r} must be odd")
     if not ((counts >= 0) & (counts <= queries)).all():
         bad = int(np.flatnonzero(~((counts >= 0) & (counts <= queries)))[0])
-        raise InputError(f"RANCE: {counts[bad]:g} of {queries} queries have a relevant document at rank {bad}, which cannot be")
+        raise InputError(
+            f"RANCE: {counts[bad]:g} of {queries} queries have a relevant document at rank {bad}; counts must be from 0 to "
+            f"queries={queries}"
+        )
     if len(counts) < window + degree:
         raise InputError(
             f"RANCE: {len(counts)} ranks are too few for window={window} and degree={degree}, which need {window + degree}; give "
@@ -570,7 +573,7 @@ def _values(groups: Groups, rows: np.ndarray, column: str, sampler: Any, *, comp
     if len(bad):
         first = int(rows[bad[0]])
         raise InputError(
-            f"{type(sampler).__name__}: column '{column}' is missing at {_pair(groups, first)}; every candidate needs it: "
+            f"{type(sampler).__name__}: column '{column}' has no value at {_pair(groups, first)}; every candidate needs it: "
             f"put AddScores(teacher) after whatever adds candidates"
         )
     return found
