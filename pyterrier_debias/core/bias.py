@@ -164,7 +164,7 @@ class Bias(ABC):
         ...     name = "length"
         ...     def examine(self, context):
         ...         for system in context.systems:
-        ...             top = context.results(system).query("rank < 10")
+        ...             top = context.results(system, depth=10)
         ...             words = top["text"].str.split().str.len().groupby(top["qid"]).mean()
         ...             yield self.finding(system.name, "words", "first ten", words.mean(), values=words)
         >>> Length().name

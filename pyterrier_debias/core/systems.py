@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -198,7 +198,7 @@ class System:
             return cls._ranker_alone(name, pipeline, dataset, indexer)
         parts = take_apart(stages)
         ranker = chain(parts.ranker)
-        note = f"{name}: the depth does not reach its ranker, since {parts.reason}." if parts.reason and ranker is None else ""
+        note = f"{name}: the depth does not affect its ranker, because {parts.reason}." if parts.reason and ranker is None else ""
         return cls(name, join(*parts.candidates), ranker, indexer, note, parts.reason)
 
     @classmethod
@@ -209,7 +209,7 @@ class System:
             run = provided(dataset, "get_candidates")
         if run is None:
             raise InputError(
-                f"system {name!r} does not start from topics, and the collection has no run that could feed it; "
+                f"system {name!r} does not start from topics, and the collection has no run for it to rank; "
                 f"put a retriever and a text loader before it: retriever >> dataset.text_loader() >> ranker"
             )
         parts = behind_text(flatten(ranker), _RESULTS)
@@ -362,7 +362,7 @@ def _check_topics_of_run(system: System, topics: pd.DataFrame) -> None:
     if not own.isin(set(asked)).any():
         raise InputError(
             f"run {system.name!r}: none of its qids (e.g. {own.iloc[0]!r}) is among the topics (e.g. {asked.iloc[0]!r}); "
-            f"give the collection that the run is of as the dataset, and its split"
+            f"give the dataset and the split from which the run was made"
         )
 
 
@@ -412,43 +412,87 @@ class _Retrieved:
 
 @dataclass(frozen=True, eq=False)
 class _Order:
-    """A ranker's results; large ones are stored only as the new order and scores of its candidates.
+    """A system's results, list by list; large ones are stored only as the new order and scores of the candidates.
 
     Attributes:
-        rows: The candidate of each row; empty if ``whole`` is not.
+        lists: qid to the number of its list.
+        ends: Where each list ends, after a 0.
+        whole: The results themselves; None if the other attributes describe them.
+        rows: The candidate of each row.
+        scores: The scores of the rows.
+        columns: The columns, in their order.
+    """
+
+    lists: dict[str, int]
+    ends: np.ndarray
+    whole: pd.DataFrame | None
+    rows: np.ndarray
+    scores: np.ndarray
+    columns: list[str]
+
+    @classmethod
+    def of(cls, parts: Sequence[pd.DataFrame | _Moved], candidates: pd.DataFrame) -> _Order:
+        """Ranked results, in one part or several parts of whole queries, which follow each other like their candidates."""
+        if all(isinstance(part, _Moved) for part in parts):
+            moved, whole = cast(Sequence[_Moved], parts), None
+            rows, scores = (np.concatenate([getattr(part, name) for part in moved]) for name in ("rows", "scores"))
+            columns, qids = moved[0].columns, candidates["qid"].take(rows)
+        else:
+            frames = [part.frame(candidates) if isinstance(part, _Moved) else part for part in parts]
+            whole = frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
+            rows, scores, columns, qids = np.empty(0, dtype=np.int32), np.empty(0), list(whole.columns), whole["qid"]
+        codes, names = pd.factorize(qids)
+        ends = np.append(0, np.cumsum(np.bincount(codes, minlength=len(names))))
+        return cls({qid: number for number, qid in enumerate(names)}, ends, whole, rows, scores, columns)
+
+    def frame(self, candidates: pd.DataFrame, depth: int | None, qids: Iterable[str] | None) -> pd.DataFrame:
+        """The results, or the first ``depth`` of each list, of all queries or some of them."""
+        if self.whole is not None and depth is None and qids is None:
+            return self.whole
+        lists = np.arange(len(self.lists)) if qids is None else np.array([self.lists[q] for q in qids if q in self.lists], int)
+        starts, sizes = self.ends[lists], self.ends[lists + 1] - self.ends[lists]
+        sizes = sizes if depth is None else np.minimum(sizes, depth)
+        ranks = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        at = np.repeat(starts, sizes) + ranks
+        if self.whole is not None:
+            return self.whole.take(at).reset_index(drop=True)
+        return _Moved(self.rows[at], self.scores[at], ranks, self.columns).frame(candidates)
+
+
+@dataclass(frozen=True, eq=False)
+class _Moved:
+    """Results that are candidates in a new order, with new scores.
+
+    Attributes:
+        rows: The candidate of each row.
         scores: The scores of the rows.
         ranks: The ranks of the rows.
         columns: The columns, in their order.
-        whole: The results themselves, if they are not a reordering of the candidates.
     """
 
     rows: np.ndarray
-    scores: pd.Series
+    scores: np.ndarray
     ranks: np.ndarray
     columns: list[str]
-    whole: pd.DataFrame | None
 
     @classmethod
-    def of(cls, results: pd.DataFrame, candidates: pd.DataFrame) -> _Order:
-        nothing = np.empty(0, dtype=np.int32)
-        whole = cls(nothing, results["score"], nothing, list(results.columns), results)
-        if len(results) <= ROWS:
-            return whole
+    def of(cls, results: pd.DataFrame, candidates: pd.DataFrame) -> _Moved | None:
+        """Ranked results in this form; None if they are not a reordering of candidates."""
+        if set(results.columns) != {*candidates.columns, "score", "rank"}:
+            return None
         given, found = pair_numbers(candidates, results)
         order = np.argsort(given)
         places = order[np.minimum(np.searchsorted(given[order], found), len(given) - 1)]
-        if bool((given[places] == found).all()) and set(results.columns) == {*candidates.columns, "score", "rank"}:
-            made = cls(places.astype(np.int32), results["score"], results["rank"].to_numpy(np.int32), list(results.columns), None)
-            if made.frame(candidates).equals(results):
-                return made
-        return whole
+        if (given[places] != found).any():
+            return None
+        scores, ranks = results["score"].to_numpy(), results["rank"].to_numpy()
+        moved = cls(places.astype(np.int32), scores, ranks, list(results.columns))
+        return moved if moved.frame(candidates).equals(results) else None
 
     def frame(self, candidates: pd.DataFrame) -> pd.DataFrame:
         """The results."""
-        if self.whole is not None:
-            return self.whole
         rows = candidates.drop(columns=["score", "rank"], errors="ignore").take(self.rows).reset_index(drop=True)
-        return rows.assign(score=self.scores, rank=self.ranks.astype(np.int64))[self.columns]
+        return rows.assign(score=self.scores, rank=self.ranks)[self.columns]
 
 
 def _sharing_texts(frame: pd.DataFrame) -> pd.DataFrame:
@@ -469,8 +513,8 @@ def _checked(found: pd.DataFrame, system: System) -> pd.DataFrame:
     if "docno" in found.columns and "score" not in found.columns:
         kind = "results" if system.ranker is None else "candidates"
         raise InputError(
-            f"run {system.name!r}: its {kind} have no column 'score', by which they are ordered and cut at a depth; | and & of "
-            f"PyTerrier leave scores out: use a + b in place of a | b, or give scores behind, such as (a | b) >> bm25 or "
+            f"run {system.name!r}: its {kind} have no column 'score', which is needed to order them and cut them at a depth; "
+            f"PyTerrier's | and & drop scores: use a + b instead of a | b, or add scores afterwards, e.g. (a | b) >> bm25 or "
             f"(a | b) >> pt.apply.doc_score(lambda row: 0.0)"
         )
     return check_run(found, system.name)
@@ -635,16 +679,20 @@ class Context:
             if written:
                 shown = shortened(written[0], 60)
                 notes.append(
-                    f"{system.name}: its ranker reads what was written for Terrier in place of {len(written)} of {len(first)} "
-                    f"queries, such as {shown!r}; put pt.rewrite.reset() behind the retriever, once for each rewriting."
+                    f"{system.name}: its ranker reads a query rewritten for Terrier instead of the original for {len(written)} "
+                    f"of {len(first)} queries, such as {shown!r}; put pt.rewrite.reset() after the retriever, once for each "
+                    f"rewriting."
                 )
         return notes
 
-    def results(self, system: System) -> pd.DataFrame:
+    def results(self, system: System, *, depth: int | None = None, qids: Iterable[str] | None = None) -> pd.DataFrame:
         """The system's results for the topics: the candidates in its ranker's order, or as they were retrieved.
 
         Args:
             system: One of the systems.
+            depth: How many documents of each query are needed; None for all. With a depth, or for some of the queries, only the
+                rows that are needed are built, which saves memory where lists are long.
+            qids: Only the results of these queries, in this order; None for all queries.
 
         Returns:
             Result frame sorted by rank.
@@ -654,13 +702,28 @@ class Context:
             BrokenSystemError: If the retriever or the ranker raised an error.
         """
         frame = self.candidates(system)
-        if system.ranker is None:
-            return frame
-        if system.name not in self._ranked:
-            found = self._asked(system, partial(_part_by_part, _through(system, system.ranker)), frame)
+        order = self._ranked.get(system.name)
+        if order is None or (system.ranker is None and order.whole is not frame):
+            parts = [frame] if system.ranker is None else self._reranked(system, system.ranker, frame)
+            order = self._ranked[system.name] = _Order.of(parts, frame)
+        return order.frame(frame, depth, qids)
+
+    def _reranked(self, system: System, ranker: pt.Transformer, candidates: pd.DataFrame) -> list[pd.DataFrame | _Moved]:
+        """A ranker's results, computed in parts, so that memory does not grow with the number of lists."""
+        ask, few, before = _through(system, ranker), len(candidates) <= ROWS, 0
+        found: list[pd.DataFrame | _Moved] = []
+        for part in in_parts(candidates):
+            results = self._asked(system, ask, part)
             with self._refused(system):
-                self._ranked[system.name] = _Order.of(ranked(check_run(found, system.name), f"ranker of {system.name!r}"), frame)
-        return self._ranked[system.name].frame(frame)
+                if few or len(results):
+                    results = ranked(check_run(results, system.name), f"ranker of {system.name!r}")
+                    moved = None if few else _Moved.of(results, part)
+                    found.append(results if moved is None else replace(moved, rows=moved.rows + np.int32(before)))
+            before += len(part)
+        if not found:
+            with self._refused(system):
+                check_run(results, system.name)
+        return found
 
     def place(self, system: str) -> int:
         """The number of a system among all systems of the audit; it gives the system the same colour in all pictures.
@@ -781,12 +844,6 @@ def _through(system: System | None, ranker: pt.Transformer) -> Callable[[pd.Data
     if system is not None and system.memory is not None:
         ask = partial(system.memory.ask, ranker)
     return ask if system is None or system.kept is None else partial(system.kept.ask, ask)
-
-
-def _part_by_part(ask: Callable[[pd.DataFrame], pd.DataFrame], inp: pd.DataFrame) -> pd.DataFrame:
-    """A ranker's output for lists, computed in parts, so that memory does not grow with the number of lists."""
-    found = [ask(part) for part in in_parts(inp)]
-    return found[0] if len(found) == 1 else pd.concat(found, ignore_index=True)
 
 
 class _Named(pt.Transformer):

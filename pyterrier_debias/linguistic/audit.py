@@ -19,7 +19,7 @@ import pyterrier as pt
 
 from pyterrier_debias.core.bias import Examined, Figure, Finding, JointBias, p_text
 from pyterrier_debias.core.dataset import provided
-from pyterrier_debias.core.evaluation import judged_qids, per_query
+from pyterrier_debias.core.evaluation import deepest, judged_qids, per_query
 from pyterrier_debias.core.frames import with_string_ids
 from pyterrier_debias.core.retrieval import unanswered_notes
 from pyterrier_debias.core.systems import Context, System, named_where_it_raises
@@ -56,9 +56,9 @@ INDEX_SET = "lu"
 #: If a smaller share of the letters of all queries is in ASCII, they are in another script. English queries have few other
 #: letters, and in languages with marked letters, such as Vietnamese, most are in ASCII, too.
 _FEWEST_LATIN = 0.5
-_EVERY_CAUSE = "every spread between queries, whatever its cause"
+_EVERY_CAUSE = "all spread between queries, whatever its cause"
 #: The unit of a slope, in sentences.
-_STEP = "for each step of a query's wording towards the complex (one standard deviation)"
+_STEP = "for each standard deviation of a query's complexity"
 
 
 def complexity_stage() -> pt.Transformer:
@@ -78,7 +78,7 @@ def measured_complexity(topics: pd.DataFrame) -> tuple[pd.DataFrame, str]:
         The topics with ``complexity``; and a description of how it was measured.
     """
     if COMPLEXITY in topics.columns:
-        return topics.assign(**{COMPLEXITY: pd.to_numeric(topics[COMPLEXITY])}), "complexity as the topics have it"
+        return topics.assign(**{COMPLEXITY: pd.to_numeric(topics[COMPLEXITY])}), "complexity from the topics"
     how = f"complexity by LinguisticComplexity({INDEX_SET!r}), normalised over these queries"
     return with_complexity(topics, complexity_stage()), how
 
@@ -156,12 +156,12 @@ class LinguisticBias(JointBias):
             words = topics[COMPLEXITY][known.isna() & topics[COMPLEXITY].notna()]
             if len(words):
                 return (
-                    f"the topics' column 'complexity' must hold numbers, and holds {words.iloc[0]!r}; map it, or leave it out"
+                    f"the topics' column 'complexity' must hold numbers, but holds {words.iloc[0]!r}; map it, or leave it out"
                 )
             if known.isna().all():
                 return "the topics' column 'complexity' is empty; fill it, or leave it out, so that it is computed"
         if topics is not None and "query" not in topics.columns and COMPLEXITY not in topics.columns:
-            return "the topics have no column 'query', so that nothing is known of their wording"
+            return "the topics have no column 'query', so nothing is known about their wording"
         if importlib.util.find_spec("wordfreq") is None and (topics is None or COMPLEXITY not in topics.columns):
             return (
                 "complexity needs a list of frequent words: pip install 'pyterrier-debias[linguistic]', or give the topics a "
@@ -233,10 +233,9 @@ class _Examined:
     def of(cls, bias: LinguisticBias, context: Context) -> _Examined:
         qrels = context.qrels
         topics, controls, how = prepared_topics(context.topics, qrels)
-        values = [
-            per_query(context.results(system), qrels, [_MAIN], list(topics["qid"])).reset_index().assign(name=system.name)
-            for system in context.systems
-        ]
+        depth, qids = deepest([_MAIN]), list(topics["qid"])
+        runs = {system.name: context.results(system, depth=depth) for system in context.systems}
+        values = [per_query(run, qrels, [_MAIN], qids).reset_index().assign(name=name) for name, run in runs.items()]
         values = pd.concat(values, ignore_index=True)
         options: dict[str, Any] = {"measures": [_MAIN], "resamples": _RESAMPLES, "seed": context.seed}
         found = Disparity(controls=controls, **options).evaluate(values, topics)
@@ -320,17 +319,17 @@ class _Examined:
         notes = "".join(f" {note}" for note in self.found.notes)
         given = f", given {self.controls}" if self.controls else ""
         test = (
-            f"for one standard deviation of complexity{given}; p by studentised permutation and by flipping signs, the larger "
-            f"one; {self.how}"
+            f"for one standard deviation of complexity{given}; p by studentised permutation and by flipping signs, whichever is "
+            f"larger; {self.how}"
         )
         if np.isnan(slope["value"]):
-            text = f"nothing can be said of complexity.{notes}"  # the notes say why
+            text = f"nothing can be said about complexity.{notes}"  # the notes say why
             yield self.bias.finding(name, _SLOPE, "complexity", np.nan, text, convention=test, n=slope["n"])
             return
         text = (
-            f"{_direction(slope)} {_STEP}{given} "
-            f"[{slope['low']:+.3f}, {slope['high']:+.3f}], over {slope['n']} queries (p = {p_text(slope['p'])}); wording "
-            f"explains {share['value']:.1%} of what queries differ by, chance alone {share['noise_floor']:.1%}.{notes}"
+            f"{_direction(slope)} {_STEP}{given} [{slope['low']:+.3f}, {slope['high']:+.3f}], over {slope['n']} queries (p = "
+            f"{p_text(slope['p'])}); wording explains {share['value']:.1%} of the variance between queries, chance alone "
+            f"{share['noise_floor']:.1%}.{notes}"
         )
         added = self.added.get(name)
         primary = added is None or np.isnan(added[0].slope)
@@ -361,13 +360,13 @@ class _Examined:
     def _ranker_slope(self, name: str, slope: Slope, qids: pd.Index) -> Finding:
         found = slope.per_sd
         text = (
-            f"given what its candidates had, {_direction({'value': found.estimate})} {_STEP} "
-            f"[{found.low:+.3f}, {found.high:+.3f}], over {found.n} queries (p = {p_text(slope.p)}). {slope.caution}"
+            f"given the {_MAIN} of its candidates, {_direction({'value': found.estimate})} {_STEP} [{found.low:+.3f}, "
+            f"{found.high:+.3f}], over {found.n} queries (p = {p_text(slope.p)}). {slope.caution}"
         ).rstrip()
         controls = f", and {self.controls}" if self.controls else ""
         convention = (
-            f"for one standard deviation of complexity, given {_MAIN} of the candidates in the order that the ranker was given"
-            f"{controls}; p by studentised permutation and by flipping signs, the larger one; {self.how}"
+            f"for one standard deviation of complexity, given {_MAIN} of the candidates in the order that the ranker was "
+            f"given{controls}; p by studentised permutation and by flipping signs, whichever is larger; {self.how}"
         )
         ends: dict[str, Any] = {"low": found.low, "high": found.high, "n": found.n, "p": slope.p, "primary": True}
         influence = pd.Series(slope.influence * slope.sd, index=qids)
@@ -391,16 +390,16 @@ class _Examined:
         kruskal, gap = self.found.test("Kruskal-Wallis", name), self.found.test("gap", name)
         worst = self.found.test("worst group", name)["group"]
         text = (
-            f"{_MAIN} is {means} queries; the gap between the best group and the worst ({worst}) is {gap['value']:.3f}, by "
-            f"chance alone {gap['noise_floor']:.3f} (Kruskal-Wallis: p = {p_text(kruskal['p'])})."
+            f"{_MAIN} is {means} queries; the gap between the best group and the worst ({worst}) is {gap['value']:.3f}, chance "
+            f"alone gives {gap['noise_floor']:.3f} (Kruskal-Wallis: p = {p_text(kruskal['p'])})."
         )
         own, group = self._values(name), self._values(name, "group")
         for row in rows:
             ends = {"low": row["mean_low"], "high": row["mean_high"], "n": int(row["n"])}
-            ends["convention"] = f"thirds of the queries by complexity, equal ones together; {self.how}"
+            ends["convention"] = f"thirds of the queries by complexity, equal values in one third; {self.how}"
             yield self.bias.finding(name, _MAIN, row["group"], row["mean"], text, values=own[group == row["group"]], **ends)
         ends = {"p": kruskal["p"], "null_value": gap["noise_floor"], "n": gap["n"]}
-        ends["convention"] = f"best third less worst; p of Kruskal and Wallis' test over the thirds, by permutation; {self.how}"
+        ends["convention"] = f"best third minus worst; p of the Kruskal-Wallis test over the thirds, by permutation; {self.how}"
         yield self.bias.finding(name, _GAP, "best - worst", gap["value"], text, **ends)
 
     def _reworded(self, name: str) -> Iterator[Finding]:
@@ -417,20 +416,23 @@ class _Examined:
             if change.any():
                 text = (
                     f"{_MAIN} changes from {row['before']:.3f} to {row['after']:.3f} when the same needs are asked {what}: "
-                    f"{row['difference']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}] over {row['n']} queries, "
-                    f"{row['changed']} of them reworded, by {row['words']:+.1f} words on average; the value of "
-                    f"{int((change != 0).sum())} changes (p = {p_text(row['p'])})."
+                    f"{row['difference']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}] over {row['n']} queries, of which "
+                    f"{row['changed']} are reworded (by {row['words']:+.1f} words on average) and {int((change != 0).sum())} "
+                    f"change in value (p = {p_text(row['p'])})."
                 )
             else:
-                text = f"{_MAIN} does not change in any query when the same needs are asked {what}: nothing is tested."
+                text = f"{_MAIN} does not change in any query when the same needs are asked {what}, so nothing is tested."
                 if arm == "noun_phrases":
-                    text += " It only repeats words, and a retriever such as PISA's ignores how often a query has a word."
+                    text += (
+                        " This wording only repeats words, and a retriever such as PISA's ignores how often a word occurs in a "
+                        "query."
+                    )
             number, different = result.without_phrases.get(arm, (0, 0))
             if number:
-                text += f" In {number} of {different} different queries no noun phrase was found; they are treated as a whole."
+                text += f" No noun phrase was found in {number} of {different} different queries; these are treated as a whole."
             text += "".join(f" {note}" for note in unanswered_notes(f"Asked {what}", len(own), without.get(arm, {})))
             ends = {"low": row["low"], "high": row["high"], "p": row["p"], "n": row["n"]}
-            convention = f"paired by query; p by randomisation, the interval is this test inverted; {result.convention}"
+            convention = f"paired by query; p by randomisation; the interval inverts this test; {result.convention}"
             ends |= {"convention": convention, "values": change}
             yield self.bias.finding(name, _MAIN, row["comparison"], row["difference"], text, **ends)
 
@@ -442,13 +444,13 @@ class _Examined:
         if own.empty:  # the wordings are compared with the queries as they come
             return
         text = (
-            f"{_MAIN} is {own.mean():.3f} when the queries are asked as they come, and {compared.mean():.3f} as the wordings are "
-            f"compared: in words alone where Terrier reads them, since signs decide how it does, and in the topic's words where "
-            f"a stage wrote a query of its own."
+            f"{_MAIN} is {own.mean():.3f} when the queries are asked as they come, and {compared.mean():.3f} in the form in "
+            f"which the wordings are compared: as words alone if Terrier reads the queries, since it interprets signs, and in "
+            f"the topic's words if a stage wrote a query of its own."
         )
         for arm, what in ((AS_IT_COMES, "As they come"), (ORIGINAL, "As they are compared")):
             text += "".join(f" {note}" for note in unanswered_notes(what, len(own), without.get(arm, {})))
-        convention = "the original queries, nothing taken from them; for comparison, not tested"
+        convention = "the original queries, unchanged; for comparison, not tested"
         yield self.bias.finding(name, _MAIN, AS_IT_COMES, own.mean(), text, convention=convention, values=own)
 
     # ------------------------------------------------------------------------------------------- figures
@@ -510,7 +512,7 @@ def _unasked_reason(system: System, context: Context, topics: pd.DataFrame) -> s
     if reason is None and system.ranker is not None:
         forms = query_forms(context.candidates(system))
         if forms:
-            return f"its ranker may read {forms[0]!r}, which was made from the query before"
+            return f"its ranker may read {forms[0]!r}, which was made from the original query"
     return reason
 
 
@@ -519,11 +521,11 @@ def _other_script(topics: pd.DataFrame) -> str | None:
 
     Example:
         >>> _other_script(pd.DataFrame({"query": ["निगम क्या है", "PDF क्या है"]}))
-        'only 25% of the letters of the queries are Latin ones'
+        'only 25% of the letters of the queries are Latin'
     """
     letters = [letter for letter in "".join(map(str, topics["query"])) if letter.isalpha()]
     share = sum(map(str.isascii, letters)) / len(letters) if letters else 1.0
-    return None if share >= _FEWEST_LATIN else f"only {share:.0%} of the letters of the queries are Latin ones"
+    return None if share >= _FEWEST_LATIN else f"only {share:.0%} of the letters of the queries are Latin"
 
 
 def _direction(test: dict[str, Any]) -> str:

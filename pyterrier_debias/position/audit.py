@@ -16,7 +16,7 @@ import pandas as pd
 
 from pyterrier_debias.core.bias import Bias, Figure, Finding, Parts, Values, p_text
 from pyterrier_debias.core.counterfactuals import Variants
-from pyterrier_debias.core.evaluation import judged_qids, per_query
+from pyterrier_debias.core.evaluation import deepest, judged_qids, per_query
 from pyterrier_debias.core.statistics import Interval, bootstrap_interval
 from pyterrier_debias.core.systems import Context, System, named_where_it_raises
 from pyterrier_debias.position.data.rotation import RotatePassages
@@ -71,7 +71,7 @@ class PositionBias(Bias):
     def _examined(self, context: Context) -> list[_Examined]:
         able = [system for system in context.systems if self.needs(system, context.dataset) is None]
         for system in able:
-            context.results(system)  # a system that raises does so before the others are probed
+            context.results(system, depth=1)  # a system that raises does so before the others are probed
         return [context.once(self.name, system, partial(_Examined.of, self, system, context)) for system in able]
 
 
@@ -112,7 +112,7 @@ class _Examined:
         if system.ranker is None:
             result = probe.figures(context.topics, context.qrels)
             judged = sorted(judged_qids(context.topics, context.qrels))
-            own = per_query(context.results(system), context.qrels, _MEASURES, judged)
+            own = per_query(context.results(system, depth=deepest(_MEASURES)), context.qrels, _MEASURES, judged)
         else:
             variants = context.once("rotated texts", None, Variants)
             result = probe.figures(context.candidates(system), context.qrels, topics=context.topics, variants=variants)
