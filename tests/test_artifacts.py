@@ -186,14 +186,14 @@ def test_what_has_changed_since_is_not_packed(saved, tmp_path):
     opened = kind.load(place)
     ranker = opened if kind in RANKERS else opened.relevance
     next(ranker.module.parameters()).data.add_(1.0)
-    with pytest.raises(InputError, match=f"{kind.__name__}: it is not what .* holds; call save"):
+    with pytest.raises(InputError, match=f"{kind.__name__}: it differs from what .* holds; call save"):
         opened.build_package(str(tmp_path / "it.tar.lz4"), verbose=False)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_option_that_has_changed_since_is_not_packed(tmp_path):
     saved_in(CrossEncoder, tmp_path / "ranker")
-    with pytest.raises(InputError, match=r"it is not what .* holds"):
+    with pytest.raises(InputError, match=r"it differs from what .* holds"):
         CrossEncoder.load(tmp_path / "ranker", long="maxp").build_package(str(tmp_path / "it.tar.lz4"), verbose=False)
 
 
@@ -264,7 +264,7 @@ def test_sums_of_mats(tmp_path):
     assert type(opened) is MATSAccumulator
     pd.testing.assert_frame_equal(opened.result().curve(), sums.result().curve(), check_exact=True)
     opened.build_package(str(tmp_path / "sums.tar.lz4"), verbose=False)
-    with pytest.raises(InputError, match="it is not what"):
+    with pytest.raises(InputError, match="it differs from what"):
         opened.update(["e"], passages[:1]).build_package(str(tmp_path / "more.tar.lz4"), verbose=False)
 
 

@@ -122,7 +122,7 @@ def test_a_retriever_that_gives_texts_and_features_is_told_to_give_no_texts():
         def transform(self, inp):
             return Stored()(inp).assign(features=None)
 
-    assert "leave 'text' out of its metadata, and put a text loader behind it" in parts(Features() >> SUM)[1]
+    assert "leave 'text' out of its metadata, and put a text loader after it" in parts(Features() >> SUM)[1]
 
 
 def test_a_text_loader_that_adds_no_text_is_named():
@@ -153,8 +153,8 @@ def test_a_sum_is_told_how_to_keep_the_scores_of_its_retriever():
 @pytest.mark.parametrize(
     ("ranker", "reason"),
     [
-        (BAG >> LOADER >> EARLY, "TextLoader, which puts the stored texts"),
-        (BAG >> (EARLY ** (LOADER >> BAG)) >> SUM, "TextLoader, which puts the stored texts"),
+        (BAG >> LOADER >> EARLY, "TextLoader, which replaces changed passages"),
+        (BAG >> (EARLY ** (LOADER >> BAG)) >> SUM, "TextLoader, which replaces changed passages"),
         (EARLY + Stored(()), "Stored, which scores documents of an index"),
         ((EARLY ** Stored(())) >> SUM, "Stored, which scores documents of an index"),
         (EARLY >> RUN >> LOADER >> EARLY, "SourceTransformer, which scores documents of an index"),
@@ -316,7 +316,7 @@ def test_a_ranker_alone_may_begin_with_a_loader_or_a_cut():
     assert (plain.ranker, system.ranker, system.out_of_reach) == (EARLY, EARLY, "")
     assert len(system.candidates(TOPICS)) == 5 * len(TOPICS) < len(plain.candidates(TOPICS))
     union = (LOADER >> EARLY) + BAG
-    assert "TextLoader, which puts" in System.of("s", union, dataset=DATASET).out_of_reach
+    assert "TextLoader, which replaces" in System.of("s", union, dataset=DATASET).out_of_reach
 
 
 def test_a_collection_without_runs_still_tells_a_lone_ranker_what_it_needs():

@@ -139,9 +139,9 @@ def test_others_files_stay_beside_ours(tmp_path):
     for clash in ("notes.txt", "deep/er", "empty", ".git"):
         with pytest.raises(InputError, match=rf"holds {clash} already, which pyterrier_debias did not write"):
             fill(tmp_path / "out", {"another": "new", clash: "new"}, overwrite=True)
-    with pytest.raises(InputError, match=r"holds notes.txt already, which .*; what was made is in ") as made:
+    with pytest.raises(InputError, match=r"holds notes.txt already, which .*; the new files are in ") as made:
         fill(tmp_path / "out", {"another": "new", "notes.txt/below": "hours of work"}, overwrite=True)
-    kept = Path(str(made.value).rpartition(" is in ")[2])
+    kept = Path(str(made.value).rpartition(" are in ")[2])
     assert not list((tmp_path / "out").glob(".out.*.new.*")) and kept.name.endswith(".kept.pyterrier_debias")
     assert (kept / "notes.txt" / "below").read_text() == "hours of work"
     left = {name: text for name, text in content(tmp_path).items() if not Path(name).parts[1].startswith(".out.")}
@@ -167,14 +167,14 @@ def test_a_file_that_was_changed_is_the_users(tmp_path):
 
 def test_what_changes_during_the_work_is_kept(tmp_path):
     fill(tmp_path / "out", {"a": "old"})
-    with pytest.raises(InputError, match="holds a, which was changed meanwhile; what was made is in"):
+    with pytest.raises(InputError, match="holds a, which was changed meanwhile; the new files are in"):
         with whole_folder(tmp_path / "out", overwrite=True) as scratch:
             (tmp_path / "out" / "a").write_text("my")
             (scratch / "a").write_text("new")
     assert (tmp_path / "out" / "a").read_text() == "my"
     (tmp_path / "out" / "a").write_text("old")
     fill(tmp_path / "other", {"a": "theirs"})
-    with pytest.raises(InputError, match="was written by another process meanwhile; what was made is in"):
+    with pytest.raises(InputError, match="was written by another process meanwhile; the new files are in"):
         with whole_folder(tmp_path / "out", overwrite=True) as scratch:
             shutil.copytree(tmp_path / "other", tmp_path / "out", dirs_exist_ok=True)  # by one who knows no locks
             (scratch / "a").write_text("new")
@@ -438,8 +438,8 @@ def test_a_file_that_is_not_as_it_was_written_is_not_read(tmp_path):
     (out / "mine").write_text("mine")
     assert read_whole(out, lambda: "read") == "read"
     for name, damaged, told in (
-        ("a", b"some tex!", "a is not as it was written; copy the folder again"),
-        ("sub/b", b"mor", "sub/b is not as it was written"),
+        ("a", b"some tex!", "a has changed since it was written; copy the folder again"),
+        ("sub/b", b"mor", "sub/b has changed since it was written"),
         ("sub/b", None, "sub/b is missing"),
         (MANIFEST, b"{", f"{MANIFEST} cannot be read"),
     ):
@@ -470,7 +470,7 @@ def test_what_cannot_be_put_right_where_nothing_may_be_written_is_told(tmp_path,
         raise OSError(errno.EROFS, "Read-only file system")
 
     monkeypatch.setattr(os, "open", refused)
-    with pytest.raises(InputError, match=r"left half written by a process that was .*Read-only file system.*; read it once"):
+    with pytest.raises(InputError, match=r"left incomplete by a process that was .*Read-only file system.*; read it once"):
         read_whole(tmp_path / "out", lambda: "read")
     monkeypatch.undo()
     assert read_whole(tmp_path / "out", (tmp_path / "out" / "a").read_text) == "new"
@@ -505,7 +505,7 @@ def test_a_seal_tells_what_was_changed():
     assert list(check_seal(read, "x.json")) == ["a", "b"]
     assert check_seal({"a": 1}, "x.json") == {"a": 1}
     for change in ({"a": [1, 2.5, None, "e"]}, {"d": 1}, {"blake2b": "0"}):
-        with pytest.raises(InputError, match=r"x.json is damaged: its content is not what its checksum says"):
+        with pytest.raises(InputError, match=r"x.json is damaged: its content does not match its checksum"):
             check_seal({**read, **change}, "x.json")
 
 
@@ -564,7 +564,7 @@ def test_what_cannot_be_put_in_place_is_kept_and_the_old_content_too(tmp_path, m
         real(source, target)
 
     monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(InputError, match=r"cannot be written: No space left on device; what was made is in "):
+    with pytest.raises(InputError, match=r"cannot be written: No space left on device; the new files are in "):
         with whole_folder(out, overwrite=True) as scratch:
             (scratch / "0").mkdir()
             for name in ("0/a", "a", "b"):

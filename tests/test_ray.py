@@ -247,12 +247,12 @@ def test_rows_of_a_worker_that_ends_are_scored_again(cluster, tmp_path, caplog, 
     assert found["score"].tolist() == found["text"].str.len().tolist() and len(found) == len(frame)
     # Of rows with which every worker ends, one after the other is not tried for ever.
     monkeypatch.setattr(spread, "_TRIES", 1)
-    with pytest.raises(RuntimeError, match=r"1 workers ended while they had the same .* rows"):
+    with pytest.raises(RuntimeError, match=r"1 workers ended while they scored the same .* rows"):
         Spread(Telling(str(tmp_path / "told"), str(tmp_path)), 2)(frame)
 
 
 def test_what_goes_wrong_in_a_worker_is_told_as_it_is(cluster):
-    with pytest.raises(InputError, match="PlantedRanker: column 'text' is missing at row"):
+    with pytest.raises(InputError, match="PlantedRanker: column 'text' has no value at row"):
         Spread(PlantedRanker(), 2)(texts().assign(text=None))
     with pytest.raises(ZeroDivisionError):
         Spread(pt.apply.doc_score(lambda row: 1 / 0), 2)(texts())

@@ -394,7 +394,7 @@ def test_binomial_interval_of_none_is_the_rule_of_three():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: ours.paired_t([1, 2], [1]), "one length"),
+        (lambda: ours.paired_t([1, 2], [1]), "equal length"),
         (lambda: ours.paired_t([1, np.nan], [1, 2]), "NaN"),
         (lambda: ours.bootstrap_interval([1, np.nan]), "NaN"),
         (lambda: ours.bootstrap_interval([1, 2], method="x"), "'bca', 'percentile'"),
@@ -556,7 +556,7 @@ def test_an_interval_by_cluster_agrees_with_its_test(seed):
 
 
 def test_clusters_must_fit():
-    with pytest.raises(InputError, match="got 2 for 3"):
+    with pytest.raises(InputError, match="got 2 labels for 3 units"):
         ours.randomisation_test(np.zeros(3), np.ones(3), clusters=["a", "b"])
     with pytest.raises(InputError, match="clusters are for differences"):
         ours.inverted_interval(np.ones((3, 2)), clusters=["a", "b", "c"])

@@ -223,7 +223,7 @@ def test_operators_that_leave_scores_out_are_named(operator):
     both = getattr(retriever(), operator)(pt.Transformer.from_df(RUN))
     for pipeline, kind in ((both >> TOY.text_loader() >> Length(), "candidates"), (both, "results")):
         mine = System.of("mine", pipeline)
-        with pytest.raises(InputError, match=rf"run 'mine': its {kind} have no column 'score'.*use a \+ b in place of"):
+        with pytest.raises(InputError, match=rf"run 'mine': its {kind} have no column 'score'.*use a \+ b instead of"):
             context(mine).candidates(mine)
     scored = System.of("mine", both >> pt.apply.doc_score(lambda row: 0.0) >> TOY.text_loader() >> Length())
     assert len(context(scored).results(scored)) == len(RUN) and scored.ranker is not None
@@ -364,11 +364,11 @@ def test_queries_without_results_are_named():
     system = System("s", pt.apply.generic(lambda topics: topics.merge(RUN[RUN["qid"] == "q2"], on="qid")))
     shared = context(system)
     shared.candidates(system)
-    assert shared.notes == ["s: nothing was found for 1 of 2 queries, which counts as 0 where they are judged: q1."]
+    assert shared.notes == ["s: nothing was found for 1 of 2 queries, which counts as 0 if they are judged: q1."]
     run = System("r", pt.Transformer.from_df(RUN[RUN["qid"] == "q2"]))
     given = context(run)
     given.candidates(run)
-    assert given.notes == ["r: nothing was found for 1 of 2 queries, which counts as 0 where they are judged: q1."]
+    assert given.notes == ["r: nothing was found for 1 of 2 queries, which counts as 0 if they are judged: q1."]
 
 
 def test_a_ranker_that_reads_an_expression_for_terrier_is_named():
@@ -377,7 +377,7 @@ def test_a_ranker_that_reads_an_expression_for_terrier_is_named():
     shared = context(system)
     shared.candidates(system)
     (note,) = shared.notes
-    assert "in place of 2 of 2 queries, such as 'applypipeline:off first^0.036'; put pt.rewrite.reset()" in note
+    assert "instead of the original for 2 of 2 queries, such as 'applypipeline:off first^0.036'; put pt.rewrite.reset()" in note
     alone = context(System("s", expanded))
     alone.candidates(alone.systems[0])
     assert alone.notes == []

@@ -122,9 +122,9 @@ def test_a_ranker_that_needs_what_is_left_out_is_told_which_column():
     ids=["another score", "no score", "in a sum", "behind a cut"],
 )
 def test_a_ranker_that_looks_names_up_is_refused(ranker):
-    with pytest.raises(InputError, match="looks documents up by their names"):
+    with pytest.raises(InputError, match="looks up documents by docno"):
         PositionSensitivity(ranker, **FAST).evaluate(CANDIDATES, QRELS)
-    with pytest.raises(InputError, match="looks documents up by their names"):
+    with pytest.raises(InputError, match="looks up documents by docno"):
         intervene(ranker, CANDIDATES, passages={"a": RotatePassages(seed=1)})
 
 
@@ -133,7 +133,7 @@ def test_a_ranker_whose_scores_depend_on_its_batch_is_not_taken_for_one_that_loo
     together = ranker(CANDIDATES)["score"].tolist()
     assert together != [score for _, of_query in CANDIDATES.groupby("qid") for score in ranker(of_query)["score"]]
     assert len(PositionSensitivity(ranker, **FAST).transform(CANDIDATES))
-    with pytest.raises(InputError, match="looks documents up by their names"):
+    with pytest.raises(InputError, match="looks up documents by docno"):
         PositionSensitivity(ranker + Store(KNOWN, weight=1000.0), **FAST).transform(CANDIDATES)
 
 
@@ -155,7 +155,7 @@ def test_a_dense_index_gives_unknown_names_no_score(tmp_path):
     vectors = {qid: generator.normal(size=4).astype(np.float32) for qid in CANDIDATES["qid"]}
     frame = CANDIDATES.assign(query_vec=CANDIDATES["qid"].map(vectors), docid=-1)
     assert flex.scorer()(frame.drop(columns="docid").assign(docno="none"))["score"].notna().all()
-    with pytest.raises(InputError, match="looks documents up by their names"):
+    with pytest.raises(InputError, match="looks up documents by docno"):
         PositionSensitivity(flex.scorer(), **FAST).evaluate(frame, QRELS)
     with pytest.raises(InputError, match="FlexIndex, which scores documents of an index"):
         PositionSensitivity(flex, **FAST).evaluate(frame, QRELS)

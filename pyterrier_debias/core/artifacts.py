@@ -139,7 +139,7 @@ class Saved(pt.Artifact):
         def pack() -> str:
             opened: Any = type(self).load(str(folder))
             if not same_value(self.saved_state(), opened.saved_state()):
-                raise InputError(f"{name}: it is not what {folder} holds; call save(folder) first")
+                raise InputError(f"{name}: it differs from what {folder} holds; call save(folder) first")
             return super(Saved, self).build_package(package_path, **options)
 
         return read_whole(folder, pack)

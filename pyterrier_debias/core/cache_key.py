@@ -195,9 +195,9 @@ class _Description:
         if state is None and not stage and not says:
             around = [type(one).__name__ for one in self.above[:-1] if isinstance(one, pt.Transformer)]
             raise InputError(
-                f"checkpoint: a {_name(kind)}{f' in a {around[-1]}' if around else ''} has no cache key, since only its "
-                f"address in memory is known, so trainings with different ones cannot be distinguished; give it a method "
-                f"fingerprint() that returns a text that changes when the object does, or leave checkpoint out"
+                f"checkpoint: a {_name(kind)}{f' in a {around[-1]}' if around else ''} has no cache key: only its "
+                f"address in memory is known, so results of two such objects could be confused; give it a method "
+                f"fingerprint() that returns a text that changes when the object changes, or leave checkpoint out"
             )
         about = {"object": _name(kind), "code": code, "shared": self._named(_attributes(kind)), "state": state}
         return {**about, "prints": _told_apart(_ADDRESS.sub("", printed))} if printed else about

@@ -156,7 +156,7 @@ def _refusal(cache: str, key: Iterable[str], column: str, by: str) -> str:
     else:
         remedy = f"use ScorerCache(path, ranker, key={VARIANT!r}) in a folder of its own ({by} adds that column)"
     return (
-        f"{cache} behind {by} would return the scores of the unchanged {column}: its key is {names}, and these stay as they are; "
+        f"{cache} behind {by} would return the scores of the unchanged {column}: its key is {names}, which {by} does not change; "
         f"{remedy}, put the cache before {by}, or leave it out"
     )
 

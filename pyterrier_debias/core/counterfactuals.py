@@ -122,7 +122,7 @@ def score_arms(
 
     Nothing identifies the original of a variant: columns that a stage may have looked up for the document (``docid``,
     vectors, tokens) are left out, also in the original lists. In addition, a few unchanged lists are scored under names of
-    variants: a ranker that gives them different scores looks documents up by their names, so it would not see the changes.
+    variants: a ranker that gives them different scores looks up documents by docno, so it would not see the changes.
 
     Args:
         candidates: Result frame with ``qid``, ``docno``, ``query`` and the text.
@@ -161,9 +161,9 @@ def score_arms(
         again = alone(None)
         if not _is_another(known, again) and (other.empty or _is_another(again, alone(renamed.variant))):
             raise InputError(
-                f"ranker of {name!r} gives the same texts other scores under other docnos (first qid={qids[0]!r}, "
-                f"docno={candidates['docno'].iloc[rows[0]]!r}): it looks documents up by their names, in an index or a store "
-                f"without the changed texts; put stages that look documents up before the text loader"
+                f"ranker of {name!r} gives the same texts different scores under different docnos (first qid={qids[0]!r}, "
+                f"docno={candidates['docno'].iloc[rows[0]]!r}): it looks up documents by docno, in an index or a store "
+                f"without the changed texts; put stages that look up documents before the text loader"
             )
     return scored[scored["arm"] != _RENAMED].reset_index(drop=True)
 
@@ -220,7 +220,7 @@ def _scored(
     except Exception as error:
         missing = next((column for column in left_out if _is_about(error, column)), None)
         if missing is None and isinstance(error, InputError) and any(repr(d) in str(error) for d in set(given["docno"])):
-            raise InputError(f"ranker of {name!r}, given changed texts under docnos of their own: {error}") from error
+            raise InputError(f"ranker of {name!r}, given changed texts under new docnos: {error}") from error
         if missing is None:
             raise
         raise InputError(
@@ -372,8 +372,9 @@ def scores_by(scorer: pt.Transformer, frame: pd.DataFrame, stage: Any) -> np.nda
     if repeated.any():  # not of the frame that was given
         row = out[repeated].iloc[0]
         raise InputError(
-            f"{name}: {system_name(scorer)} returns {len(out)} rows of {int((~repeated).sum())} pairs of qid and docno, twice "
-            f"e.g. qid={row['qid']!r}, docno={row['docno']!r}; give a ranker, which scores each row once, not a retriever"
+            f"{name}: {system_name(scorer)} returns {len(out)} rows for {int((~repeated).sum())} pairs of qid and docno "
+            f"(several for qid={row['qid']!r}, docno={row['docno']!r}); give a ranker, which scores each row once, not a "
+            f"retriever"
         )
     keys = [(str(qid), str(docno)) for qid, docno in zip(frame["qid"], frame["docno"])]
     found = dict(zip(zip(out["qid"].astype(str), out["docno"].astype(str)), out["score"].astype("float64")))

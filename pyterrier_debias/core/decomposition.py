@@ -99,12 +99,12 @@ def out_of_reach(ranker: Sequence[pt.Transformer], columns: Sequence[str]) -> st
             continue
         if _makes_documents(stage, given):
             return (
-                f"its ranker holds {_name(stage)}, which scores documents of an index and knows no changed passages; put "
+                f"its ranker holds {_name(stage)}, which scores documents of an index and not changed passages; put "
                 f"index-based scores and features before the text loader: retriever >> (a ** b) >> text loader >> ranker"
             )
         if loads_text(stage, given):
             return (
-                f"its ranker holds {_name(stage)}, which puts the stored texts in the place of changed passages; use one text "
+                f"its ranker holds {_name(stage)}, which replaces changed passages by the stored texts; use only one text "
                 f"loader, before the first ranker"
             )
     return ""
@@ -122,8 +122,8 @@ def _without_text(loader: pt.Transformer) -> str:
 def _inside(stage: pt.Transformer, columns: Sequence[str]) -> str:
     if "docno" not in columns and not parts_of(stage):
         return (
-            f"its first stage ({_name(stage)}) gives texts and scores features in one, so that no changed passages can be put "
-            f"between; leave 'text' out of its metadata, and put a text loader behind it: retriever >> text loader >> ranker"
+            f"its first stage ({_name(stage)}) both supplies texts and computes features, so changed passages cannot be put in "
+            f"between; leave 'text' out of its metadata, and put a text loader after it: retriever >> text loader >> ranker"
         )
     if _name(stage) == "Sum":
         remedy = (
@@ -133,7 +133,7 @@ def _inside(stage: pt.Transformer, columns: Sequence[str]) -> str:
     else:
         remedy = ", and index-based features before the text loader: retriever >> text loader >> ((ranker ** ...) >> learner)"
     return (
-        f"its texts are loaded and scored inside one stage ({_name(stage)}), so that no changed passages can be put between; "
+        f"its texts are loaded and scored inside one stage ({_name(stage)}), so changed passages cannot be put in between; "
         f"put the text loader before that stage{remedy}"
     )
 

@@ -34,7 +34,7 @@ def parse_measures(measures: Sequence[Any]) -> list[Any]:
         try:
             parsed.append(ir_measures.parse_measure(measure) if isinstance(measure, str) else measure)
         except (NameError, ValueError) as error:  # whatever else goes wrong is not the name's fault
-            raise InputError(f"measure {measure!r} is not known to ir_measures (for example nDCG@10, RR@10, R@10)") from error
+            raise InputError(f"measure {measure!r} is not known to ir_measures; use e.g. nDCG@10 or RR@10") from error
     return parsed
 
 
@@ -227,8 +227,8 @@ def refuse_batches(measure: Any) -> None:
         size = frame.f_locals.get("batch_size") if experiment else None
         if size is not None:
             raise InputError(
-                f"{measure!r}: a statistic over all queries cannot be computed from batches of {size}; leave batch_size out of "
-                f"the experiment, or this measure"
+                f"{measure!r}: a statistic over all queries cannot be computed from batches of {size}; leave batch_size or "
+                f"this measure out of the experiment"
             )
         frame = frame.f_back
 

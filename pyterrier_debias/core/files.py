@@ -125,9 +125,9 @@ def whole_folder(target: str | Path, *, holds: str = "files", overwrite: bool = 
                 os.replace(scratch, place)
         except OSError as error:
             reason = f"cannot be written: {error.strerror or error}"
-            raise InputError(f"{shown} {reason}; what was made is in {_set_aside(scratch)}") from error
+            raise InputError(f"{shown} {reason}; the new files are in {_set_aside(scratch)}") from error
         except InputError as error:
-            raise InputError(f"{shown} {error}; what was made is in {_set_aside(scratch)}") from error
+            raise InputError(f"{shown} {error}; the new files are in {_set_aside(scratch)}") from error
 
 
 def check_folder(target: str | Path, *, holds: str = "files", overwrite: bool = False) -> None:
@@ -193,7 +193,7 @@ def read_whole(folder: str | Path, read: Callable[[], T], *, only: str | None = 
         else:
             if _is_settled(place, before):
                 return found
-    raise InputError(f"{folder} is being written again and again; read it once that has ended")
+    raise InputError(f"{folder} is being rewritten repeatedly; read it when the writing has ended")
 
 
 def restore(folder: str | Path, shown: str | Path | None = None) -> None:
@@ -214,8 +214,8 @@ def restore(folder: str | Path, shown: str | Path | None = None) -> None:
             _finish(place)
     except OSError as error:
         raise InputError(
-            f"{shown} was left half written by a process that was killed, and cannot be put right here "
-            f"({error.strerror or error}); read it once where it may be written"
+            f"{shown} was left incomplete by a process that was killed, and cannot be repaired "
+            f"({error.strerror or error}); read it once with permission to write"
         ) from error
 
 
@@ -511,8 +511,8 @@ def _finish(place: Path) -> None:
                     name in files and _unchanged(place, name, files[name]) for files in (listed, new.files)
                 ):
                     raise InputError(
-                        f"{place} holds {name}, which {PACKAGE} did not write, and the result that a killed process began to put "
-                        f"there has a file of that name in {commit}; move one of them away"
+                        f"{place} holds {name}, which {PACKAGE} did not write; a process that was killed left a result for this "
+                        f"folder in {commit}, which has a file of the same name; move one of the two files away"
                     )
                 _make_parents(path)
                 os.replace(commit / name, path)
@@ -609,7 +609,7 @@ def _check_written(place: Path, shown: str | Path, only: str | None) -> None:
     if written is None:
         raise InputError(f"{shown} is damaged: {MANIFEST} cannot be read; copy the folder again, or create it again")
     files = {name: listed for name, listed in written.files.items() if only in (None, name)}
-    check_files(place, files, shown, f"or, where the change is meant, remove {MANIFEST} there")
+    check_files(place, files, shown, f"or, if the change is intended, remove {MANIFEST} there")
 
 
 #: What was compared already: the file to its stamp and its checksum.
@@ -642,7 +642,8 @@ def check_files(folder: Path, files: dict[str, tuple[int, str]], shown: str | Pa
             raise InputError(f"{shown} is damaged: {name} {told}; copy the folder again, or create it again") from error
         if not same:
             raise InputError(
-                f"{shown} is damaged: {name} is not as it was written; copy the folder again, or create it again, {remedy}"
+                f"{shown} is damaged: {name} has changed since it was written; copy the folder again, or create it again, "
+                f"{remedy}"
             )
         _compared[path] = stamp, listed
 
@@ -692,8 +693,8 @@ def check_seal(content: dict[str, Any], shown: str | Path) -> dict[str, Any]:
     rest = {name: value for name, value in content.items() if name != "blake2b"}
     if "blake2b" in content and content["blake2b"] != _seal(rest):
         raise InputError(
-            f"{shown} is damaged: its content is not what its checksum says; copy it again, or create it again, or, where the "
-            f"change is meant, remove 'blake2b' from it"
+            f"{shown} is damaged: its content does not match its checksum; copy it again, or create it again, or, if the "
+            f"change is intended, remove 'blake2b' from it"
         )
     return rest
 

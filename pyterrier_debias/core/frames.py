@@ -1,8 +1,8 @@
 """Result frames: validation of values, ranks, identifiers.
 
-PyTerrier's ``pt.validate`` checks that columns exist; the functions here check that their values can be used; otherwise the error
-names the stage, the column, the row and the remedy. Every stage validates first, so that nothing is loaded or computed for input
-that cannot be processed.
+PyTerrier's ``pt.validate`` checks that columns exist. The functions here check that their values can be used; if not, the error
+names the stage, the column, the row and the remedy. Every stage validates its input first, so that nothing is loaded or computed
+for input that cannot be processed.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 def stage_name(stage: Any, *_: Any) -> str:
-    """The name that an error message gives a stage: its class, or the text itself."""
+    """The name of a stage in an error message: its class, or the text itself."""
     return stage if isinstance(stage, str) else type(stage).__name__
 
 
 def with_string_ids(frame: pd.DataFrame, stage: Any) -> pd.DataFrame:
-    """A frame as the library reads it: what every stage and every function does first with a frame that it is given.
+    """Normalise a frame: every stage and every function does this first with a frame that it is given.
 
-    Identifiers become strings, which is how frames join: 7, 7.0 (an integer that a merge made a float) and ``"7"`` are one.
-    Categorical, nullable and pyarrow-backed columns become plain ones, numeric text in ``score`` and ``rank`` numbers, and column
-    labels text. An index that repeats itself, has levels, or is named as a column is replaced.
+    Identifiers become strings, so that frames join: 7, 7.0 (an integer that a merge turned into a float) and ``"7"`` are equal.
+    Categorical, nullable and pyarrow-backed columns become plain ones, numeric text in ``score`` and ``rank`` becomes numbers,
+    and column labels become text. An index with duplicates or levels, or with the name of a column, is replaced.
 
     Args:
-        frame: Any frame; ``qid``, ``query_id``, ``docno``, ``doc_id``, ``score`` and ``rank`` are looked at where they exist.
+        frame: Any frame; ``qid``, ``query_id``, ``docno``, ``doc_id``, ``score`` and ``rank`` are checked if they exist.
         stage: The calling stage, named in the message.
 
     Returns:
-        The same frame if nothing is to be changed, otherwise a copy.
+        The same frame if nothing needs to change, otherwise a copy.
 
     Raises:
-        InputError: For what is no frame, for columns with levels or of one name, for an identifier that is missing, is neither
+        InputError: If the value is not a frame, if columns have levels or share a name, if an identifier is missing, is neither
             text nor a number, or holds NUL (where trec_eval ends a name) or half of a surrogate pair (which no file can hold),
-            and for a score or rank that is no number.
+            or if a score or rank is not a number.
 
     Example:
         >>> found = pd.DataFrame({"qid": [1.0, 2.0], "docno": pd.Categorical(["a", "b"]), "score": ["2.5", "1"]})
@@ -75,13 +75,13 @@ def with_string_ids(frame: pd.DataFrame, stage: Any) -> pd.DataFrame:
 
 
 def reads_frames(function: Callable[P, R]) -> Callable[P, R]:
-    """A function or method whose frames are first read by :func:`with_string_ids`.
+    """Wrap a function or method so that :func:`with_string_ids` first reads its frames.
 
     Args:
         function: Takes frames, or mappings of names to frames (runs).
 
     Returns:
-        The same, but that errors name the function (or its argument ``stage``, or the class of the method) and the parameter.
+        The wrapped function; errors name it (or its argument ``stage``, or the class of the method) and the parameter.
 
     Example:
         >>> @reads_frames
@@ -91,7 +91,7 @@ def reads_frames(function: Callable[P, R]) -> Callable[P, R]:
         '1'
         >>> first(pd.DataFrame({"qid": [None]}))
         Traceback (most recent call last):
-        pyterrier_debias.core.errors.InputError: first, topics: column 'qid' is missing, at row 0; drop such rows, or ...
+        pyterrier_debias.core.errors.InputError: first, topics: column 'qid' has no value at row 0; drop such rows, or ...
     """
     signature = inspect.signature(function)
     kinds = ("pd.DataFrame", "pd.DataFrame | None")
@@ -127,11 +127,11 @@ def reads_frames(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def no_frame(value: Any, name: str) -> str:
-    """What to do about something that is given in the place of a frame.
+    """Say what to do about a value that was given instead of a frame.
 
     Args:
         value: What was given.
-        name: What it is given as: ``topics``, ``qrels``, or anything else.
+        name: The name of the parameter: ``topics``, ``qrels``, or any other.
 
     Returns:
         The end of a message.
@@ -150,9 +150,9 @@ def no_frame(value: Any, name: str) -> str:
         return f"{needs}; give dataset.get_{'qrels' if name == 'qrels' else 'topics'}()"
     parts = list(value.values()) if isinstance(value, Mapping) else list(value) if isinstance(value, (list, tuple)) else []
     if parts and any(isinstance(part, (pd.DataFrame, pt.Transformer)) for part in parts):
-        return f"{needs} of several systems; give one system's at a time, e.g. pipeline(topics)"
+        return f"{needs} of several systems; give the frame of one system, e.g. pipeline(topics)"
     if parts and all(isinstance(part, Mapping) for part in parts):
-        return f"{needs}; make one of it: pd.DataFrame(rows)"
+        return f"{needs}; make a frame: pd.DataFrame(rows)"
     return f"{needs}; give a frame with a row for each query (topics) or each document of a list (results)"
 
 
@@ -168,10 +168,10 @@ _SHORT = 2_000
 
 
 def _plain_axes(frame: pd.DataFrame, stage: Any) -> pd.DataFrame:
-    """The frame with text as column labels and an index that no operation of pandas takes for a column."""
+    """The frame with text as column labels and an index that pandas does not mistake for a column."""
     if frame.columns.nlevels > 1:
         raise InputError(
-            f"{stage_name(stage)}: the columns have {frame.columns.nlevels} levels, the first is {frame.columns[0]!r}; flatten "
+            f"{stage_name(stage)}: the columns have {frame.columns.nlevels} levels (the first is {frame.columns[0]!r}); flatten "
             f"them, e.g. frame.columns = frame.columns.get_level_values(-1)"
         )
     if not all(isinstance(label, str) for label in frame.columns):
@@ -189,7 +189,7 @@ def _plain_axes(frame: pd.DataFrame, stage: Any) -> pd.DataFrame:
 
 
 def _plain_column(column: pd.Series) -> pd.Series:
-    """A column without pandas' further kinds of arrays, in which missing values, sums and comparisons have rules of their own."""
+    """A column without pandas' extension arrays, which treat missing values, sums and comparisons differently."""
     dtype = column.dtype
     if isinstance(dtype, np.dtype) or not (
         isinstance(dtype, (pd.CategoricalDtype, pd.ArrowDtype, pd.SparseDtype))
@@ -206,7 +206,7 @@ def _plain_column(column: pd.Series) -> pd.Series:
 
 
 def _texts(column: pd.Series, stage: Any) -> pd.Series:
-    """Identifiers as strings; the same column where they are."""
+    """Identifiers as strings; the same column if they are strings already."""
     if len(column) == 0:
         return column if pd.api.types.is_string_dtype(column) else column.astype(str)
     # Far quicker than a list of a long column; of a short one the list is quicker.
@@ -220,9 +220,9 @@ def _texts(column: pd.Series, stage: Any) -> pd.Series:
         texts = [text for text in read if text is not None]
         if len(texts) < len(read):
             bad = read.index(None)
-            kind = "is missing" if _missing(values[bad]) else f"is {shortened(repr(values[bad]), 40)}, which is no identifier"
+            kind = "has no value" if _missing(values[bad]) else f"is {shortened(repr(values[bad]), 40)}, not an identifier,"
             raise InputError(
-                f"{stage_name(stage)}: column {column.name!r} {kind}, at row {bad}; drop such rows, or give text or whole numbers"
+                f"{stage_name(stage)}: column {column.name!r} {kind} at row {bad}; drop such rows, or give text or whole numbers"
             )
     whole = "".join(texts)
     if "\0" in whole or (not whole.isascii() and _SURROGATE.search(whole)):
@@ -235,12 +235,12 @@ def _texts(column: pd.Series, stage: Any) -> pd.Series:
 
 
 def _missing(value: Any) -> bool:
-    """Whether a value is None, NaN, or pandas' words for these."""
+    """Whether a value is None, NaN, or one of pandas' missing values."""
     return bool(pd.api.types.is_scalar(value) and pd.isna(value))
 
 
 def _text(value: Any) -> str | None:
-    """An identifier as text; None where it is none."""
+    """An identifier as text; None if the value is not an identifier."""
     if isinstance(value, str):
         return str(value)
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
@@ -261,7 +261,7 @@ def numbers(column: pd.Series, stage: Any) -> pd.Series:
         stage: The calling stage, named in the message.
 
     Returns:
-        The same column if it holds integers or floats already, otherwise a new one, NaN where a value is missing.
+        The same column if it holds integers or floats already, otherwise a new one, with NaN for missing values.
 
     Raises:
         InputError: For any other value.
@@ -285,7 +285,7 @@ def numbers(column: pd.Series, stage: Any) -> pd.Series:
 
 
 def _number(value: Any) -> int | float | None:
-    """A number, NaN for what is missing; None where it is none."""
+    """A number, NaN for a missing value; None if the value is not a number."""
     if isinstance(value, str):
         kinds: tuple[Callable[[Any], float], ...] = (int, float)
     elif _missing(value):
@@ -310,7 +310,7 @@ _LARGEST = int(np.finfo("float64").max)
 
 
 def _row(frame: pd.DataFrame, position: int) -> str:
-    """Words for one row: its position and its identifiers."""
+    """Describe one row: its position and its identifiers."""
     ids = ", ".join(f"{c}={frame[c].iloc[position]!r}" for c in ("qid", "docno") if c in frame.columns)
     return f"row {position}" + (f" ({ids})" if ids else "")
 
@@ -324,7 +324,7 @@ def check_text(frame: pd.DataFrame, column: str, stage: Any) -> None:
         stage: The calling stage, named in the message.
 
     Raises:
-        InputError: If a value is missing, is not a string, or holds half of a surrogate pair, which no tokeniser takes.
+        InputError: If a value is missing, is not a string, or holds half of a surrogate pair, which no tokeniser accepts.
     """
     values = frame[column].tolist()
     try:  # many rows may have one text
@@ -335,28 +335,28 @@ def check_text(frame: pd.DataFrame, column: str, stage: Any) -> None:
         return
     bad = next((i for i, value in enumerate(values) if not isinstance(value, str)), None)
     if bad is not None:
-        kind = "is missing" if _missing(values[bad]) else f"is a {type(values[bad]).__name__}, not text"
-        source = "topics that all have one" if column == "query" else "a text loader that covers every document"
+        kind = "has no value" if _missing(values[bad]) else f"is a {type(values[bad]).__name__}, not text,"
+        source = "topics that all have a query" if column == "query" else "a text loader that covers every document"
         raise InputError(
-            f"{stage_name(stage)}: column '{column}' {kind} at {_row(frame, bad)}; take it from {source}, or drop or fill such "
+            f"{stage_name(stage)}: column '{column}' {kind} at {_row(frame, bad)}; use {source}, or drop or fill such "
             f"rows before this stage"
         )
     broken = next((i for i, value in enumerate(values) if not value.isascii() and _SURROGATE.search(value)), None)
     if broken is not None:
         raise InputError(
-            f"{stage_name(stage)}: column '{column}' holds half of a surrogate pair, no character, at {_row(frame, broken)}; "
-            f"replace it, e.g. text.encode('utf-8', 'replace').decode()"
+            f"{stage_name(stage)}: column '{column}' holds half of a surrogate pair, which is not a character, at "
+            f"{_row(frame, broken)}; replace it, e.g. text.encode('utf-8', 'replace').decode()"
         )
 
 
 def check_names(frame: pd.DataFrame, columns: Iterable[str], stage: Any) -> None:
     """Check columns by which rows are sorted into groups, such as systems, data sets, annotators.
 
-    A row without a name would be in no group and be lost; a list or an array is no name.
+    A row without a name would be in no group and would be lost; a list or an array is not a name.
 
     Args:
         frame: The frame to look at.
-        columns: The columns; those that it lacks are passed over.
+        columns: The columns; those that the frame lacks are skipped.
         stage: The calling stage, named in the message.
 
     Raises:
@@ -366,13 +366,13 @@ def check_names(frame: pd.DataFrame, columns: Iterable[str], stage: Any) -> None
         >>> check_names(pd.DataFrame({"name": ["BM25", 7]}), ["name"], "example")
         >>> check_names(pd.DataFrame({"qid": ["1"], "name": [None]}), ["name"], "example")
         Traceback (most recent call last):
-        pyterrier_debias.core.errors.InputError: example: column 'name' is missing at row 0 (qid='1'); ...
+        pyterrier_debias.core.errors.InputError: example: column 'name' has no value at row 0 (qid='1'); ...
     """
     for column in columns:
         values = frame[column].tolist() if column in frame.columns else []
         bad = next((i for i, value in enumerate(values) if _missing(value) or not isinstance(value, _NAMES)), None)
         if bad is not None:
-            kind = "is missing" if _missing(values[bad]) else f"is a {type(values[bad]).__name__}, no name,"
+            kind = "has no value" if _missing(values[bad]) else f"is a {type(values[bad]).__name__}, not a name,"
             raise InputError(
                 f"{stage_name(stage)}: column {column!r} {kind} at {_row(frame, bad)}; name every row, or drop the column"
             )
@@ -383,7 +383,7 @@ _NAMES = (str, bool, int, float, np.bool_, np.integer, np.floating)
 
 
 def check_scores(frame: pd.DataFrame, stage: Any, column: str = "score") -> None:
-    """Check that scores are numbers, not NaN, which has no rank. Infinite scores are allowed.
+    """Check that scores are numbers and not NaN, because NaN has no rank. Infinite scores are allowed.
 
     Args:
         frame: The frame to look at.
@@ -407,7 +407,7 @@ _HIGHEST = 1_000_000
 
 
 def judgements(qrels: pd.DataFrame, stage: Any) -> pd.DataFrame:
-    """Judgements as :func:`with_string_ids` reads them, with their three columns; labels as they are.
+    """Judgements as :func:`with_string_ids` reads them, checked for their three columns; labels are unchanged.
 
     Args:
         qrels: Judgements ``qid``, ``docno``, ``label``.
@@ -424,13 +424,13 @@ def judgements(qrels: pd.DataFrame, stage: Any) -> pd.DataFrame:
     if missing:
         raise InputError(
             f"{stage_name(stage)}: the judgements have no column {missing[0]!r}; they have {', '.join(qrels.columns) or 'none'}: "
-            f"give dataset.get_qrels(), or rename the one that holds it, as in qrels.rename(columns={{'relevance': 'label'}})"
+            f"give dataset.get_qrels(), or rename the column, as in qrels.rename(columns={{'relevance': 'label'}})"
         )
     return qrels
 
 
 def with_grades(qrels: pd.DataFrame, stage: Any) -> pd.DataFrame:
-    """:func:`judgements` with integer labels; a merge makes floats of these, a file text.
+    """:func:`judgements` with integer labels; a merge turns these into floats, a file into text.
 
     Args:
         qrels: Judgements ``qid``, ``docno``, ``label``.
@@ -455,8 +455,8 @@ def with_grades(qrels: pd.DataFrame, stage: Any) -> pd.DataFrame:
     if len(bad):
         raise InputError(
             f"{stage_name(stage)}: column 'label' is NaN or not a whole number up to {_HIGHEST} in {len(bad)} of {len(qrels)} "
-            f"judgements, first at {_row(qrels, int(bad[0]))}; leave out unjudged documents, map words and "
-            f"fractions to grades, e.g. qrels.assign(label=qrels['label'].map({{'relevant': 1, 'not relevant': 0}}))"
+            f"judgements, first at {_row(qrels, int(bad[0]))}; leave out unjudged documents, and map words "
+            f"and fractions to grades, e.g. qrels.assign(label=qrels['label'].map({{'relevant': 1, 'not relevant': 0}}))"
         )
     return qrels.assign(label=labels.astype("int64"))
 
@@ -481,7 +481,7 @@ def highest_grades(qrels: pd.DataFrame, stage: Any) -> pd.DataFrame:
 
 
 def check_pairs(frame: pd.DataFrame, stage: Any) -> None:
-    """Check that a document occurs once in a query's list.
+    """Check that no document occurs twice in a query's list.
 
     Args:
         frame: A result frame with ``qid`` and ``docno``.
@@ -522,15 +522,15 @@ def _examples(ids: set[str]) -> str:
 
 
 def ranked(frame: pd.DataFrame, stage: Any = "ranking") -> pd.DataFrame:
-    """Give a scored frame ranks that agree with its scores, and sort it by them.
+    """Rank a scored frame by its scores, and sort it by rank.
 
-    Queries keep the order in which they first occur. Ties are broken by descending docno, as trec_eval does it, so that
-    measures that read the order of rows and measures that sort by score see one ranking. (trec_eval keeps scores in single
-    precision: scores that differ by less are ties to it. Here they keep their own order, so that ranks agree with scores.)
+    Queries keep the order in which they first occur. Ties are broken by descending docno, as in trec_eval, so that
+    measures that read the order of rows and measures that sort by score see the same ranking. (trec_eval keeps scores in single
+    precision, so it treats scores that differ by less as ties. Here they keep their order, so that ranks agree with scores.)
 
     Args:
         frame: A result frame with ``qid``, ``docno`` and ``score``; an old ``rank`` is replaced.
-        stage: Who produced the scores; named in the message.
+        stage: The stage that produced the scores; named in the message.
 
     Returns:
         A new frame with ``rank`` (from 0), sorted by query and rank, index reset.
@@ -568,14 +568,14 @@ ROWS = 100_000
 
 
 def in_parts(frame: pd.DataFrame, queries: int | None = None) -> Iterator[pd.DataFrame]:
-    """A frame cut into parts of whole queries, in the order in which queries first occur.
+    """Cut a frame into parts of whole queries, in the order in which queries first occur.
 
     Args:
         frame: A frame with ``qid``.
         queries: How many queries a part has; None for as many as have about 100,000 rows.
 
     Yields:
-        The parts, index reset; the frame itself where there is one part.
+        The parts, with their index reset; the frame itself if there is only one part.
 
     Example:
         >>> [len(part) for part in in_parts(pd.DataFrame({"qid": list("aabbc")}), 2)]
@@ -586,15 +586,15 @@ def in_parts(frame: pd.DataFrame, queries: int | None = None) -> Iterator[pd.Dat
 
 
 def parts_together(first: pd.DataFrame, *others: pd.DataFrame, queries: int | None = None) -> Iterator[list[pd.DataFrame]]:
-    """Frames cut into the same parts of whole queries, in the order of queries in the first frame.
+    """Cut frames into the same parts of whole queries, in the order of queries in the first frame.
 
     Args:
         first: A frame with ``qid``.
-        others: More of them; rows of queries that the first does not have are left out.
+        others: Further frames; rows of queries that the first frame lacks are left out.
         queries: How many queries a part has; None for as many as have about 100,000 rows in all frames.
 
     Yields:
-        The parts of one set of queries, index reset; a frame that is alone and one part as it is.
+        The parts of one set of queries, with their index reset; a single frame that needs no cut is unchanged.
 
     Example:
         >>> judged, run = pd.DataFrame({"qid": ["1"]}), pd.DataFrame({"qid": ["0", "1", "1"], "docno": list("abc")})
@@ -619,13 +619,13 @@ def parts_together(first: pd.DataFrame, *others: pd.DataFrame, queries: int | No
 
 
 def pair_numbers(*frames: pd.DataFrame) -> list[np.ndarray]:
-    """Numbers for the pairs of query and document in frames: equal pairs have one number, in whichever frame they are.
+    """Number the pairs of query and document in frames: equal pairs have the same number in all frames.
 
     Args:
         frames: Frames with ``qid`` and ``docno``.
 
     Returns:
-        int64, one array a frame.
+        int64, one array per frame.
 
     Example:
         >>> first, second = pd.DataFrame({"qid": ["1", "1"], "docno": ["a", "b"]}), pd.DataFrame({"qid": ["1"], "docno": ["b"]})
@@ -644,7 +644,7 @@ def pair_numbers(*frames: pd.DataFrame) -> list[np.ndarray]:
 
 
 def first_rows(codes: np.ndarray, n: int) -> np.ndarray:
-    """The first row of each of n codes, as :func:`pandas.factorize` gives them; without sorting, which would be slow.
+    """The first row of each of n codes, as :func:`pandas.factorize` returns them; without sorting, which would be slow.
 
     Args:
         codes: Shape [rows], each from 0 to n - 1 at least once.
@@ -663,15 +663,15 @@ def first_rows(codes: np.ndarray, n: int) -> np.ndarray:
 
 
 def top_of_lists(lists: pd.DataFrame, depth: int, also: np.ndarray | None = None) -> pd.DataFrame:
-    """What figures of a cut-off need of ranked lists: their first documents, and the last, which tells how long a list is.
+    """The rows of ranked lists that a measure with a cut-off needs: the first ones, and the last, which shows the length.
 
     Args:
         lists: Any frame with ``rank``, list by list, sorted by it.
         depth: How many documents of each list are kept.
-        also: Shape [n]: further rows that are kept.
+        also: Further rows to keep, shape [n].
 
     Returns:
-        Those rows, index reset.
+        Those rows, with their index reset.
 
     Example:
         >>> top_of_lists(pd.DataFrame({"rank": [0, 1, 2, 0, 1]}), 1)["rank"].tolist()
@@ -683,15 +683,15 @@ def top_of_lists(lists: pd.DataFrame, depth: int, also: np.ndarray | None = None
 
 
 def first_candidates(candidates: pd.DataFrame, depth: int | None, stage: Any) -> pd.DataFrame:
-    """The candidates of each query that a ranker gets: by score, else by rank, else in the given order.
+    """The first candidates of each query, which a ranker gets: by score, else by rank, else in the given order.
 
     Args:
-        candidates: Frame with ``qid`` and ``docno``; ``score`` counts where no row lacks it, else ``rank`` where it is there.
-        depth: How many of a query; None for all.
+        candidates: Frame with ``qid`` and ``docno``; ``score`` is used if no row lacks it, else ``rank`` if the column exists.
+        depth: How many per query; None for all.
         stage: The calling stage, named in messages.
 
     Returns:
-        The rows, query by query; ranked anew where scores count.
+        The rows, query by query; ranked anew if scores are used.
 
     Raises:
         InputError: See :func:`ranked`.
@@ -714,13 +714,13 @@ def first_candidates(candidates: pd.DataFrame, depth: int | None, stage: Any) ->
 
 
 def with_query(topics: pd.DataFrame) -> pd.DataFrame:
-    """Topics whose queries are called ``query``: PyTerrier's topics of some datasets of ``ir_datasets`` call them ``text``.
+    """Topics with a column ``query``: PyTerrier calls it ``text`` in the topics of some datasets of ``ir_datasets``.
 
     Args:
         topics: Topics.
 
     Returns:
-        The same frame if there is a ``query``, or no ``text``; else a copy.
+        The same frame if it has ``query``, or has no ``text``; else a copy.
 
     Example:
         >>> with_query(pd.DataFrame({"qid": ["1"], "text": ["tea"], "url": ["x"]})).columns.tolist()
@@ -732,25 +732,25 @@ def with_query(topics: pd.DataFrame) -> pd.DataFrame:
 
 
 def _listed(value: Any) -> list[Any]:
-    """A list, or a single value as one; an empty list for what is missing."""
+    """A list, or a list of a single value; an empty list for a missing value."""
     return list(value) if pd.api.types.is_list_like(value) else [] if _missing(value) else [value]
 
 
 def with_listed_answers(frame: pd.DataFrame, column: str, stage: Any) -> pd.DataFrame:
-    """Answers as lists of texts, where a mapping holds them with their places, as in SQuAD of Hugging Face's hub.
+    """Turn answers into lists of texts; a mapping holds them with their positions, as in SQuAD on Hugging Face's hub.
 
     Args:
         frame: A frame with the column.
-        column: Its texts, lists of texts, or mappings of ``text`` to such a list and of ``answer_start``, where it is there, to
-            the characters at which these begin.
+        column: The column: texts, lists of texts, or mappings of ``text`` to such a list and, optionally, of ``answer_start`` to
+            the characters at which they begin.
         stage: The calling stage, named in the message.
 
     Returns:
-        The same frame if it holds no mapping. Else a copy with lists; and with ``start``, unless it has one: lists as long, -1
-        where the place is not known.
+        The same frame if it holds no mapping. Else a copy with lists, and with ``start`` unless it has one: lists of equal
+        length, with -1 for an unknown position.
 
     Raises:
-        InputError: For another mapping, which would be read as a list of its keys.
+        InputError: For any other mapping, which would be read as a list of its keys.
 
     Example:
         >>> held = {"text": ["Paris", "in Paris"], "answer_start": [15, 12]}
@@ -769,7 +769,7 @@ def with_listed_answers(frame: pd.DataFrame, column: str, stage: Any) -> pd.Data
         if not all(isinstance(part, (list, tuple, np.ndarray)) for part in (own, begin)) or len(own) != len(begin):
             raise InputError(
                 f"{stage_name(stage)}: column {column!r} holds a mapping of {', '.join(map(repr, held)) or 'nothing'} at "
-                f"{_row(frame, row)}; give a list of texts, or a mapping of 'text' and 'answer_start' to lists of one length"
+                f"{_row(frame, row)}; give a list of texts, or a mapping of 'text' and 'answer_start' to lists of equal length"
             )
         lists.append(list(own))
         places.append(list(begin))
@@ -778,7 +778,7 @@ def with_listed_answers(frame: pd.DataFrame, column: str, stage: Any) -> pd.Data
 
 
 def frame_digest(table: pd.DataFrame | pd.Series | np.ndarray) -> str:
-    """A digest of content: of a frame whatever the order of its rows and columns, of a series or an array in its order.
+    """Hash content: of a frame whatever the order of its rows and columns, of a series or an array in its order.
 
     Args:
         table: Any frame, series or array.
@@ -803,7 +803,7 @@ def frame_digest(table: pd.DataFrame | pd.Series | np.ndarray) -> str:
 
 
 def _whole(value: Any) -> Any:
-    """A value whose ``repr`` tells all of it: that of an array leaves out digits, and the middle of long ones."""
+    """A value whose ``repr`` shows everything: the ``repr`` of an array omits digits, and the middle of long arrays."""
     if isinstance(value, np.ndarray):
         return (str(value.dtype), value.shape, _whole(value.tolist()) if value.dtype.hasobject else value.tobytes().hex())
     return type(value)(map(_whole, value)) if type(value) in (list, tuple) else value

@@ -43,7 +43,7 @@ def handed_over(documents: Iterable[dict[str, Any]]) -> Iterator[Iterator[dict[s
         if stream.error is None:
             raise
     if stream.error is not None:
-        stream.error.add_note(f"The indexer had received {stream.count} documents before; its index is incomplete.")
+        stream.error.add_note(f"The indexer had received {stream.count} documents before this error; its index is incomplete.")
         raise stream.error
     if not stream.ended:
         raise InputError(

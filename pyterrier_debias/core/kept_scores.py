@@ -72,7 +72,7 @@ class KeptScores:
                     parts = np.split(kept["scores"], kept["ends"][:-1])
                     self._known.update(zip(kept["lists"].tolist(), parts))
             except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-                logger.warning("checkpoint: %s cannot be read (%s); what it holds is scored again", file, one_line(error))
+                logger.warning("checkpoint: %s cannot be read (%s); its scores are computed again", file, one_line(error))
 
     def ask(self, ranker: Callable[[pd.DataFrame], pd.DataFrame], inp: pd.DataFrame) -> pd.DataFrame:
         """Score lists with a ranker, except those whose scores are known.

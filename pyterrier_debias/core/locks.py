@@ -113,8 +113,8 @@ def scratch_folder() -> Iterator[Path]:
             folder = outer / "files"
             folder.mkdir()
         except OSError as error:
-            told = f"no temporary folder can be made ({one_line(error)})"
-            raise InputError(f"{told}; set TMPDIR to a folder that can be written and has space") from error
+            told = f"a temporary folder cannot be created ({one_line(error)})"
+            raise InputError(f"{told}; set TMPDIR to a writable folder with free space") from error
         yield folder
 
 

@@ -1,4 +1,4 @@
-"""What a ranker remembers while it is asked the same again: by texts, until an option or a weight changes."""
+"""What a ranker remembers while it scores the same texts again; it forgets when an option or a weight changes."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ P = TypeVar("P", bound=tuple[str, ...])
 
 
 class Memory:
-    """What was made of texts before, up to a limit; forgotten where what makes it is another.
+    """Results computed from texts, up to a limit; they are forgotten when whatever computes them changes.
 
     Args:
-        limit: How many entries are kept at most; whoever adds one looks at it. None: whoever adds one decides.
+        limit: Largest number of entries; the caller that adds one must check it. None: the caller decides.
 
     Example:
         >>> memory = Memory(limit=10)
@@ -37,18 +37,18 @@ class Memory:
         self._lock = threading.RLock()
 
     def __len__(self) -> int:
-        """How many entries are kept."""
+        """The number of entries."""
         return len(self._kept)
 
     def kept(self, of: Any) -> Any:
-        """The entries that are known, to be added to.
+        """The known entries; the caller may add to them.
 
         Args:
-            of: What decides the entries beside their texts (options and weights). Where it differs from the call before, all
-                entries are forgotten.
+            of: What determines the entries besides their texts (options and weights). If it differs from the previous call,
+                all entries are forgotten.
 
         Returns:
-            The entries; what is added to those of another state later is seen by nobody.
+            The entries; what is later added to the entries of an earlier state is lost.
         """
         with self._lock:
             if not same_value(self._of, of):
@@ -57,7 +57,7 @@ class Memory:
 
 
 class ScoreTable:
-    """Scores by keys of 16 bytes, in sorted arrays: 24 bytes a score, a tenth of what a dictionary takes.
+    """Scores by keys of 16 bytes, in sorted arrays: 24 bytes per score, a tenth of what a dictionary needs.
 
     Example:
         >>> table, keys = ScoreTable(), np.array([[7, 1], [3, 2]], dtype=np.uint64)
@@ -72,7 +72,7 @@ class ScoreTable:
         self._parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
 
     def __len__(self) -> int:
-        """How many scores there are."""
+        """The number of scores."""
         return sum(len(scores) for _, _, scores in self._parts)
 
     def find(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -82,7 +82,7 @@ class ScoreTable:
             keys: uint64, shape [n, 2].
 
         Returns:
-            Whether each is known, and its score, else NaN. Of two keys with the same first half one may stay unknown.
+            Whether each key is known, and its score or NaN. Of two keys with the same first half, one may stay unknown.
         """
         first, second = keys.T
         known, found = np.zeros(len(keys), dtype=bool), np.full(len(keys), np.nan)
@@ -114,14 +114,14 @@ class ScoreTable:
 
 
 class ScoreMemory(Memory):
-    """Scores of pairs that were scored before, by a hash of their texts, so that texts are not kept.
+    """Scores of pairs that were scored before, by a hash of their texts, so that texts need not be kept.
 
     Any number of threads may use one. Threads that ask for a new pair at the same time may both compute it.
 
     When not to use it: for scores that depend on anything but the pair, such as the other documents of a list.
 
     Args:
-        limit: How many scores are kept at most; pairs beyond that are computed each time. None: four million (100 MB).
+        limit: Largest number of scores to keep; further pairs are computed each time. None: four million (100 MB).
 
     Example:
         >>> memory, asked = ScoreMemory(limit=1000), []
@@ -148,12 +148,12 @@ class ScoreMemory(Memory):
         pairs: Sequence[P],
         compute: Callable[[list[P]], Sequence[float] | np.ndarray],
     ) -> np.ndarray:
-        """The scores of distinct pairs: those that are known, and the others computed in one call.
+        """The scores of distinct pairs: known scores are looked up, the others are computed in one call.
 
         Args:
             of: See :meth:`kept`.
             pairs: n distinct pairs of texts.
-            compute: Scores some of them, in their order; not called where there is none.
+            compute: Scores some of them, in their order; not called if there is none.
 
         Returns:
             float64, shape [n].
@@ -167,12 +167,12 @@ class ScoreMemory(Memory):
         return self.by_key(of, keys, lambda new: compute([pairs[i] for i in new.tolist()]))
 
     def by_key(self, of: Any, keys: np.ndarray, compute: Callable[[np.ndarray], Sequence[float] | np.ndarray]) -> np.ndarray:
-        """The same for pairs, or rows, that are known by n distinct keys.
+        """The same for pairs, or rows, that n distinct keys identify.
 
         Args:
             of: See :meth:`kept`.
             keys: Their hashes: uint64, shape [n, 2].
-            compute: Scores those at the given places, in their order; not called where there is none.
+            compute: Scores those at the given indices, in their order; not called if there is none.
 
         Returns:
             float64, shape [n].

@@ -115,7 +115,7 @@ def unanswered_notes(what: str, asked: int, unanswered: dict[str, str], *, named
 
     Example:
         >>> unanswered_notes("BM25", 300, {"7": "", "9": ""})
-        ['BM25: nothing was found for 2 of 300 queries, which count as 0 where they are judged: 7, 9.']
+        ['BM25: nothing was found for 2 of 300 queries, which count as 0 if they are judged: 7, 9.']
     """
     reasons: dict[str, list[str]] = {}
     for qid, reason in unanswered.items():
@@ -125,7 +125,7 @@ def unanswered_notes(what: str, asked: int, unanswered: dict[str, str], *, named
         names = ", ".join(qids[:named]) + (f" and {len(qids) - named} more" if len(qids) > named else "")
         happened = f"it raised ({reason.rstrip('.')})" if reason else "nothing was found"
         count = "which counts" if len(qids) == 1 else "which count"
-        notes.append(f"{what}: {happened} for {len(qids)} of {asked} queries, {count} as 0 where they are judged: {names}.")
+        notes.append(f"{what}: {happened} for {len(qids)} of {asked} queries, {count} as 0 if they are judged: {names}.")
     return notes
 
 

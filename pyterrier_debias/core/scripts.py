@@ -211,8 +211,8 @@ def _starts(text: str, segmenter: Segmenter) -> set[int]:
         places = places_of(stretch.group(), words)
         if places is None:
             raise InputError(
-                f"segmenter: its words {words[:5]!r} are not the pieces of {stretch.group()[:40]!r} in their order; give a "
-                f"function that cuts a text and changes nothing"
+                f"segmenter: its words {words[:5]!r} are not successive pieces of {stretch.group()[:40]!r}; give a function that "
+                f"splits a text without changing it"
             )
         found.add(stretch.start())
         found.update(stretch.start() + start for start, _ in places)

@@ -198,8 +198,8 @@ class Spread(Stage):
                     pickled = importlib.import_module("ray.cloudpickle").dumps(self.ranker)
                 except Exception as error:
                     raise InputError(
-                        f"Spread: the ranker cannot be sent to other processes ({one_line(error)}); leave Spread and workers "
-                        f"out, or put what cannot be pickled (an index, Terrier) before it"
+                        f"Spread: the ranker cannot be sent to other processes ({one_line(error)}); leave out Spread and "
+                        f"workers, or put the stages that cannot be pickled (an index, Terrier) before Spread"
                     ) from error
                 self.forget()
                 pool.forget_gone()
@@ -461,8 +461,8 @@ class _Pool:
                         ended[id(rows)] += 1
                         if ended[id(rows)] == _TRIES:
                             raise RuntimeError(
-                                f"{frames.stage_name(stage)}: {_TRIES} workers ended while they had the same {len(rows)} rows to "
-                                f"score, the last one with {one_line(error)}; look at their memory"
+                                f"{frames.stage_name(stage)}: {_TRIES} workers ended while they scored the same {len(rows)} "
+                                f"rows, the last one with {one_line(error)}; check how much memory they need"
                             ) from error
                         pieces[number].appendleft(rows)
                         self._hand_over(number, actor, actors, pieces)
@@ -481,7 +481,7 @@ class _Pool:
         """Give the pieces of a worker that has ended to the others; to a new one where there is no other."""
         if actors.get(number) is actor:
             self.lost(number, actors.pop(number))
-            logger.warning("a worker has ended; its rows are scored by another one")
+            logger.warning("Spread: a worker has ended; another one scores its rows")
         if not actors:
             actors[number] = self.actor(number)
         while number not in actors and pieces[number]:

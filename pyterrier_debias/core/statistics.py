@@ -97,9 +97,9 @@ def differences(before: np.ndarray, after: np.ndarray) -> np.ndarray:
     """``after - before`` of paired values, checked (finite, of equal length); differences due to rounding are 0."""
     before, after = np.asarray(before, dtype=float), np.asarray(after, dtype=float)
     if before.shape != after.shape or before.ndim != 1:
-        raise InputError(f"paired values must be two lists of one length; got shapes {before.shape} and {after.shape}")
+        raise InputError(f"paired values must be two lists of equal length; got shapes {before.shape} and {after.shape}")
     if not (np.isfinite(before).all() and np.isfinite(after).all()):
-        raise InputError("paired values hold NaN or infinity; leave out the pairs that are not defined before testing")
+        raise InputError("paired values hold NaN or infinity; leave out undefined pairs")
     return without_rounding(after - before)
 
 
@@ -226,7 +226,7 @@ def _of_clusters(d: np.ndarray, clusters: Sequence[object] | np.ndarray | None) 
         return d, np.ones(len(d))
     labels = list(clusters)
     if len(labels) != len(d):
-        raise InputError(f"clusters must be as many labels as there are units; got {len(labels)} for {len(d)}")
+        raise InputError(f"clusters must hold one label for each unit; got {len(labels)} labels for {len(d)} units")
     places: dict[object, int] = {}
     of = np.array([places.setdefault(label, len(places)) for label in labels])
     return np.bincount(of, weights=d), np.bincount(of).astype(float)
@@ -276,7 +276,7 @@ def _measurements(values: np.ndarray) -> np.ndarray:
     if values.ndim != 2 or values.shape[1] < 2:
         raise InputError(f"measurements must be a table with at least two columns; got shape {values.shape}")
     if not np.isfinite(values).all():
-        raise InputError("measurements hold NaN or infinity; leave out the units that are not defined before testing")
+        raise InputError("measurements hold NaN or infinity; leave out undefined units")
     return values
 
 
@@ -384,7 +384,7 @@ def inverted_interval(
         d = without_rounding(d)  # sums of a cluster are rounded, too
         table, changed = np.column_stack([d, -d]), d != 0
     elif clusters is not None:
-        raise InputError("clusters are for differences, not for measurements; give one difference of each unit")
+        raise InputError("clusters are for differences, not for measurements; give one difference for each unit")
     else:
         table = _had_been_first(_measurements(values))
         m, changed = values.shape[1], np.ptp(values, axis=1) > _tolerance(table)
@@ -462,7 +462,7 @@ def bootstrap_interval(
         )
     values = np.asarray(values, dtype=float)
     if np.isnan(values).any():
-        raise InputError("values hold NaN; leave out the units that are not defined before drawing from them")
+        raise InputError("values hold NaN; leave out undefined units")
     n = len(values)
     columns = (values,) if values.ndim == 1 else tuple(values.T)
     estimate = float(statistic(*columns, axis=-1)) if n else float("nan")

@@ -325,7 +325,7 @@ def test_what_depends_on_all_queries_is_refused_in_batches():
     for measure in (tc(signed=False), tc(query_filter=["1", "3"], undefined="influence")):
         assert np.mean(per_query(measure)) == pytest.approx(1 / 3 if measure.option("query_filter") is None else 1)
         for size in (1, 2):
-            with pytest.raises(InputError, match=f"cannot be computed from batches of {size}; leave batch_size out"):
+            with pytest.raises(InputError, match=f"cannot be computed from batches of {size}; leave batch_size or"):
                 per_query(measure, batch_size=size)
     # Where every query has a value nothing is filled, and what needs no other query is as without batches.
     for measure in (tc(undefined="influence"), tc(query_filter=["1", "3"], undefined="zero"), tc(per_query_abs=True)):

@@ -120,5 +120,5 @@ def test_options_that_cannot_be_used_are_named(options, message):
 
 
 def test_a_missing_query_is_named():
-    with pytest.raises(InputError, match="RepeatNounPhrases: column 'query' is missing at row 1"):
+    with pytest.raises(InputError, match="RepeatNounPhrases: column 'query' has no value at row 1"):
         stage()(pd.DataFrame({"qid": ["1", "2"], "query": ["paris", None]}))

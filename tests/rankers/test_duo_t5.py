@@ -107,7 +107,7 @@ def test_what_cannot_be_used_is_refused(folder):
         DuoT5Reranker(folder, dtype="bfloat16")(PAIRS)
     with pytest.raises(InputError, match="DuoT5Reranker: there is no model folder"):
         DuoT5Reranker("/no/such/folder")(PAIRS)
-    with pytest.raises(InputError, match="column 'text' is missing at row 0"):
+    with pytest.raises(InputError, match="column 'text' has no value at row 0"):
         DuoT5Reranker(folder)(PAIRS.assign(text=None))
     with pytest.raises(InputError, match=r"DuoT5Reranker.*d0"):
         DuoT5Reranker(folder)(PAIRS.iloc[[0, 0]])

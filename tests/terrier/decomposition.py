@@ -183,7 +183,7 @@ TABLE = [
     Row("RM3", "stored", "cache", 6, 1),
     Row("RM3", "loader, cut", "scorer", 7, 1, _STILL, False),
     Row("RM3", "cut, loader", "sliding", 7, 3),
-    Row("RM3", "cut, loader", "loader between", 7, 4, "puts the stored texts in the place of changed passages", False),
+    Row("RM3", "cut, loader", "loader between", 7, 4, "replaces changed passages by the stored texts", False),
     Row("Bo1", "stored", "one ranker", 6, 1),
     Row("Bo1", "loader, cut", "two rankers", 7, 3, _LISTS),
     Row("Bo1", "cut, loader", "fusion", 7, 1),

@@ -90,7 +90,7 @@ def test_intervene_restores_no_text_either(planted, planted_index):
     turned = {"rotated": RotatePassages(seed=1)}
     plain = intervene(Early(), candidates, passages=turned, resamples=99)
     assert "docid" in candidates and plain.table["displacement"].iloc[0] != 0
-    with pytest.raises(InputError, match="TerrierTextLoader, which puts the stored texts in the place"):
+    with pytest.raises(InputError, match="TerrierTextLoader, which replaces changed passages by the stored"):
         intervene(planted_index.text_loader("text") >> Early(), candidates, passages=turned)
     with pytest.raises(InputError, match="Retriever, which scores documents of an index"):
         intervene(Early() + planted_index.bm25(), candidates, passages=turned)
@@ -129,7 +129,7 @@ def test_an_audit_names_what_it_cannot_probe_and_finishes_the_others(planted, pl
     assert "put the text loader before that stage" in reasons["loader inside"]
     assert "before the text loader: retriever >> (a ** b) >> text loader >> ranker" in reasons["index behind"]
     assert "one text loader, before the first ranker" in reasons["loader between"]
-    assert any(note.startswith("loader inside: the depth does not reach its ranker") for note in result.settings["notes"])
+    assert any(note.startswith("loader inside: the depth does not affect its ranker") for note in result.settings["notes"])
     primary = result.findings[result.findings["primary"]].set_index("system")
     assert primary.loc["early", "p"] <= 1 and primary.loc["early", "value"] != 0
     assert pd.isna(primary.loc["blind", ["value", "p", "p_corrected"]]).all()

@@ -188,7 +188,7 @@ def test_a_ranker_behind_rm3_without_reset_is_named(index, dataset):
     context = Context([read], dataset, topics, qrels)
     candidates = context.candidates(read)
     (note,) = context.notes
-    assert "in place of 20 of 20 queries, such as 'applypipeline:off " in note and "pt.rewrite.reset()" in note
+    assert "instead of the original for 20 of 20 queries, such as 'applypipeline:off " in note and "pt.rewrite.reset()" in note
     found = WordingSensitivity(read, rewrites=["keywords"], measures=["nDCG@10"], resamples=99).evaluate(
         candidates, qrels, topics=topics
     )

@@ -164,7 +164,7 @@ def test_integer_ids_and_one_word_passages_do():
         (candidates(), QRELS.assign(label=100), r"label.* is 100 .*from -2 to 30"),
         (candidates(), QRELS.assign(label=["good"] * len(QRELS)), r"'good' at row 0"),
         (candidates(), QRELS.assign(label=float("nan")), r"nan at row 0"),
-        (candidates().assign(text=None), QRELS, r"column 'text' is missing"),
+        (candidates().assign(text=None), QRELS, r"column 'text' has no value"),
         (candidates().assign(query=lambda f: f["docno"]), QRELS, r"qid 'q1' has more than one query text"),
         (pd.concat([candidates()] * 2), QRELS, r"8 \(qid, docno\) pairs occur more than once"),
     ],
