@@ -109,7 +109,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="the folder that holds nfcorpus and msmarco_trec_dl")
     parser.add_argument("--model", default="minilm", help="the bi-encoder: hub name, folder, or minilm")
     parser.add_argument("--depth", type=int, default=30, help="candidates of a query that the model reranks")
-    parser.add_argument("--queries", type=int, help="of each collection; all where nothing is said")
+    parser.add_argument("--queries", type=int, help="queries of each collection (default: all)")
     parser.add_argument("--out", type=Path, required=True, help="folder for results; a run that was stopped continues from it")
     o = parser.parse_args()
     settings = Settings(o.model, o.depth, o.queries)

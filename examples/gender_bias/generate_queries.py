@@ -109,7 +109,7 @@ def main() -> None:
     parser.add_argument("--model", required=True, help="a T5: hub name or folder")
     parser.add_argument("--train", type=Path, required=True, help="table query, text; tab-separated")
     parser.add_argument("--documents", type=Path, required=True, help="table docno, text; tab-separated")
-    parser.add_argument("--steps", type=int, default=1000, help="of training (default 1000)")
+    parser.add_argument("--steps", type=int, default=1000, help="steps of training (default 1000)")
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--learning-rate", type=float, default=1e-4)
     parser.add_argument("--max-length", type=int, default=192, help="tokens of a document (default 192)")

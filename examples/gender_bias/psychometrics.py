@@ -123,7 +123,7 @@ def main() -> None:
     parser.add_argument("--scores", type=Path, required=True, help="folder with the released scores")
     parser.add_argument("--passages", type=Path, help="judged passages as JSON lines: qid, positive")
     parser.add_argument("--lexicon", help="for the passages: Empath's categories or a .dic file")
-    parser.add_argument("--resamples", type=int, default=2000, help="of bootstrap and permutation (default 2000)")
+    parser.add_argument("--resamples", type=int, default=2000, help="bootstrap resamples and permutations (default 2000)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True, help="folder for results")
     options = parser.parse_args()

@@ -302,7 +302,7 @@ class Material:
 
 
 def in_small(folder: Path, settings: Settings) -> Material:
-    """MS MARCO as far as it is freely there.
+    """The freely available parts of MS MARCO.
 
     Training passages come with a title, those of the test without: so the training's candidates are drawn among its own passages,
     where a title tells nothing of relevance.
@@ -793,11 +793,11 @@ def main() -> None:
     parser.add_argument("--pairs", type=Path, help="table qid, query, docno of generated queries, tab-separated")
     parser.add_argument("--annotated", type=Path, help="queries with a gender, lines qid,query,label")
     parser.add_argument("--lexicon", type=Path, help="a .dic file, or Empath's categories")
-    parser.add_argument("--columns", nargs="+", default=["paper"], help="what passages are matched by: 'paper' (the 22 of LIWC, "
+    parser.add_argument("--columns", nargs="+", default=["paper"], help="columns to match passages by: 'paper' (the 22 of LIWC, "
                         "the default), 'all', or names of categories; with --data always those of Empath that come nearest")
     parser.add_argument("--query-sets", nargs="+", default=[], metavar="NAME=FILE", help="further neutral queries: QS1, QS2")
     parser.add_argument("--gendered", type=Path, help="folder with the female and male queries of Table 2")
-    parser.add_argument("--arms", nargs="+", help="which (default: all; the original is always among them)")
+    parser.add_argument("--arms", nargs="+", help="arms to make (default: all; the original is always made)")
     options = parser.parse_args()
     settings = read_settings(options, Settings())
     settings = replace(settings, ratios=tuple(settings.ratios))  # a list, where a configuration gave them

@@ -3,11 +3,11 @@
     python examples/linguistic_bias/alpha.py --dataset nfcorpus --out equalize
 
 trains bi-encoders against one weak learner (the weaker model) at several alphas, and draws mean, coefficient of variation and
-slope on complexity over alpha. Beside each stands the rival that needs no training: the plain ranker's scores minus alpha times
-those of the learner. Alpha 0 is plain training. All alphas of a seed share one learner, that of alpha 0.1.
+slope on complexity over alpha. Each is compared with an alternative that needs no training: the plain ranker's scores minus alpha
+times those of the learner. Alpha 0 is plain training. All alphas of a seed share one learner, that of alpha 0.1.
 
-With the folder of equalize.py as `--out` the arms that are there are read back; the tables go into `alpha` in that folder.
-Settings, `--config`, `--estimate` and how to continue with a run that was stopped are as there.
+If `--out` is the folder of equalize.py, its finished arms are used; the tables go into the subfolder `alpha`. Settings,
+`--config`, `--estimate` and continuing a run that was stopped work as in equalize.py.
 """
 
 import sys
@@ -77,7 +77,7 @@ def draw_curve(table: pd.DataFrame, path) -> None:
 
 def main() -> None:
     options = parser(__doc__)
-    options.add_argument("--alphas", nargs="+", type=float, default=list(ALPHAS), help="beyond 0 and the settings' own")
+    options.add_argument("--alphas", nargs="+", type=float, default=list(ALPHAS), help="besides 0 and the value of the settings")
     options = options.parse_args()
     settings = read_settings(options, Settings())
     if not all(0 < alpha <= 1 for alpha in options.alphas):

@@ -2,16 +2,16 @@
 
     python examples/linguistic_bias/complexity_tables.py --dataset nfcorpus --dataset fiqa_subset --out complexity
 
-measures rankers that nobody trains here: BM25, the runs that a collection brings, all-MiniLM-L6-v2 and its first layers, late
-interaction (ColBERT) over all-MiniLM-L6-v2's vectors of words, and a T5 ranker where `--t5 FOLDER` names one; `--parser stanford`
-adds the syntactic indices, `--runs-only` leaves out whatever needs vectors. Bi-encoders search
-the whole collection, and re-rank BM25's candidates beside it; late interaction and T5 re-rank. For each there are mean, standard
-deviation and coefficient of variation of nDCG@10, the slope on complexity with and without controls, thirds by complexity, each
-index of complexity by itself, and the curve with its band.
+measures rankers that are not trained here: BM25, the runs that come with a collection, all-MiniLM-L6-v2 and its first layers,
+late interaction (ColBERT) over all-MiniLM-L6-v2's vectors of words, and a T5 ranker if `--t5 FOLDER` names one. `--parser
+stanford` adds the syntactic indices, `--runs-only` leaves out whatever needs vectors. Bi-encoders search the whole collection and
+also re-rank BM25's candidates; late interaction and T5 only re-rank. For each ranker the tables have the mean, standard deviation
+and coefficient of variation of nDCG@10, the slope on complexity with and without controls, thirds by complexity, and each index
+of complexity by itself; a picture shows the curve with its band.
 
-`--multi FOLDER` names a trained multi-vector model. Without it there is a projection drawn at random over MiniLM's vectors of
-words: late interaction, but not ColBERT. Settings and `--config` are those of equalize.py; `--seeds` does not matter, nothing is
-drawn but queries. A collection's test queries are used alone, or with training queries that were set aside (see there).
+`--multi FOLDER` names a trained multi-vector model. Without it, a random projection over MiniLM's vectors of words is used: late
+interaction, but not ColBERT. Settings and `--config` are those of equalize.py; `--seeds` has no effect, because only queries are
+drawn. A collection's test queries are used alone, or with training queries that were set aside (see equalize.py).
 
 What it cannot tell: whether wording is the cause; the needs behind complex queries may be the difficult ones (see
 WordingSensitivity).

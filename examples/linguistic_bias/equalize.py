@@ -1,29 +1,29 @@
-"""EqualizeIR and its rivals: Tables 1 to 3 and 5 to 8 and Figures 3 to 5 of Cheng and Amiri (NAACL 2025).
+"""EqualizeIR and its alternatives: Tables 1 to 3 and 5 to 8 and Figures 3 to 5 of Cheng and Amiri (NAACL 2025).
 
     python examples/linguistic_bias/equalize.py --dataset nfcorpus --out equalize
 
-trains bi-encoders (the first three layers of all-MiniLM-L6-v2: the stock model is already better than what so little training
-reaches) on NFCorpus: plain, by EqualizeReranker with each of its four biased learners, and by rivals: reverse weighting by
-complexity, group DRO over thirds of complexity, focal weighting. A last rival needs no training: the plain ranker's scores less
-alpha times the weak learner's. All of them retrieve from the whole collection, as in the paper, and re-rank BM25's candidates.
-BM25 and the untrained start stand beside them.
+trains bi-encoders (the first three layers of all-MiniLM-L6-v2, because the whole model is already better than any ranker after so
+little training) on NFCorpus: plainly, by EqualizeReranker with each of its four biased learners, and by alternatives: reverse
+weighting by complexity, group DRO over thirds of complexity, focal weighting. A last alternative needs no training: the plain
+ranker's scores minus alpha times those of the weak learner. All rankers retrieve from the whole collection, as in the paper, and
+re-rank BM25's candidates. BM25 and the ranker before training are measured as well.
 
-Reported are mean, standard deviation and coefficient of variation of nDCG@10 over queries, as in the paper, and beside them the
+The tables have the mean, standard deviation and coefficient of variation of nDCG@10 over queries, as in the paper, and also the
 slope of nDCG@10 on complexity with and without controls (the number of words of the query, the logarithm of the number of its
-relevant documents), because a spread between queries need not have to do with wording. Intervals draw seeds and queries.
+relevant documents), because a spread between queries may have other causes than wording. Intervals draw seeds and queries.
 
-- Further collections (`--dataset fiqa_subset --dataset msmarco_trec_dl`) are tested without being trained on. Larger ones than
-  `max_documents` are re-ranked only.
-- `--config adapters.json` trains linear layers over vectors of the whole model (`examples/fixed_vectors.py`) against such layers
-  over its first layer: rankers that are good from the beginning, in seconds each once all texts are encoded.
+- Further collections (`--dataset fiqa_subset --dataset msmarco_trec_dl`) are used for tests only. In collections larger than
+  `max_documents`, candidates are only re-ranked.
+- `--config adapters.json` trains linear layers over vectors of the whole model (`examples/fixed_vectors.py`), with learners over
+  vectors of its first layer. Such rankers are good from the beginning, and train in seconds once all texts are encoded.
 - `--config full.json` is near the paper's setting, on BEIR: `--train irds:beir/nfcorpus/train --dataset irds:beir/nfcorpus/test`.
-  The paper trains on each collection: one run a collection.
-- Arms can be made by several commands (`--arms`, `--seeds`); the last one, which names all of them, reads back what is there. A
-  run that was stopped continues with the same command. The small setting is the default; on NFCorpus it took some two minutes an
-  arm on one core, 24 arms, less than an hour. `--estimate` says how long it takes on this machine.
+  The paper trains on each collection, which takes one run per collection.
+- Arms can be made by several commands (`--arms`, `--seeds`); the last one, which names all of them, reads the finished ones. A
+  run that was stopped continues with the same command. The small setting is the default; on NFCorpus its 24 arms took some two
+  minutes each on one core, less than an hour in all. `--estimate` says how long it takes on this machine.
 
-What it cannot tell: how long training to convergence fares, and what a larger model would do. Half of NFCorpus' queries have one
-or two words, whose complexity is little more than their number.
+What it cannot tell: the results of training to convergence, or of a larger model. Half of NFCorpus' queries have one or two
+words, so their complexity reflects little more than their number of words.
 """
 
 import sys
@@ -75,9 +75,9 @@ NOTES = [
     "changes: from plain training; p there: paired t-test of the slope given controls, p_corrected: Holm.",
     "tests: EqualizeReranker with the weaker model against each other ranker; p: paired t-test over queries, of the means over "
     "seeds; p_corrected: Bonferroni over the table.",
-    "learners: accuracy, biased accuracy: in which share of training pairs the robust and the biased model put the positive "
-    "higher, over the last half of the steps; learners that were trained on all data know these pairs already. biased mean: of "
-    "the learner by itself, where it was measured. Changes are from plain training.",
+    "learners: accuracy, biased accuracy: the share of training pairs in which the robust and the biased model put the positive "
+    "higher, over the last half of the steps; learners that were trained on all data already know these pairs. biased mean: the "
+    "mean of the learner by itself, if it was measured. Changes are from plain training.",
     "plain minus weaker model: scores of the plain ranker minus alpha times those of the weaker learner, without training.",
 ]
 
@@ -131,7 +131,7 @@ def accuracies(study: Study, rankers: Sequence[str]) -> pd.DataFrame:
 
 def main() -> None:
     options = parser(__doc__)
-    options.add_argument("--arms", nargs="+", choices=WAYS, default=ARMS, help="which (default: all but the last three)")
+    options.add_argument("--arms", nargs="+", choices=WAYS, default=ARMS, help="arms to make (default: all but the last three)")
     options = options.parse_args()
     settings = read_settings(options, Settings())
     study = begin(options, settings)

@@ -1,4 +1,4 @@
-"""Tables and pictures of spread, slopes and tests over seeds and queries. The programs import it; it is no program."""
+"""Tables and pictures of spread, slopes and tests over seeds and queries. The programs import it; it is not a program."""
 
 from __future__ import annotations
 

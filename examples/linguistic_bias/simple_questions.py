@@ -1,25 +1,26 @@
-"""A positive control for bias by wording: what does a ranker lose on complex questions that learned from simple ones only?
+"""A positive control for bias by wording: what does a ranker lose on complex questions if it only learned from simple ones?
 
     python examples/linguistic_bias/simple_questions.py --train squad_train_v1.1_44articles.json \\
         --test squad_dev_v1.1_rebuilt.json --config examples/linguistic_bias/simple_questions.json --out simple
 
 trains bi-encoders that read the text (the lowest layers of all-MiniLM-L6-v2; the other paragraphs of a batch are negatives) on
-equally many questions of one SQuAD file: of its simplest third, of its most complex third, or of all. They rank all paragraphs
-of the other file for its questions. With `--config simple_questions_cross.json` they are cross-encoders instead: negatives are
-paragraphs that BM25 finds, and BM25's first paragraphs are re-ranked. The gap is a difference of differences: what learning from
-all questions gains over learning from simple ones on complex test questions, less the same on simple test questions. Thirds are
-cut on the training questions and applied to the test. Intervals and tests are over seeds and articles: questions on one article
-share what is ranked.
+equal numbers of questions of one SQuAD file: of its simplest third, of its most complex third, or of all. They rank all
+paragraphs of the other file for its questions. With `--config simple_questions_cross.json` the rankers are cross-encoders
+instead: negatives are paragraphs that BM25 finds, and BM25's first paragraphs are re-ranked. The gap is a difference of
+differences: the gain of learning from all questions over learning from simple ones on complex test questions, minus the same gain
+on simple test questions. The limits of the thirds come from the training questions and are applied to the test questions.
+Intervals and tests are over seeds and articles, because questions on one article share the ranked paragraphs.
 
 Some training articles are held out. `--pilot` learns from all questions at each of the rates in the settings, and from simple
-ones at the chosen rate, one seed each, and tests on these articles alone. Rate and sizes are fixed before the test is touched.
+ones at the chosen rate, with one seed each, and tests on these articles alone. Rate and sizes are fixed before the test data are
+used.
 
-Where the gap is above `least_gap`, and only there, the treatments of the settings (`treatments`) are trained on the same simple
-questions: which share of the gap does each close?
+If the gap is above `least_gap`, and only then, the treatments of the settings (`treatments`) are trained on the same simple
+questions, to see which share of the gap each closes.
 
 A run that was stopped continues with the same command. Complexity is computed once. `--estimate` says how long it takes.
 
-What it cannot tell: what treatments do where some of the training questions are complex.
+What it cannot tell: the effect of treatments if some of the training questions are complex.
 """
 
 import sys
@@ -70,7 +71,7 @@ ALL = "all"
 #: What rankers learn from; each is compared with the first.
 TRAINED_ON = ("simple", ALL, "complex")
 UNTRAINED = "nothing: untrained"
-#: What is tried on simple questions: EqualizeIR and its rivals, and EqualizeIR with larger alphas.
+#: Treatments that are tried on simple questions: EqualizeIR, its alternatives, and EqualizeIR with larger alphas.
 TREATMENTS: dict[str, Way] = {
     **{name: way for name, way in WAYS.items() if name not in ("plain", "reverse weight, of the probability")},
     **{f"Equalize, alpha {alpha:g}": Way(at_alpha(alpha), 1.2, after="Equalize, weaker model") for alpha in (0.5, 1.0)},
@@ -421,7 +422,7 @@ NOTES = [
     "trained_on: equally many questions of the simplest third, of all, or of the most complex third; paragraphs: how many they "
     "have. simple, middle, complex, mean: nDCG@10 over test questions of that third, and over all; cv: sd / mean over all.",
     "gain: over learning from simple questions, on complex and on simple test questions; gap: the first minus the second; "
-    "closed: the same of a treatment; share closed: of the gap that learning from all questions closes.",
+    "closed: the same for a treatment; share closed: closed as a share of the gap that learning from all questions closes.",
     "Intervals: 95 %, bootstrap over seeds and articles; p: randomisation of articles, p_corrected: Holm over the table; "
     "detectable: the smallest effect that one test finds with a power of 80 %.",
 ]
@@ -432,7 +433,7 @@ def main() -> None:
     options.add_argument("--train", help="SQuAD file of the questions to learn from")
     options.add_argument("--test", help="SQuAD file of the questions to test on")
     options.add_argument("--pilot", action="store_true", help="one seed at each rate, tested on held-out training articles")
-    options.add_argument("--treatments", nargs="+", choices=TREATMENTS, help="in place of those in the settings")
+    options.add_argument("--treatments", nargs="+", choices=TREATMENTS, help="treatments, in place of those in the settings")
     options = options.parse_args()
     settings = read_settings(options, Settings())
     if options.pilot and settings.learning_rate not in settings.rates:

@@ -1,8 +1,8 @@
-"""What the programs on wording share: collections, complexity, rankers, biased learners, measures. It is no program.
+"""Code shared by the programs on wording: collections, complexity, rankers, biased learners, measures. It is not a program.
 
-Rankers are bi-encoders. What they make of a collection's documents and queries is kept as vectors with each arm, so that every
-ranker is measured twice from the same vectors: *retrieved* (exact search over all documents, as in the paper) and *reranked* (the
-candidates of BM25), and so that a ranker less a part of another one can be measured without encoding anything again.
+Rankers are bi-encoders. Each arm stores their vectors of a collection's documents and queries, so every ranker is measured twice
+from the same vectors: *retrieved* (exact search over all documents, as in the paper) and *reranked* (the candidates of BM25). A
+ranker minus a part of another one can be measured without encoding anything again.
 """
 
 from __future__ import annotations

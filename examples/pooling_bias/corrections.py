@@ -1,29 +1,31 @@
-"""Which correction copes with hidden judgements on a real collection? CET, its forms and its rivals in one table.
+"""Which correction copes with hidden judgements on a real collection? CET, its forms and its alternatives in one table.
 
     python examples/pooling_bias/corrections.py --dataset nfcorpus --out corrections
 
-opens a deeply judged collection, hides the relevant documents that a pool of BM25's first ten would not have kept (at most two a
-query), trains a ranker by every correction on what is left, with negatives from a dense retriever (all-MiniLM-L6-v2), and
-evaluates all of them against full and against pooled judgements. Beside them stand the plain training and an oracle in which no
-hidden document is drawn as a negative; `--arms` also has `CET, lexical`, `CET, mean one` and a training on all judgements.
+opens a deeply judged collection and hides the relevant documents that a pool of BM25's first ten would not have kept (it keeps at
+most two per query). It trains a ranker with every correction on the remaining judgements, with negatives from a dense retriever
+(all-MiniLM-L6-v2), and evaluates all of them with full and with pooled judgements. They are compared with plain training and with
+an oracle that never draws a hidden document as a negative; `--arms` also has `CET, lexical`, `CET, mean one` and a training on
+all judgements.
 
 - NFCorpus trains on its own training queries. TREC DL (`--dataset msmarco_trec_dl`) trains on one year and tests on the other,
   both ways round; its own BM25 run is the pool, `--negatives tasb` or `repllama` takes candidates from its other runs, and judged
-  passages whose text is not there are left out. Vaswani is cut in two halves, both ways. For such small sets of queries
-  `--triples 400` is enough.
-- `--long firstp --max-length 256` trains on the first 150 words of each document, and scores them. 256 tokens hold about 150
-  words of NFCorpus and a query; a smaller window would cut the passage, too, and `firstp` be the same as truncation.
+  passages without a text are left out. Vaswani is split into halves, and each half is used for training and for testing. For such
+  small sets of queries `--triples 400` is enough.
+- `--long firstp --max-length 256` trains on the first 150 words of each document, and scores only these. 256 tokens hold about
+  150 words of NFCorpus and a query; a smaller window would also cut the passage, so `firstp` would be the same as truncation.
 - MS MARCO: `--dataset irds:msmarco-passage/train irds:msmarco-passage/dev/small --config full.json` has the paper's numbers (a
   GPU, and memory for some ten million candidates).
 
 A run that was stopped continues with the same command. Seeds and corrections can be made by several commands (`--seeds`,
-`--arms`); the last one, which names all of them, reads back what is there. The small setting is the default, `--estimate` says
-how long it takes. Lists of retrievers are made first, and kept.
+`--arms`); the last one, which names all of them, reads the finished ones. The small setting is the default, `--estimate` says how
+long it takes. The lists of retrievers are made first, and stored.
 
-What it cannot tell: how a correction fares with another pool than the one imitated, or with a ranker that is trained to the end
-(640 triples teach little); on sparse judgements such as MS MARCO's "full" judgements miss most relevant documents, so that the
-oracle knows hardly more than the others; the relabelling judge is simulated from the judgements and says what a judge of that
-accuracy would be worth, not what a language model is; rank distributions are estimated from judgements that others do not get.
+What it cannot tell: how a correction works with another pool than the simulated one, or with a ranker that is trained to
+convergence (640 triples teach little). On sparse judgements such as MS MARCO's, "full" judgements miss most relevant documents,
+so the oracle knows hardly more than the others. The relabelling judge is simulated from the judgements; it shows the value of a
+judge with that accuracy, not that of a language model. Rank distributions are estimated from judgements that the other
+corrections do not get.
 """
 
 import re
@@ -61,7 +63,7 @@ def main() -> None:
     options.add_argument(
         "--negatives", help=f"whose candidates: {', '.join(RETRIEVERS)}, or a run of the collection (default dense)"
     )
-    options.add_argument("--long", help="what is done with long documents: truncate (default), firstp or maxp")
+    options.add_argument("--long", help="treatment of long documents: truncate (default), firstp or maxp")
     options.add_argument("--max-length", type=int, help="longest input in tokens (default 128)")
     options = options.parse_args()
     settings, lists, setups, table = opened(options, "corrections")

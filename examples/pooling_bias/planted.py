@@ -1,22 +1,23 @@
-"""Which correction copes with hidden judgements? CET, its forms and its rivals on planted collections.
+"""Which correction copes with hidden judgements? CET, its forms and its alternatives on planted collections.
 
     python examples/pooling_bias/planted.py --out planted
 
 makes one planted collection for each seed, in which half of the passages are paraphrases that share no word with the questions
 they answer. A pool of BM25's first results hides most of them. Rankers (three layers of all-MiniLM-L6-v2 as a cross-encoder) are
-trained on what is left, with negatives from the top of a dense retriever (all six layers), among which the hidden ones turn up;
-in the test they rank longer dense lists, and are evaluated on all judgements. Beside the plain training stand an oracle, in which
-no hidden document is drawn as a negative, and one that is trained on all judgements.
+trained on the remaining judgements, with negatives from the top of a dense retriever (all six layers), where the hidden passages
+appear. In the test they rank longer dense lists, and are evaluated on all judgements. The corrections are compared with plain
+training, with an oracle that never draws a hidden document as a negative, and with training on all judgements.
 
     python examples/pooling_bias/planted.py --config examples/pooling_bias/strong.json --out strong
 
-is the same if the effect of the pool is strong, without any pre-trained model. Candidates come from a simulated stronger
-system: half of its vectors are words, half is knowledge of what is relevant, and most of what it ranks first was hidden. Rankers
-are linear layers over such vectors, in which words weigh twice as much, and train in seconds: they have to learn that knowledge
-counts more, while the pool's labels say that words do. `--config text.json` gives that system's candidates to cross-encoders.
+is the same experiment with a strong effect of the pool, and without any pre-trained model. Candidates come from a simulated
+stronger system. Half of its vector of a text stands for words, half for knowledge of relevance, and most of the passages that it
+ranks first were hidden. Rankers are linear layers over such vectors, in which words weigh twice as much, and train in seconds.
+They have to learn that knowledge counts more, although the pool's labels suggest that words do. `--config text.json` gives the
+candidates of this system to cross-encoders.
 
 A run that was stopped continues with the same command. Seeds can be made by several commands (`--seeds 1`, then `--seeds 5`);
-what is there is read back. `--arms` takes some of the corrections, `--estimate` says how long it takes. `--config` names a JSON
+finished ones are read. `--arms` selects some of the corrections, `--estimate` says how long it takes. `--config` names a JSON
 file with further settings, for example `{"pool_depth": 10}`.
 """
 

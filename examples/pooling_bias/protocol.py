@@ -1,8 +1,8 @@
-"""What the programs on real collections share: hidden judgements, lists of several retrievers, corrections. It is no program.
+"""Code shared by the programs on real collections: hidden judgements, lists of retrievers, corrections. It is not a program.
 
-A deeply judged collection is opened and cut into folds, each of which trains on some queries and tests on others. BM25's first
-results are the pool, of which a query keeps a few relevant documents; all others are hidden. Training candidates come from
-another retriever, with the kept documents added. Every ranker is evaluated on all judgements.
+A deeply judged collection is opened and divided into folds, each of which trains on some queries and tests on others. BM25's
+first results are the pool, which keeps a few relevant documents per query; all others are hidden. Training candidates come from
+another retriever, and the kept documents are added. Every ranker is evaluated on all judgements.
 """
 
 from __future__ import annotations

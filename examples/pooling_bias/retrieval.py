@@ -2,16 +2,17 @@
 
     python examples/pooling_bias/retrieval.py --dataset nfcorpus --out retrieval
 
-trains a bi-encoder (the first layers of all-MiniLM-L6-v2 under mean pooling) on the judgements that a pool leaves, plain, by CET,
-and with an oracle that never draws a hidden document as a negative. Each one re-ranks the candidates that the test queries have,
-and each one also retrieves from the whole collection by itself. The untrained bi-encoder stands beside them. Evaluation is on all
+trains a bi-encoder (the first layers of all-MiniLM-L6-v2 with mean pooling) on the judgements that a pool leaves: plainly, by
+CET, and with an oracle that never draws a hidden document as a negative. Each one re-ranks the candidates of the test queries,
+and also retrieves from the whole collection by itself. The untrained bi-encoder is measured as well. Evaluation is on all
 judgements. Collections, pool and candidates are as in corrections.py. `--ranker adapter` trains linear layers over the vectors of
-the whole encoder in its place.
+the whole encoder instead.
 
 A run that was stopped continues with the same command. The small setting is the default, `--estimate` says how long it takes.
 
-What it cannot tell: how good a retriever trained to the end would be. A few hundred triples with one hard negative each, without
-negatives from the batch, are no recipe for a retriever; the contrast between trainings is the result, not their level.
+What it cannot tell: how good a retriever would be after training to convergence. A few hundred triples with one hard negative
+each, without negatives from the batch, do not make a good retriever; the result is the difference between trainings, not their
+level.
 """
 
 import sys
@@ -97,7 +98,7 @@ def pace_of(setup: Setup) -> tuple[float, float, float]:
 
 def main() -> None:
     options = parser(__doc__)
-    options.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS), help="which (default: all)")
+    options.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS), help="arms to make (default: all)")
     options = options.parse_args()
     settings, lists, setups, sizes = opened(options, "retrieval")
     arms = [name for name in ARMS if name in {"plain", *options.arms}]

@@ -2,21 +2,21 @@
 
     python examples/pooling_bias/retrievers.py --dataset nfcorpus --out retrievers
 
-trains the same ranker on the candidates of several retrievers, from weak to strong, plain and by CET (and, with `--oracle`, with
-an oracle that never draws a hidden document as a negative). Each ranker re-ranks the list of the retriever that it was trained
-on. The table shows Recall@k of the lists, how many false negatives training met, and the rankers' quality on all judgements: what
-Figures 1 and 3 and Table 2 of Cai et al. (CIKM 2022) show. `quality.png` is the picture.
+trains the same ranker on the candidates of several retrievers, from weak to strong, plainly and by CET (and, with `--oracle`,
+with an oracle that never draws a hidden document as a negative). Each ranker re-ranks the list of the retriever that it was
+trained on. The table has Recall@k of the lists, the number of false negatives in training, and the rankers' quality on all
+judgements, as Figures 1 and 3 and Table 2 of Cai et al. (CIKM 2022) do. `quality.png` is the picture.
 
 Retrievers are `bm25`, `dense` (all-MiniLM-L6-v2), `weak` (its first layer) and `fusion` (reciprocal ranks of bm25 and dense);
-collections with runs of their own (TREC DL: six) are tried with those. `--retrievers` takes others. `--test NAME` lets all
-rankers re-rank one list, so that recall does not come into their comparison.
+for collections with runs of their own (TREC DL: six), these runs are used. `--retrievers` selects others. With `--test NAME` all
+rankers re-rank one list, so that recall does not affect their comparison.
 
 A run that was stopped continues with the same command. The small setting is the default, `--estimate` says how long it takes,
 `--config full.json` has the paper's numbers, for MS MARCO through ir_datasets (see corrections.py).
 
-What it cannot tell: what a retriever's strength alone does. Lists of stronger retrievers hold more hidden documents, but also
-harder true negatives, and more to gain in the test. Runs of TREC DL count as its pool was made, of which BM25 was a part: only
-judged passages whose text is there are known to be relevant.
+What it cannot tell: the effect of a retriever's strength alone. Lists of stronger retrievers contain more hidden documents, but
+also harder true negatives, and leave more to gain in the test. Figures for runs of TREC DL depend on its pool, to which BM25
+contributed: only judged passages with a text are known to be relevant.
 """
 
 import sys

@@ -3,14 +3,14 @@
     python examples/pooling_bias/sensitivity.py --dataset nfcorpus --out sensitivity
 
 trains a ranker by CET at several temperatures tau (`--taus`), and by denoising at several thresholds (`--thresholds`: candidates
-that a teacher gives less are negatives), on the judgements that a pool leaves, and evaluates on all judgements. Plain training
-and an oracle that never draws a hidden document stand beside them. `sensitivity.png` is the picture. Everything else is as in
-corrections.py: collections, pool, candidates, the teacher.
+with a lower score by a teacher are negatives), on the judgements that a pool leaves, and evaluates on all judgements. They are
+compared with plain training and with an oracle that never draws a hidden document. `sensitivity.png` is the picture. Collections,
+pool, candidates and teacher are as in corrections.py.
 
 A run that was stopped continues with the same command. The small setting is the default, `--estimate` says how long it takes.
 
-What it cannot tell: the best value for another collection or ranker; the best of several values on the test queries is luck in
-part, so do not compare it with methods that were given one value. A threshold depends on how the teacher is calibrated: where no
+What it cannot tell: the best value for another collection or ranker. The best of several values on the test queries is partly
+luck, so do not compare it with methods that were run with one value. A threshold depends on how the teacher is calibrated: if no
 candidate is below it, denoising falls back to the lowest-scored ones.
 """
 

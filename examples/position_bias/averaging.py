@@ -1,14 +1,14 @@
-"""How much position bias is gone if scores are averaged over rotations of a passage, without training, and at what cost?
+"""How much position bias is removed by averaging scores over rotations of a passage, without training, and at what cost?
 
     python examples/position_bias/averaging.py --dataset msmarco_trec_dl dl19 dl20 --out averaging
 
-reranks BM25's candidates by a ranker as it is, and by the mean and by the highest of its scores over r rotations of each passage
-(`AverageRotations`). For each it rotates relevant passages at random, one at a time, and counts the ranks that they move down
-among the unchanged others, as the audit does; and measures nDCG@10 on the passages as they are.
+reranks BM25's candidates with an unchanged ranker, and with the mean and the highest of its scores over r rotations of each
+passage (`AverageRotations`). For each it rotates relevant passages at random, one at a time, and counts the ranks that they move
+down among the unchanged others, as the audit does. nDCG@10 is measured on unchanged passages.
 
-A collection is a folder, file or `irds:` id, followed by its splits where it has several; these are measured together. Give
-`--dataset` again for another collection. The ranker encodes each text once; what averaging costs a deployed ranker is the column
-of passages.
+A collection is a folder, file or `irds:` id, followed by its splits if it has several; these are measured together. Give
+`--dataset` again for another collection. Here the ranker encodes each text only once; the column *passages read* shows the cost
+for a deployed ranker.
 """
 
 import argparse
@@ -132,7 +132,7 @@ def main() -> None:
     default = Settings()
     options.add_argument("--dataset", action="append", nargs="+", required=True, metavar="SPEC", help="a collection, its splits")
     options.add_argument("--model", default=default.model, help=f"a bi-encoder (default: {default.model})")
-    options.add_argument("--rotations", nargs="+", type=int, default=default.rotations, help="the numbers r (default: 2 4)")
+    options.add_argument("--rotations", nargs="+", type=int, default=default.rotations, help="rotations r (default: 2 4)")
     for name in ("depth", "queries", "draws", "resamples", "seed"):
         options.add_argument(f"--{name}", type=int, default=getattr(default, name), help="(default: %(default)s)")
     options.add_argument("--out", type=Path, required=True, help="folder for the tables")

@@ -1,7 +1,7 @@
-"""What the programs for Tables 2 to 5 of Hofstätter et al. (ECIR 2021) share. They import it; it is no program.
+"""Code shared by the programs for Tables 2 to 5 of Hofstätter et al. (ECIR 2021). They import it; it is not a program.
 
-Settings, collections and how they are split, candidates, rankers and how they are trained and measured. What other experiments
-need as well is in ``workshop.py``, one folder up, which can be imported once this module is.
+Settings, collections and how they are split, candidates, rankers and how they are trained and measured. Code that other
+experiments also need is in ``workshop.py``, one folder up, which can be imported after this module.
 """
 
 from __future__ import annotations

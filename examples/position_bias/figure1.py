@@ -5,12 +5,12 @@
 writes into the folder `figure1`
 
 - `answer_positions.png`: original and rotated positions of the collections in one picture;
-- `sentence_rotation.png`: what is left of the bias where sentences are rotated instead of words;
+- `sentence_rotation.png`: the bias that remains if sentences are rotated instead of words;
 - `answer_positions.csv`, the bins behind both, and `summary.csv`: sizes, omissions, means, tests of uniformity;
 - `captions.txt`: a caption for each picture.
 
 The paper's MS MARCO curve shows the answers that annotators wrote, matched in the passages of the training set. `--spans` takes
-passages in which people marked what answers the query; it gives an analogue of that curve, not the same one.
+passages in which people marked the answer to the query; it gives an analogue of that curve, not the same one.
 """
 
 import argparse

@@ -1,15 +1,15 @@
-"""How far encoders' word vectors know their position: Figure 2 of Hofstätter et al. (ECIR 2021), for encoders at hand.
+"""How much encoders' word vectors depend on position: Figure 2 of Hofstätter et al. (ECIR 2021), for given encoders.
 
     python examples/position_bias/figure2.py --dataset squad_dev_v2.0.json --model all-MiniLM-L6-v2 --out figure2
 
-reads some passages of a collection (a folder or file that `open_dataset` knows, or an irds: id) through each encoder, as they
-are and rotated, and writes into the folder `figure2`
+encodes some passages of a collection (a folder or file that `open_dataset` knows, or an irds: id) with each encoder, unchanged
+and rotated, and writes into the folder `figure2`
 
 - `ats.png`: ATS over the distance of two occurrences of a word, with the spread over pairs;
 - `ats.csv`: the curves behind it; `mats.csv`: MATS under every convention.
 
-`--positions-off` adds a null for each encoder with learned absolute positions (BERT and its kin): the same weights with all
-position vectors at zero, which cannot know where a word stands. What MATS says of it is not position.
+`--positions-off` adds a null for each encoder with learned absolute positions (BERT and similar ones): the same weights with all
+position vectors set to zero. This encoder cannot know a word's position, so its MATS has other causes.
 """
 
 import argparse
@@ -55,9 +55,9 @@ def main() -> int:
     parser.add_argument("--passages", type=int, default=400, help="how many passages are read (default 400)")
     parser.add_argument("--max-delta", type=int, default=100, help="the largest distance that counts (default 100; 0: all)")
     parser.add_argument("--term-average", default="present", help="present (as the paper), all, or paired")
-    parser.add_argument("--layer", type=int, default=-1, help="whose hidden states (default: the last layer's)")
+    parser.add_argument("--layer", type=int, default=-1, help="layer whose hidden states are used (default: the last)")
     parser.add_argument("--positions-off", action="store_true", help="add each encoder with its positions at zero")
-    parser.add_argument("--seed", type=int, default=1, help="of the draw of passages and of their rotation")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the draw of passages and of their rotation")
     parser.add_argument("--out", type=Path, default=Path("figure2"), help="folder for picture and tables")
     options = parser.parse_args()
     try:

@@ -1,4 +1,4 @@
-"""Gives an encoder a masked-language-model head, which SPLADE starts from. Programs import it; it is no program."""
+"""Gives an encoder a masked-language-model head, which SPLADE starts from. Programs import it; it is not a program."""
 
 from __future__ import annotations
 

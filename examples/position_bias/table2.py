@@ -2,13 +2,13 @@
 
     python examples/position_bias/table2.py --dataset msmarco_dev600 --dataset squad_dev_v1.1.json --out table2
 
-trains TK on each collection (one `--dataset` each), on passages as they are and on passages that are rotated anew in each epoch,
-with and without positions (`positional='none'` cannot know where a word stands: its MATS says what is not position). Untrained
-TKs stand beside them. Each is also evaluated on original and on rotated passages, to tell how strong its bias is.
+trains TK on each collection (one `--dataset` each), on unchanged passages and on passages that are rotated anew in each epoch,
+with and without positions (`positional='none'` cannot know a word's position, so its MATS has other causes). Untrained TKs are
+measured as well. Each TK is also evaluated on original and on rotated passages, to show how strong its bias is.
 
-The arm *natural* takes training questions as they come; *planted*, for collections that tell where answers are (SQuAD), takes
-those with answers in the first third of their passage. A run that was stopped continues with the same command. The small setting
-is the default, `--config full.json` is near the paper's (a GPU, and GloVe's file); `--estimate` says how long it takes.
+The arm *natural* uses all training questions; *planted*, for collections with known positions of answers (SQuAD), only uses those
+with answers in the first third of their passage. A run that was stopped continues with the same command. The small setting is the
+default, `--config full.json` is near the paper's (a GPU, and GloVe's file); `--estimate` says how long it takes.
 """
 
 import sys
@@ -131,7 +131,7 @@ NOTES = [
 
 def main() -> None:
     options = parser(__doc__, "files, folders or irds: ids of one collection; give the option once for each collection")
-    options.add_argument("--arms", nargs="+", choices=ARMS, default=["natural"], help="which (default: natural)")
+    options.add_argument("--arms", nargs="+", choices=ARMS, default=["natural"], help="arms to make (default: natural)")
     options.add_argument("--positional", nargs="+", choices=POSITIONAL, default=list(POSITIONAL), help="which (default: both)")
     options.add_argument("--keep", **KEEP)
     options.add_argument("--passages", type=int, help="passages that MATS reads (default 2000)")

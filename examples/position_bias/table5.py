@@ -2,8 +2,9 @@
 
     python examples/position_bias/table5.py --dataset msmarco_dev600 --dataset squad_dev_v1.1.json --out table5
 
-trains each ranker on the target, the second `--dataset`, from three starts: the encoder as it is; a ranker trained on the source,
-the first `--dataset`, as it is; and one trained on rotated passages of the source. All are evaluated on the target as it is.
+trains each ranker on the target, the second `--dataset`, from three starts: the encoder without training; a ranker trained on the
+unchanged source, the first `--dataset`; and one trained on rotated passages of the source. All are evaluated on the unchanged
+target.
 
 A run that was stopped continues with the same command. The small setting is the default, `--config full.json` is near the paper's
 (a GPU, and GloVe's file); `--estimate` says how long it takes.
@@ -93,7 +94,7 @@ NOTES = [
 
 def main() -> None:
     options = parser(__doc__, "files, folders or irds: ids; give the option twice, for source and target")
-    options.add_argument("--rankers", nargs="+", choices=PAPER, default=list(PAPER), help="which (default: all)")
+    options.add_argument("--rankers", nargs="+", choices=PAPER, default=list(PAPER), help="rankers to train (default: all)")
     options = options.parse_args()
     if len(options.dataset) != 2:
         raise InputError(f"table5 needs --dataset twice, for source and target, not {len(options.dataset)} times")

@@ -2,23 +2,23 @@
 
     python examples/position_bias/tables_3_4.py --dataset squad_dev_v1.1.json squad_train_v1.1.json --out tables_3_4
 
-trains BERT_CAT, BERT_DOT and TK on passages as they are and on passages that are rotated anew in each epoch, and evaluates each
+trains BERT_CAT, BERT_DOT and TK on unchanged passages and on passages that are rotated anew in each epoch, and evaluates each
 on original and on rotated candidates of BM25. Several files after one `--dataset` are one collection.
 
-There are two arms. *natural* takes training questions as they come. *planted* takes only those whose answers lie in the first
-third of their passage, so that the bias is strong, and evaluates on test questions with early and with late answers (SQuAD). Of a
-collection that does not tell where answers are (MS MARCO), it takes all questions, and rotates each relevant passage of the
-training so that it begins with the sentence that holds most of the question's words.
+There are two arms. *natural* uses all training questions. *planted* only uses those whose answers lie in the first third of their
+passage, so that the bias is strong, and evaluates on test questions with early and with late answers (SQuAD). For a collection
+in which the positions of answers are unknown (MS MARCO), it uses all questions, and rotates each relevant training passage so
+that it begins with the sentence that contains most of the question's words.
 
     python examples/position_bias/tables_3_4.py --dataset FOLDER --config examples/position_bias/msmarco.json --out msmarco
 
-takes a folder with the samples `msmarco_dev_small`, `msmarco_trec_dl` and `msmarco_dev600` of MS MARCO: Table 3 in small.
+takes a folder with the samples `msmarco_dev_small`, `msmarco_trec_dl` and `msmarco_dev600` of MS MARCO: Table 3 on a small scale.
 
 A run that was stopped continues with the same command. Arms can be made by several commands (`--arms`, `--rankers`, `--seeds`);
-the last one, which names all of them, reads back what is there. `--keep` saves each ranker in the folder of its arm.
+the last one, which names all of them, reads the finished ones. `--keep` saves each ranker in the folder of its arm.
 `--rankers splade` is beyond the paper: a sparse encoder, whose encoder first learns to predict masked words of the passages.
 
-The small setting is the default: about an hour an arm on two cores with `--precision bfloat16`. `--config full.json` is near the
+The small setting is the default: about an hour per arm on two cores with `--precision bfloat16`. `--config full.json` is near the
 paper's (a GPU, and GloVe's file), with the re-ranking depth chosen by validation, up to 1,000; the paper goes up to 100 on SQuAD
 (`--depth 100`). `--estimate` says how long it takes.
 """
@@ -171,9 +171,9 @@ NOTES = [
 
 def main() -> None:
     options = parser(__doc__, "files, folders or irds: ids; several are one collection")
-    options.add_argument("--rankers", nargs="+", choices=RANKERS, default=list(PAPER), help="which (default: the paper's)")
+    options.add_argument("--rankers", nargs="+", choices=RANKERS, default=list(PAPER), help="rankers (default: the paper's)")
     options.add_argument("--keep", **KEEP)
-    options.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS), help="which (default: both)")
+    options.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS), help="arms to make (default: both)")
     options = options.parse_args()
     settings = read_settings(options, Settings())
     material = open_material([spec for specs in options.dataset for spec in specs], settings.split_seed)

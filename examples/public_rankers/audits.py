@@ -4,24 +4,24 @@
 
 reads two folders in `FOLDER`: `msmarco_trec_dl` (TREC DL 2019 and 2020: passages, judgements, published runs) and
 `survivorship_msmarco_v2` (50 queries of MS MARCO QnA that nobody could answer, with 100 passages each, which BM25, ANCE, ColBERT
-and monoT5 ranked; no judgements). It audits, an arm at a time:
+and monoT5 ranked; no judgements). It makes one audit for each of these arms:
 
 - published: six published runs of TREC DL, both years together (97 queries, with the year as a factor), and all-MiniLM-L6-v2 over
   BM25's first candidates: gender, wording, pooling and length, each compared with BM25;
-- moved: position, where passages can be rotated: BM25 (PISA, over the passages at hand) and all-MiniLM-L6-v2; and what rotations
-  win back without training: scores averaged over rotations, and an index of passages that were rotated once;
-- reworded: BM25 (PISA) asked in other words;
-- terrier, with `--terrier` alone (it needs Java): position and wording of Terrier's BM25 over the same passages;
-- parsed, with `--parser stanford` alone: wording once more, with the syntactic indices in complexity;
+- moved: position, for rankers that can be given rotated passages: BM25 (PISA, over the available passages) and all-MiniLM-L6-v2;
+  and two treatments without training: scores averaged over rotations, and an index of passages that were rotated once;
+- reworded: BM25 (PISA) on reworded queries;
+- terrier, only with `--terrier` (it needs Java): position and wording of Terrier's BM25 over the same passages;
+- parsed, only with `--parser stanford`: wording again, with the syntactic indices in complexity;
 - pairs: the same 5,000 pairs in the orders of four rankers: gender, length, and how far the orders agree.
 
-`--ranker NAME=FOLDER` adds a ranker that you have trained (what its `save()` wrote) to each arm in which all-MiniLM-L6-v2 is;
-`--retrained NAME=FOLDER` puts the same ranker, trained on rotated passages, beside it in the arm moved. A run that was stopped
-continues with the same command: finished arms are kept. Tables (`*.csv`, `*.inc`, `results.json`) hold identifiers and figures,
-no texts; `picture.png` is drawn from them.
+`--ranker NAME=FOLDER` adds a ranker that you have trained (the folder that its `save()` wrote) to each arm that examines
+all-MiniLM-L6-v2; `--retrained NAME=FOLDER` adds the same ranker, trained on rotated passages, to the arm moved. A run that was
+stopped continues with the same command: finished arms are kept. Tables (`*.csv`, `*.inc`, `results.json`) contain identifiers and
+figures, but no texts; `picture.png` is drawn from them.
 
-What it cannot tell: how a ranker that is not at hand would react to changed texts (its position bias is not examined); whether
-judgements or rankers are to blame where both lean one way; how the rankers of the 5,000 pairs would rank a whole collection.
+What it cannot tell: how a ranker that is not available would react to changed texts (its position bias is not examined); whether
+judgements or rankers are to blame if both lean one way; how the rankers of the 5,000 pairs would rank a whole collection.
 """
 
 import argparse
@@ -252,7 +252,7 @@ def primary_rows(result: AuditResult, bias: str) -> list[dict[str, Any]]:
 
 
 def bias_table(result: AuditResult, bias: str) -> pd.DataFrame:
-    """One row a system: effectiveness, primary figure, verdict, and the difference from BM25's."""
+    """One row per system: effectiveness, primary figure, verdict, and the difference from BM25's figure."""
     table = pd.DataFrame(primary_rows(result, bias)).drop(columns="p")
     table["front"] = table["system"].map(pareto(result, bias).set_index("system")["on_front"].map({True: "yes", False: ""}))
     if bias == "pooling":  # it is a difference from BM25 already
@@ -268,7 +268,7 @@ def bias_table(result: AuditResult, bias: str) -> pd.DataFrame:
 
 
 def unjudged_table(result: AuditResult) -> pd.DataFrame:
-    """Effectiveness by what is done with documents that nobody judged, and the change against the usual treatment."""
+    """Effectiveness by treatment of unjudged documents, and the change from the usual treatment."""
     found = result.findings[(result.findings["bias"] == "pooling") & (result.findings["measure"] == MEASURE)]
     found = found.set_index(["contrast", "system"])
     table = pd.DataFrame({"system": result.settings["systems"]})
@@ -332,7 +332,7 @@ def position_table(result: AuditResult, untreated: Mapping[str, str], settings: 
 
 
 def carriers(result: AuditResult, biases: Sequence[str]) -> pd.DataFrame:
-    """For each figure that was found: how many queries make half of it, the first of them, and the first passages."""
+    """For each figure that was found: how many queries account for half of it, and the first queries and passages."""
     rows = []
     for bias in biases:
         for row in primary_rows(result, bias):
@@ -355,7 +355,7 @@ def _listed(found: pd.DataFrame, name: str) -> str:
 
 
 def reworded_table(results: Sequence[AuditResult]) -> pd.DataFrame:
-    """How quality changes where the same need is put in other words."""
+    """How quality changes if the same need is expressed in other words."""
     found = pd.concat([result.findings[result.findings["bias"] == "linguistic"] for result in results], ignore_index=True)
     found = found[found["contrast"].str.endswith("- original") & (found["measure"] == MEASURE)]
     found = found.assign(p_corrected=correct(found["p"].to_numpy()))
@@ -513,18 +513,18 @@ def tables_of(found: Mapping[str, AuditResult], trec: Collection, settings: Sett
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="the folder that holds the two folders above")
-    parser.add_argument("--model", default="minilm", help="the bi-encoder that is at hand: hub name, folder, or minilm")
+    parser.add_argument("--model", default="minilm", help="the bi-encoder: hub name, folder, or minilm")
     parser.add_argument("--ranker", action="append", default=[], metavar="NAME=FOLDER", help="a further ranker; may be repeated")
     retrained = "a ranker of --ranker, trained on rotated passages"
     parser.add_argument("--retrained", action="append", default=[], metavar="NAME=FOLDER", help=retrained)
     parser.add_argument("--depth", type=int, default=100, help="documents of a list (default: %(default)s)")
     parser.add_argument("--moved-depth", type=int, default=20, help="candidates that are rotated (default: %(default)s)")
-    parser.add_argument("--queries", type=int, help="of each year and of the pairs; all where nothing is said")
+    parser.add_argument("--queries", type=int, help="queries of each year and of the pairs (default: all)")
     parser.add_argument("--draws", type=int, default=1, help="rotations of each relevant passage (default: %(default)s)")
-    parser.add_argument("--rotations", nargs="+", type=int, default=[2], help="averaged over (default: 2)")
-    parser.add_argument("--seed", type=int, default=0, help="of everything random (default: %(default)s)")
+    parser.add_argument("--rotations", nargs="+", type=int, default=[2], help="rotations to average over (default: 2)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of everything random (default: %(default)s)")
     parser.add_argument("--parser", choices=["", "stanford"], default="", help="trees for the arm parsed (default: no such arm)")
-    parser.add_argument("--terrier", action="store_true", help="examine Terrier's BM25, too, for which Java has to be installed")
+    parser.add_argument("--terrier", action="store_true", help="also examine Terrier's BM25, which needs Java")
     parser.add_argument("--out", type=Path, required=True, help="folder for results; a run that was stopped continues from it")
     o = parser.parse_args()
     given, retrained = named("--ranker", o.ranker, "FOLDER"), named("--retrained", o.retrained, "FOLDER")

@@ -4,9 +4,9 @@
     python examples/survivorship_bias/curve.py --dataset irds:msmarco-qna/dev --qrels qrels.dev.tsv --docno passage \
         --run BM25=run.bm25.trec.gz --out curve
 
-takes what labellers were shown from the dataset, and runs from files (or the dataset's own). The second call is the thesis':
-lists and queries of MS MARCO QnA, runs over the passages of `msmarco-passage`, whose judgements (`--qrels`) have passage ids.
-Writes
+takes the lists that labellers were shown from the dataset, and runs from files (or the dataset's own). The second call is that of
+the thesis: lists and queries of MS MARCO QnA, and runs over the passages of `msmarco-passage`, whose judgements (`--qrels`) have
+passage ids. It writes
 
 - `figure_5_1.png` and `strata.png`: means over nested subsets, and over queries by the rank at which they were first answered;
 - `appendix_a.csv` and `appendix_a_zero_filled.csv`: a row for all queries and for each threshold, a column per system;
@@ -15,7 +15,7 @@ Writes
 
     python examples/survivorship_bias/curve.py --published --out curve
 
-prints what the published figures themselves say: the mean over all queries is the mean over answered ones times the share
+prints what follows from the published figures: that the mean over all queries is the mean over answered ones times the share
 answered, and the means by first relevant rank, which are differences of the published sums.
 """
 
@@ -83,17 +83,17 @@ def write(result: SurvivorshipResult, out: Path, measure: str | None) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset", help="planted, a folder, or an id of ir_datasets as irds:...")
-    parser.add_argument("--split", help="of the dataset; 'full' of the planted collection holds unanswered queries too")
-    parser.add_argument("--topics", type=int, default=60, help="of the planted collection (default 60)")
-    parser.add_argument("--strength", type=float, default=1.0, help="of the planted collection's survivorship (default 1)")
+    parser.add_argument("--split", help="split of the dataset; 'full' of the planted collection has unanswered queries, too")
+    parser.add_argument("--topics", type=int, default=60, help="topics of the planted collection (default 60)")
+    parser.add_argument("--strength", type=float, default=1.0, help="strength of the planted survivorship bias (default 1)")
     parser.add_argument("--run", action="append", default=[], metavar="NAME=FILE", help="a run; may be given several times")
     parser.add_argument("--qrels", type=Path, help="judgements in place of the dataset's")
-    parser.add_argument("--docno", default="qna", choices=["qna", "passage"], help="how ids of candidates and judgements meet")
-    parser.add_argument("--measure", default="RR@10", help="what is measured (default RR@10)")
-    parser.add_argument("--min-label", type=int, default=1, help="lowest label that answers (default 1)")
+    parser.add_argument("--docno", default="qna", choices=["qna", "passage"], help="how to match candidates and judgements")
+    parser.add_argument("--measure", default="RR@10", help="measure (default RR@10)")
+    parser.add_argument("--min-label", type=int, default=1, help="lowest label of an answer (default 1)")
     parser.add_argument("--ranks", type=int, default=10, help="the last threshold (default 10)")
     parser.add_argument("--resamples", type=int, default=9999, help="permutations of a test (default 9999)")
-    parser.add_argument("--published", action="store_true", help="say what the published figures hold, and stop")
+    parser.add_argument("--published", action="store_true", help="print what follows from the published figures, and stop")
     parser.add_argument("--out", type=Path, default=Path("curve"), help="folder for results")
     options = parser.parse_args()
     if not options.published and not options.dataset:

@@ -1,10 +1,10 @@
-"""Which queries a collection holds and which were answered: Chapter 3 of Gupta (2021) for any collection of its shape.
+"""Which queries a collection contains and which were answered: Chapter 3 of Gupta (2021) for any collection of this kind.
 
     python examples/survivorship_bias/dataset_report.py --dataset msmarco_qna --split qna --out report
 
 takes a folder with MS MARCO QnA (or another collection, or `irds:msmarco-qna/dev`) and writes a CSV file for each table that
 the collection allows (sizes, types, first relevant ranks overall and by type, lengths of the lists shown, duplicates, written
-answers), `available.csv` with the reason for each that it does not, `types.png`, `first_ranks.png` and
+answers), `available.csv` with the reason for each missing table, `types.png`, `first_ranks.png` and
 `first_ranks_by_type.png`, and `report.inc` for the documentation.
 """
 
@@ -25,9 +25,9 @@ from workshop import markdown, restructured
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset", required=True, help="a folder, or an id of ir_datasets as irds:...")
-    parser.add_argument("--split", help="of the dataset")
-    parser.add_argument("--docno", default="qna", choices=["qna", "passage"], help="'passage' joins a passage's addresses")
-    parser.add_argument("--min-label", type=int, default=1, help="lowest label that answers (default 1)")
+    parser.add_argument("--split", help="split of the dataset")
+    parser.add_argument("--docno", default="qna", choices=["qna", "passage"], help="'passage' joins the addresses of a passage")
+    parser.add_argument("--min-label", type=int, default=1, help="lowest label of an answer (default 1)")
     parser.add_argument("--proxy", action="store_true", help="let the first run stand in for what labellers were shown")
     parser.add_argument("--out", type=Path, default=Path("report"), help="folder for results")
     options = parser.parse_args()

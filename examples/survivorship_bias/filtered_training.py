@@ -1,23 +1,23 @@
-"""What a ranker loses that learned from survivors: one ranker for each threshold of the first relevant rank, compared.
+"""What a ranker loses if it learns from survivors: one ranker for each threshold of the first relevant rank, compared.
 
     python examples/survivorship_bias/filtered_training.py --out filtered --seeds 1
 
-makes a planted collection in which difficult questions were answered late or never. Half of its questions are for training: those
-answered within the first k documents shown, and, since these are fewer, as many drawn from all answered ones. Rankers (the lowest
+makes a planted collection in which difficult questions were answered late or never. Half of its questions are for training. One
+set has those answered within the first k documents shown; another has as many, drawn from all answered ones. Rankers (the lowest
 layers of all-MiniLM-L6-v2 as a cross-encoder; with `--ranker adapter` a linear layer over all-MiniLM-L6-v2's vectors, which takes
-seconds) learn from each set for the same number of steps and rank the BM25 results of the other half, which are evaluated on
-complete judgements, unanswered questions included. What a ranker loses against the one with as many questions is due to *which*
-questions survived.
+seconds) learn from each set for the same number of steps. They rank the BM25 results of the other half of the questions, which
+are evaluated on complete judgements, including unanswered questions. The loss of a ranker compared with the one that learned from
+equally many questions is due to *which* questions survived.
 
     python examples/survivorship_bias/filtered_training.py --train squad_train_v1.1_44articles.json \
         --test squad_dev_v1.1_rebuilt.json --config examples/survivorship_bias/filtered_squad.json --out filtered
 
-does it on real questions, those of two SQuAD files. What labellers see are lists of BM25 and of the lowest layer of the encoder;
-rankers learn with the other questions' paragraphs of a batch as negatives, from equally many questions in each arm: any, those
-answered within the first k documents, and, as a control, those answered later. They rank all paragraphs of the other file for its
-questions, answered by the lists or not. `--ranker dense`: bi-encoders that read the text, the encoder's lowest layers; `adapter`:
-linear layers over the vectors of its lowest one, which take seconds. Intervals and tests are over seeds and articles: questions
-on one article share what is ranked.
+does the same with real questions, those of two SQuAD files. Labellers see lists of BM25 and of the lowest layer of the encoder.
+Rankers learn from equally many questions in each arm, with the other questions' paragraphs of a batch as negatives: from any
+questions, from those answered within the first k documents, and, as a control, from those answered later. They rank all
+paragraphs of the other file for its questions, whether the lists answer them or not. `--ranker dense` trains bi-encoders that
+read the text, the encoder's lowest layers; `adapter` trains linear layers over the vectors of its lowest layer, which take
+seconds. Intervals and tests are over seeds and articles, because questions on one article share the ranked paragraphs.
 
 A run that was stopped continues with the same command. `--estimate` says how long it takes, `--config` names a JSON file with
 further settings, for example `{"strength": 0.5}`.

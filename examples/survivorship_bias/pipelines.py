@@ -2,11 +2,11 @@
 
     python examples/survivorship_bias/pipelines.py --dataset irds:msmarco-passage/dev --run bm25.trec.gz --out runs
 
-reranks a BM25 run with each of the models and writes a run file for each; without `--run` the dataset's first run is taken. The
-models are downloaded when they are first used. Each pipeline is a function, to be used in programs of your own.
+reranks a BM25 run with each of the models and writes a run file for each; without `--run` it takes the dataset's first run. The
+models are downloaded when they are first used. Each pipeline is a function that you can use in your own programs.
 
-`colbert` is read through sentence-transformers. Who has the ColBERT fork that `pyterrier_colbert` needs (it is not on PyPI, and
-wants a JVM) puts its stage in the place of ours: `first % depth >> texts >> pyterrier_colbert.ranking.ColBERTFactory(
+`colbert` is loaded through sentence-transformers. If you have the ColBERT fork that `pyterrier_colbert` needs (it is not on PyPI,
+and needs a JVM), you can use its stage instead: `first % depth >> texts >> pyterrier_colbert.ranking.ColBERTFactory(
 checkpoint, None, None).text_scorer()`.
 """
 
@@ -155,7 +155,7 @@ def pipelines(source: Any, texts: pt.Transformer, names: list[str], depth: int =
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset", required=True, help="a folder, or an id of ir_datasets as irds:...")
-    parser.add_argument("--run", type=Path, help="BM25's run; default the dataset's first")
+    parser.add_argument("--run", type=Path, help="BM25's run (default: the dataset's first)")
     parser.add_argument("--pipelines", nargs="*", default=["monot5", "ance", "colbert"], help=f"of {', '.join(RERANKERS)}")
     parser.add_argument("--depth", type=int, default=DEPTH, help=f"documents that are ranked anew (default {DEPTH})")
     parser.add_argument("--out", type=Path, required=True, help="folder for the runs")

@@ -1,21 +1,21 @@
-"""What is measured on questions that labellers could answer, against the truth over all questions: SQuAD, where it is known.
+"""Measures on questions that labellers could answer, compared with the truth over all questions, which SQuAD gives.
 
     python examples/survivorship_bias/real_questions.py --questions squad_dev_v1.1_rebuilt.json \\
         --unanswerable squad_dev_v2.0_rebuilt.json --out real
 
 Every question of SQuAD was asked about one paragraph. Suppose that labellers had seen only the first k paragraphs of a list, and
 that questions whose paragraph was not among them had been dropped. Lists are those of BM25, of the lowest layer of
-all-MiniLM-L6-v2, and of both together; systems are BM25, all-MiniLM-L6-v2, their fusion, rankers that are given
-(`--ranker NAME=FOLDER`, over the fusion's first `rerank` paragraphs) and runs (`--run NAME=FILE`). The program says
+all-MiniLM-L6-v2, and of both together; systems are BM25, all-MiniLM-L6-v2, their fusion, given rankers
+(`--ranker NAME=FOLDER`, over the fusion's first `rerank` paragraphs) and runs (`--run NAME=FILE`). The program shows
 
-- how far each system's mean over the surviving questions is from that over all (`distortion`), how far its lead over BM25 is
-  (`lead`), and which systems change places (`order`);
-- how well it can be told from a question's text whether it survives, or whether it has an answer at all (`answerability`: SQuAD
-  2.0's unanswerable questions), where tested on other articles than learned from, and on questions at random;
+- how far each system's mean over the surviving questions is from that over all (`distortion`), how much its lead over BM25
+  changes (`lead`), and which systems change places (`order`);
+- how well a question's text predicts whether it survives, or whether it has an answer at all (`answerability`, with SQuAD 2.0's
+  unanswerable questions), tested on articles that were not learned from, and on questions at random;
 - whether questions that are answered late or never are worded in a more complex way (`complexity`).
 
-Questions on one article share what is ranked: intervals are over articles (`clusters` says how much wider that makes them).
-Runs are kept in the folder; a call that was stopped continues from them.
+Questions on one article share the ranked paragraphs, so intervals are over articles (`clusters` shows how much wider this makes
+them). Runs are stored in the folder; a call that was stopped continues from them.
 """
 
 import argparse
@@ -69,7 +69,7 @@ CAPTIONS = {
 NOTES = [
     "Intervals: 95 %, over articles: sums of each article's deviations, Student's quantile (answerability: articles drawn).",
     "distortion: mean over survivors minus mean over all questions; lead: the same for each system minus BM25.",
-    "reversed: pairs that change places, both differences with intervals without 0.",
+    "reversed: pairs that change places, and for which the intervals of both differences exclude 0.",
     "detectable: the smallest effect that one two-sided test at 5 % finds with a power of 80 %.",
 ]
 
@@ -348,7 +348,7 @@ def main() -> None:
     parser.add_argument("--run", action="append", metavar="NAME=FILE", help="a further system; may be given several times")
     parser.add_argument("--model", help="bi-encoder: hub name, folder, or minilm (default minilm)")
     parser.add_argument("--queries", type=int, help="about how many questions to take (default all)")
-    parser.add_argument("--resamples", type=int, help="of articles, and of permutations (default 999)")
+    parser.add_argument("--resamples", type=int, help="draws of articles, and permutations (default 999)")
     parser.add_argument("--config", type=Path, help="JSON file with further settings")
     parser.add_argument("--out", type=Path, required=True, help="folder for results; a call that was stopped continues from it")
     options = parser.parse_args()
