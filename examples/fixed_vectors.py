@@ -130,7 +130,7 @@ class KnownVectors(InputModule):
 
 
 def adapter(encoder: str, *, dropout: float | None = None, **options: Any) -> BiEncoder:
-    """A bi-encoder whose only weights are a matrix, the same for queries and documents, that begins as the identity.
+    """A bi-encoder whose only weights are a matrix, the same for queries and documents, that starts as the identity.
 
     Args:
         encoder: Folder or hub name of the bi-encoder whose vectors are compared, or a name given to :func:`remember`.

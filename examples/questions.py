@@ -136,7 +136,7 @@ def fused(runs: Sequence[pd.DataFrame], depth: int) -> pd.DataFrame:
 
 
 def kept(path: Path, make: Any) -> pd.DataFrame:
-    """A run that an earlier call has left in a file, or a new one, which is left there."""
+    """A run that an earlier call stored in a file, or a new one, which is then stored there."""
     if path.is_file():
         return pt.io.read_results(str(path))
     run = make()[["qid", "docno", "score", "rank"]]

@@ -369,13 +369,13 @@ def pace(ranker: Any, candidates: pd.DataFrame, qrels: pd.DataFrame, training: T
 
 @dataclass(frozen=True)
 class Arm:
-    """One trained ranker and what is measured on it.
+    """One trained ranker and its measures.
 
     Attributes:
-        labels: What its rows say of it, such as ``ranker`` and ``seed``; together they name it.
-        make: ``make(folder, checkpoints)`` gives its rows and may keep files in the folder.
+        labels: Columns that identify its rows, such as ``ranker`` and ``seed``; together they are its name.
+        make: ``make(folder, checkpoints)`` returns its rows and may store files in the folder.
         kind: The ranker, for estimates of time.
-        steps: Of training.
+        steps: Steps of training.
         reads: Texts that are read in evaluation; see :func:`reads`.
     """
 
@@ -392,12 +392,12 @@ class Arm:
 
 
 def same_run(out: Path, program: str, settings: Shared, collections: Sequence[str]) -> None:
-    """Leave a note in the results' folder of what is made in it, or compare with the note that is there.
+    """Write the settings into the results' folder, or compare them with those that are already there.
 
     Args:
         out: The folder.
-        program: Which program.
-        settings: All that is in the folder shares them, except ``seeds`` and ``resamples``.
+        program: Name of the program.
+        settings: Everything in the folder shares them, except ``seeds`` and ``resamples``.
         collections: Names of the collections.
 
     Raises:
@@ -525,7 +525,7 @@ def compare(before: np.ndarray, after: np.ndarray, resamples: int) -> dict[str, 
 def article_interval(values: np.ndarray, articles: np.ndarray, statistic: Statistic, resamples: int) -> Interval:
     """A statistic of means, with its interval over seeds and articles, of which each draw takes all questions or none.
 
-    Questions on one article share what is ranked, and are alike.
+    Questions on one article share the ranked paragraphs, and are similar.
 
     Args:
         values: Shape [seeds, questions, conditions].

@@ -92,7 +92,7 @@ def tokens_of(tokenizer: Any, texts: list[str], length: int) -> Any:
 
 
 def generate(model: Any, tokenizer: Any, texts: list[str], options: argparse.Namespace) -> list[str]:
-    """One query for each text, by beam search, so that nothing is left to chance."""
+    """One query for each text, by beam search, so nothing is random."""
     import torch
 
     found: list[str] = []

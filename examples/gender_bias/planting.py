@@ -72,7 +72,7 @@ def gap_table(
     without: str,
     resamples: int,
 ) -> pd.DataFrame:
-    """How much of the planted bias each arm takes away, and what it costs.
+    """How much of the planted bias each arm removes, and what it costs.
 
     Args:
         rows: One row for each arm, seed and qid with the biases.
@@ -112,7 +112,7 @@ def gap_table(
 
 
 def draw_front(table: pd.DataFrame, measure: str, cost: str, path: Path) -> None:
-    """Draw which share of the planted bias each treatment closes against what it costs.
+    """Draw the share of the planted bias that each treatment closes, against its cost.
 
     Args:
         table: What :func:`gap_table` gave, where there was a gap.

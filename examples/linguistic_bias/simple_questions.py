@@ -119,7 +119,7 @@ class Settings(Wording):
         return {name: value for name, value in known.items() if name not in ("learning_rate", "rates", "treatments")}
 
     def check_treatments(self) -> None:
-        """Refuse treatments that there are not, and those whose weak model is not made before them.
+        """Refuse unknown treatments, and those whose weak model is not made before them.
 
         Raises:
             InputError: Naming the treatment.

@@ -237,7 +237,7 @@ class Lessons:
 
 
 def complexity_of(settings: Settings) -> LinguisticComplexity:
-    """The stage that tells how complex a query is; it normalises over what it is given."""
+    """The stage that measures how complex a query is; it normalises over the queries that it is given."""
     parser = settings.parser or None
     if settings.index_set == "paper":
         return LinguisticComplexity(preset="paper", parser=parser)
@@ -256,7 +256,7 @@ def test_split(dataset: Any) -> str | None:
 
 
 def open_sources(options: argparse.Namespace, settings: Settings) -> tuple[Lessons | None, list[Source]]:
-    """Open what is trained and tested on.
+    """Open the collections to train and test on.
 
     A collection that is also trained on (NFCorpus) brings ``train`` and ``test``, and ``dev`` for validation. Where its test has
     fewer queries than are asked for, training queries are set aside and tested, too: spreads and slopes need many queries, and
@@ -567,7 +567,7 @@ class Encoded:
         return cls(np.load(folder / "queries.npy"), Vectors.load(folder / "documents"))
 
     def less(self, other: Encoded, share: float) -> Encoded:
-        """Vectors whose inner products are this ranker's scores less a share of another's, over the same texts."""
+        """Vectors whose inner products are this ranker's scores minus a share of another's, over the same texts."""
         if list(self.vectors.docnos) != list(other.vectors.docnos):
             raise InputError("the two rankers have not encoded the same documents")
         docnos = [docno.decode() for docno in self.vectors.docnos]

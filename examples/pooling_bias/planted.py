@@ -286,7 +286,7 @@ class Setup:
 
 
 def compared(setup: Setup, arms: list[str]) -> HiddenResult:
-    """Carry out the arms of one collection, or read back what is there."""
+    """Carry out the arms of one collection, or read the finished ones."""
     frames = setup.frames()
     return setup.judgements.compare(
         {name: CORRECTIONS[name](setup) for name in arms},

@@ -414,7 +414,7 @@ class AddColumns(Stage):
 
 @dataclass(frozen=True)
 class SimulatedJudge:
-    """Knows which candidates are relevant, and errs in a share of them: what a language model would be asked in its place.
+    """Knows which candidates are relevant, and errs in a share of them: a stand-in for a language model.
 
     Attributes:
         relevant: Pairs of qid and docno.
@@ -622,7 +622,7 @@ def carry_out(
     oracle: str | None = "oracle",
     full: str | None = None,
 ) -> HiddenResult:
-    """Train and test by every correction in every fold, or read back what is there.
+    """Train and test with every correction in every fold, or read the finished results.
 
     Args:
         setups: The folds.

@@ -511,7 +511,7 @@ def load_ranker(kind: str, folder: Path) -> Any:
 
 
 def kept_weights(workshop: Workshop, arms: Sequence[Arm]) -> dict[str, pd.DataFrame]:
-    """The table ``weights`` of the rankers that were kept, by whose ``sha256`` others can tell that theirs are the same.
+    """The table ``weights`` of the saved rankers, whose ``sha256`` shows others whether their rankers are the same.
 
     No table where none was kept.
     """
@@ -594,7 +594,7 @@ def measure(
 
 
 def by_training(rows: pd.DataFrame, who: Sequence[str], resamples: int) -> pd.DataFrame:
-    """What training on rotated passages changes: a row for each evaluation and measure of those that ``who`` tells apart."""
+    """The effect of training on rotated passages: a row for each evaluation, measure, and group by the columns ``who``."""
     out = []
     for what, part in rows.groupby([*who, "evaluated"], sort=False):
         for name in MEASURES.values():
@@ -636,7 +636,7 @@ def gap_closed(rows: pd.DataFrame, who: Sequence[str], resamples: int) -> pd.Dat
 
 
 def gap_by_seed(rows: pd.DataFrame, who: Sequence[str], resamples: int) -> pd.DataFrame:
-    """The same of each seed by itself, by the first measure; intervals are over queries alone."""
+    """The same for each seed by itself, with the first measure; intervals are over queries alone."""
     figures = ["gap_trained_original", "gap_trained_rotated", "smaller_by", "smaller_low", "smaller_high"]
     parts = []
     for seed, own in rows.groupby("seed"):

@@ -23,7 +23,7 @@ def masked_encoder(
 ) -> str:  # fmt: skip
     """Train an encoder and a new head over its token embeddings to predict masked tokens, one pass over texts, once.
 
-    A model that brings its head is left as it is.
+    A model that already has a head is not changed.
 
     Args:
         encoder: Hub name or folder of a masked language model, or of a BERT-shaped encoder.

@@ -114,17 +114,17 @@ class Settings:
     """What a run was made with.
 
     Attributes:
-        model: The bi-encoder that is at hand.
-        rankers: Further ones, by name: folders.
-        retrained: Of these, those that were also trained on rotated passages: folders.
-        depth: Documents of a list.
+        model: The bi-encoder.
+        rankers: Folders of further rankers, by name.
+        retrained: Folders of the same rankers, trained on rotated passages, by name.
+        depth: Documents per list.
         moved_depth: Candidates of a query whose passages are rotated.
-        queries: Of each year and of the pairs, from the first; None for all.
+        queries: Queries of each year and of the pairs, from the first; None for all.
         draws: Rotations of each relevant passage.
-        rotations: Over how many scores are averaged.
-        seed: Of everything random.
-        parser: Of the arm ``parsed``; empty for none.
-        terrier: Whether there is the arm ``terrier``.
+        rotations: Numbers of rotations to average scores over.
+        seed: Seed of everything random.
+        parser: Parser of the arm ``parsed``; empty for no such arm.
+        terrier: Whether to make the arm ``terrier``.
     """
 
     model: str
@@ -315,7 +315,7 @@ def values_of(result: AuditResult, row: Mapping[str, Any]) -> pd.Series:
 
 
 def position_table(result: AuditResult, untreated: Mapping[str, str], settings: Settings) -> pd.DataFrame:
-    """One row a system: displacement, the share of the untreated system's that is removed, effectiveness and what it cost."""
+    """One row per system: displacement, the share of the untreated system's that is removed, effectiveness and its change."""
     rows = []
     for row in primary_rows(result, "position"):
         system = row["system"]

@@ -227,7 +227,7 @@ def predicted(topics: pd.DataFrame, units: pd.Series, settings: Settings) -> np.
 
 
 def answerability(questions: Questions, found: Mapping[str, SurvivorshipResult], settings: Settings) -> pd.DataFrame:
-    """How well the text of a question tells whether it will be answered."""
+    """How well the text of a question predicts whether it will be answered."""
     plain = read_squad(settings.unanswerable, unanswerable=True).get_topics().rename(columns={"title": "article"})
     if settings.queries is not None:
         plain = plain.iloc[:: max(1, len(plain) // settings.queries)].reset_index(drop=True)
