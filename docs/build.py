@@ -1,9 +1,9 @@
 """Build the documentation into docs/_build; a warning is an error.
 
-The pages live in the package (`pyterrier_debias/pt_docs`), where PyTerrier's own site picks them up; this program copies them and
-`coverage.rst` to `docs/_source`, writes one API page for each group of public names, lists both kinds where they belong, and runs
-Sphinx. Then it looks at what Sphinx does not: that no page sends a reader to the network or to a mail address, and that formulas
-and the sections named by ``related`` lines are there.
+The pages are in the package (`pyterrier_debias/pt_docs`), from where PyTerrier's own site takes them. This program copies them
+and `coverage.rst` to `docs/_source`, writes one API page for each group of public names, adds both kinds to the tables of
+contents, and runs Sphinx. Then it checks what Sphinx does not check: that no page loads anything from the network or links to a
+mail address, and that formulas and the sections named by ``related`` lines exist.
 """
 
 import gc
@@ -110,7 +110,7 @@ NOT_HELD = {
 
 
 def problems(built: Path) -> list[str]:
-    """What is wrong with the pages in a folder, a line each."""
+    """The faults of the pages in a folder, one line each."""
     pages = {path.relative_to(built).as_posix(): path.read_text(encoding="utf-8") for path in sorted(built.rglob("*.html"))}
     lacking = [
         f"{name}: {'lacks ' + pattern if name in pages else 'is not there'}"
@@ -123,7 +123,7 @@ def problems(built: Path) -> list[str]:
 
 
 def main() -> int:
-    """Copy the pages, write the API pages, run Sphinx, look at its pages; returns 0 where nothing is wrong."""
+    """Copy the pages, write the API pages, run Sphinx, check its pages; returns 0 if nothing is wrong."""
     gc.freeze()
     gc.set_threshold(200_000, 20, 100)  # a third of the time went into looking for garbage among the nodes of all pages
     for folder in (SOURCE, HERE / "_build"):

@@ -1,14 +1,14 @@
-"""The smallest effects that the small settings could have shown, beside the papers' effects.
+"""The smallest effects that the small settings could have shown, compared with the papers' effects.
 
     python docs/detectable.py
 
 reads the tables of results in `pyterrier_debias/pt_docs` and prints, for each experiment of the papers that was run here, the
 effect that was found with its interval, the smallest effect that a two-sided test at 5 % would find with a power of 80 %
-(`pyterrier_debias.core.statistics.detectable_effect`, for one test by itself: after a correction for several tests it is larger),
-and the effect that the paper reports. `docs/coverage.rst` has the same figures, which a test compares with these.
+(`pyterrier_debias.core.statistics.detectable_effect`, for a single test; after a correction for several tests it is larger), and
+the effect that the paper reports. `docs/coverage.rst` has the same figures, which a test compares with these.
 
-What it cannot tell: where an interval is of a bootstrap over seeds and queries, its width is taken as that of a t interval over
-the queries. Limits are rounded to the digits of the table.
+The effects are approximate: an interval from a bootstrap over seeds and queries is treated as a t interval over the queries, and
+limits are rounded to the digits of the table.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _INTERVAL = re.compile(r"([+-]?[\d.]+) \[([+-]?[\d.]+), ([+-]?[\d.]+)\]")
 
 @dataclass(frozen=True)
 class Effect:
-    """An experiment of a paper, and where its effect stands in a table of results.
+    """An experiment of a paper, and the place of its effect in a table of results.
 
     Attributes:
-        section: The section of the coverage.
-        item: The row there that begins so; several effects may belong to one row.
-        what: Which effect.
+        section: The section of the coverage page.
+        item: The beginning of the row in that section; several effects may belong to one row.
+        what: Name of the effect.
         table: File name, without its ending.
-        where: Values of the table's columns that choose one row.
+        where: Values of the table's columns that select one row.
         column: The column of the effect.
-        n: What was drawn: queries, articles, or seeds.
-        published: The paper's effect, in words where it is not one number; None where the paper has none.
-        measured_by: The paper's measure, where it is another one than ours.
+        n: Number of units that were drawn: queries, articles, or seeds.
+        published: The paper's effect, in words if it is not a single number; None if the paper has none.
+        measured_by: The paper's measure, if it differs from ours.
     """
 
     section: str
@@ -175,7 +175,7 @@ def found(effect: Effect) -> tuple[float, float, float]:
     """The effect that was found, and its interval.
 
     Raises:
-        ValueError: If not exactly one row is meant, or there is no interval in it.
+        ValueError: If not exactly one row is selected, or it has no interval.
     """
     rows = [row for row in rows_of(effect.table) if all(row.get(name) == value for name, value in effect.where.items())]
     if len(rows) != 1:
@@ -200,7 +200,7 @@ def short(value: float) -> str:
 
 
 def said(effect: Effect) -> str:
-    """What the coverage says of an effect."""
+    """The text about an effect in the coverage."""
     own = f"{effect.what}: {short(detectable(effect))}"
     if effect.published is None:
         return own

@@ -19,7 +19,7 @@ from sphinx.util.docutils import SphinxDirective
 
 
 def last_value(code: str) -> object:
-    """Run Python code in which ``pt`` is PyTerrier; the value of the expression that it ends with."""
+    """Run Python code in which ``pt`` is PyTerrier, and return the value of its last expression."""
     import pyterrier as pt
 
     *body, last = ast.parse(code).body
@@ -31,13 +31,13 @@ def last_value(code: str) -> object:
 
 
 class Schematic(Directive):
-    """Runs Python code and draws the pipeline that it ends with; what stands above ``# FOLD`` is not shown."""
+    """Runs Python code and draws the pipeline in its last expression; the lines above ``# FOLD`` are not shown."""
 
     has_content = True
     option_spec = {"show_code": directives.flag, "input_columns": directives.unchanged}  # noqa: RUF012
 
     def run(self) -> list[nodes.Node]:
-        """The code, where it is to be shown, and the drawing."""
+        """The code, if it is shown, and the drawing."""
         import pyterrier as pt
 
         pt.documentation._cached_objects_inv = {}
@@ -68,7 +68,7 @@ class CiteDblp(Directive):
 
 
 class Related(SphinxDirective):
-    """Says what a section of a page is about: the section is linked from the documentation of that name."""
+    """Names the class or function that a section is about, whose documentation then links to the section."""
 
     required_arguments = 1
     option_spec = {"title": directives.unchanged}  # noqa: RUF012
