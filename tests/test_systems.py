@@ -405,6 +405,29 @@ def test_large_results_are_held_as_an_order_of_the_candidates(monkeypatch):
     shared = context(system)
     pd.testing.assert_frame_equal(shared.results(system), expected)
     assert shared._ranked["a"].whole is None and system.ranker.calls == 3  # once before, and once for each query
+    changing = pt.apply.generic(lambda inp: inp.assign(score=1.0, **({"extra": "x"} if inp["qid"].eq("q2").all() else {})))
+    mixed = System("c", retriever() >> TOY.text_loader(), changing)  # of one part only the order is kept, of the other all of it
+    out = context(mixed).results(mixed)
+    assert out["docno"].tolist() == ["d2", "d1", "d3"] and out["extra"].tolist()[2] == "x" and out["extra"].isna()[:2].all()
     dropping = System("b", retriever() >> TOY.text_loader(), pt.apply.generic(lambda inp: inp[:1].assign(score=1.0, extra="x")))
     out = context(dropping).results(dropping)
     assert out["extra"].tolist() == ["x", "x"]
+
+
+@pytest.mark.parametrize("rows", [1, 10**6])
+@pytest.mark.parametrize("ranker", [None, Length()])
+def test_parts_of_results_are_rows_of_the_whole(ranker, rows, monkeypatch):
+    run = pd.concat([RUN, RUN.assign(qid=["q3", "q3", "q4"], score=[1.0, 3.0, 2.0], rank=[1, 0, 0])], ignore_index=True)
+    texts = TOY.text_loader() if ranker is not None else pt.Transformer.identity()
+    system = System("a", pt.Transformer.from_df(run) >> texts, ranker)
+    for place in ("systems", "frames"):
+        monkeypatch.setattr(f"pyterrier_debias.core.{place}.ROWS", rows)
+    topics = pd.DataFrame({"qid": ["q1", "q2", "q3", "q4"], "query": list("abcd")})
+    shared = Context([system], TOY, topics, QRELS, depth=2)
+    whole = shared.results(system)
+    assert len(whole) == 6 and shared.longest_list(system) == 2
+    for depth, qids in ((1, None), (None, ["q4", "q1"]), (1, ["q3", "none", "q2"]), (5, []), (None, None)):
+        asked = whole["qid"].unique().tolist() if qids is None else qids
+        lists = [whole[(whole["qid"] == qid) & (whole["rank"] < (depth or 9))] for qid in asked]
+        expected = pd.concat([whole.head(0), *lists]).reset_index(drop=True)
+        pd.testing.assert_frame_equal(shared.results(system, depth=depth, qids=qids), expected)

@@ -701,12 +701,29 @@ class Context:
             UnfitSystemError: See :meth:`candidates`.
             BrokenSystemError: If the retriever or the ranker raised an error.
         """
-        frame = self.candidates(system)
-        order = self._ranked.get(system.name)
+        return self._order(system).frame(self.candidates(system), depth, qids)
+
+    def longest_list(self, system: System) -> int:
+        """The number of documents in the longest list of a system's results.
+
+        Args:
+            system: One of the systems.
+
+        Returns:
+            The number, at least 1.
+
+        Raises:
+            UnfitSystemError: See :meth:`results`.
+            BrokenSystemError: See :meth:`results`.
+        """
+        return int(np.diff(self._order(system).ends).max())
+
+    def _order(self, system: System) -> _Order:
+        frame, order = self.candidates(system), self._ranked.get(system.name)
         if order is None or (system.ranker is None and order.whole is not frame):
             parts = [frame] if system.ranker is None else self._reranked(system, system.ranker, frame)
             order = self._ranked[system.name] = _Order.of(parts, frame)
-        return order.frame(frame, depth, qids)
+        return order
 
     def _reranked(self, system: System, ranker: pt.Transformer, candidates: pd.DataFrame) -> list[pd.DataFrame | _Moved]:
         """A ranker's results, computed in parts, so that memory does not grow with the number of lists."""

@@ -5,10 +5,12 @@ Primary test: per query, Judged@10 of the system equals Judged@10 of the pool's 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
-from typing import Any
+from functools import cached_property
+from itertools import combinations, repeat
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -17,7 +19,7 @@ from pyterrier_debias.core.bias import Examined, Figure, Finding, JointBias, Par
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.evaluation import judged_qids, parse_measures, per_query
-from pyterrier_debias.core.frames import ranked, with_string_ids
+from pyterrier_debias.core.frames import ROWS, highest_grades, parts_together, ranked, with_string_ids
 from pyterrier_debias.core.statistics import (
     CELLS,
     Interval,
@@ -28,7 +30,7 @@ from pyterrier_debias.core.statistics import (
 )
 from pyterrier_debias.core.systems import Context, System, check_run
 from pyterrier_debias.pooling.formulas.attributions import unjudged_parts
-from pyterrier_debias.pooling.measures.unjudged import ExpectedNDCG, infer_judgements, kendall_tau, strictly_ranked
+from pyterrier_debias.pooling.measures.unjudged import ExpectedNDCG, inferred_in_parts, kendall_tau, strictly_ranked
 
 _CUTOFF = 10
 _JUDGED = f"Judged@{_CUTOFF}"
@@ -192,54 +194,6 @@ def positives_reason(qrels: pd.DataFrame) -> str | None:
     )
 
 
-def cut_alike(runs: Mapping[str, pd.DataFrame]) -> tuple[dict[str, pd.DataFrame], int]:
-    """Cut runs to a common depth: if unjudged documents are removed, deeper lists have more documents that move up.
-
-    Args:
-        runs: For each name a result frame with ``rank``; at least one.
-
-    Returns:
-        The cut runs, and their common depth: the length of the longest list of the shallowest run, but at least the cut-off of
-        10, which shallower lists do not reach.
-
-    Example:
-        >>> run = pd.DataFrame({"qid": "q1", "docno": [f"d{i}" for i in range(30)], "rank": range(30)})
-        >>> runs, depth = cut_alike({"deep": run, "shallow": run.head(20)})
-        >>> depth, len(runs["deep"])
-        (20, 20)
-    """
-    depth = max(_CUTOFF, min(int(run["rank"].max()) + 1 for run in runs.values()))
-    return {name: run[run["rank"] < depth].reset_index(drop=True) for name, run in runs.items()}, depth
-
-
-def rests_on(runs: Mapping[str, pd.DataFrame], pool: tuple[str, pd.DataFrame] | None, depth: int) -> dict[str, pd.DataFrame]:
-    """The runs from which labels are inferred: those of all systems, and the pool's.
-
-    The pool's run is left out if a system's run contains all of it at the same ranks; otherwise it would count twice.
-
-    Args:
-        runs: For each system its run ``qid``, ``docno``, ``score``, ``rank``, cut to the depth.
-        pool: Name and run of the pool; None if unknown.
-        depth: How many documents of each list count.
-
-    Returns:
-        The runs by name: the systems', then the pool's if it is not left out.
-
-    Example:
-        >>> run = pd.DataFrame({"qid": "q1", "docno": ["a", "b"], "score": [2.0, 1.0], "rank": [0, 1]})
-        >>> other = run.assign(docno=["b", "a"])
-        >>> list(rests_on({"bm25": run}, ("pool", run), 2)), list(rests_on({"mine": other}, ("pool", run), 2))
-        (['bm25'], ['mine', 'pool (the pool)'])
-    """
-    if pool is None:
-        return dict(runs)
-    name, own = pool[0], pool[1].loc[pool[1]["rank"] < depth, _COLUMNS]
-    place = ["qid", "docno", "rank"]
-    if any(len(own[place].merge(run[place])) == len(own) for run in runs.values()):
-        return dict(runs)
-    return {**runs, f"{name} (the pool)": own}
-
-
 class PoolingBias(JointBias):
     """Examines whether a system's results are judged as often as the pool's, and whether this matters for its quality.
 
@@ -260,8 +214,8 @@ class PoolingBias(JointBias):
         """See :meth:`Bias.measures`: Judged@10, nDCG@10 of judged documents only and, if systems are given, with inferred labels.
 
         With tied scores, Judged@10 uses ir_measures' order of ties, which differs from that of :func:`judged_shares`. An
-        audit cuts all lists to one depth before it removes unjudged documents (:func:`cut_alike`); a measure gets lists as they
-        are, and deeper ones have more documents that move up. Labels are inferred from the same lists as in an audit.
+        audit cuts all lists to one depth before it removes unjudged documents; a measure gets lists as they are, and deeper ones
+        have more documents that move up. Labels are inferred from the same lists as in an audit.
         """
         reason = self.needs(None, context.asked)
         if reason is not None:
@@ -274,9 +228,8 @@ class PoolingBias(JointBias):
                 "to infer labels"
             )
             return found, {inferred: how}
-        results, depth = _cut_results(context)
         try:
-            judgements = _inferred(context, rests_on(results, _pool(context), depth))
+            judgements = pd.concat(_Lists(context).judgements(), ignore_index=True)
         except InputError as error:
             return found, {inferred: str(error)}
         return [*found, ExpectedNDCG(judgements) @ _CUTOFF], {}
@@ -294,12 +247,12 @@ class _Examined:
         bias: The bias that makes the findings.
         context: The audit.
         qids: The judged queries.
-        pool: Name and results of the pool's run; None if unknown.
+        pool: Name and first results of the pool's run; None if unknown.
         depth: How many documents of each list are used: as many as all systems have.
         positives: Why judgements cannot show which documents are unjudged; None if they can.
         judged: For each system the shares of judged documents, with one row per query and one column per cut-off.
-        ties: For each system the change of nDCG@10 if ties are broken the other way.
         values: For each system nDCG@10, with one row per query and one column per treatment; empty if ``positives`` is not None.
+        ties: For each system the change of nDCG@10 if ties are broken the other way.
         inferred_from: Names of the runs from which labels are inferred; empty if ``positives`` is not None.
     """
 
@@ -310,28 +263,32 @@ class _Examined:
     depth: int
     positives: str | None
     judged: dict[str, pd.DataFrame]
-    ties: dict[str, float]
     values: dict[str, pd.DataFrame]
+    ties: dict[str, float]
     inferred_from: list[str]
 
     @classmethod
     def of(cls, bias: PoolingBias, context: Context) -> _Examined:
-        qids = _judged(context)
-        qrels = context.qrels[context.qrels["qid"].isin(set(qids))]
-        results, depth = _cut_results(context)
-        pool = _pool(context)
-        depths = [k for k in _DEPTHS if k <= max(min(depth, context.depth), _CUTOFF)]
-        judged = {name: judged_shares(run, qrels, qids, depths) for name, run in results.items()}
-        values, ties, runs, positives = {}, {}, {}, positives_reason(qrels)
-        if positives is None:
-            runs = rests_on(results, pool, depth)
-            expected = ExpectedNDCG(_inferred(context, runs)) @ _CUTOFF
-            measures = [_MAIN, f"nDCG(judged_only=True)@{_CUTOFF}", expected]
-            for name, run in results.items():
-                found = per_query(strictly_ranked(run, f"run {name!r}"), qrels, measures, qids)
-                values[name] = found.set_axis(list(TREATMENTS), axis=1)
-                ties[name] = tie_change(run, qrels, qids, values[name][TREATMENTS[0]].mean())
-        return cls(bias, context, qids, pool, depth, positives, judged, ties, values, list(runs))
+        lists = _Lists(context)
+        positives = positives_reason(lists.qrels)
+        depths = [k for k in _DEPTHS if k <= max(min(lists.depth, context.depth), _CUTOFF)]
+        inferred = lists.judgements() if positives is None else repeat(None)
+        judged: dict[str, list[pd.DataFrame]] = defaultdict(list)
+        values: dict[str, list[pd.DataFrame]] = defaultdict(list)
+        ties: dict[str, float] = defaultdict(float)
+        for part, judgements in zip(lists.parts(), inferred):
+            for name, run in part.runs.items():
+                judged[name].append(judged_shares(run, part.qrels, part.qids, depths))
+                if judgements is not None:
+                    measures = [_MAIN, f"nDCG(judged_only=True)@{_CUTOFF}", ExpectedNDCG(judgements) @ _CUTOFF]
+                    found = per_query(strictly_ranked(run, f"run {name!r}"), part.qrels, measures, part.qids)
+                    values[name].append(found.set_axis(list(TREATMENTS), axis=1))
+                    change = tie_change(run, part.qrels, part.qids, found[_MAIN].mean())
+                    ties[name] += change * len(part.qids) / len(lists.qids)
+        shares, gains = ({name: pd.concat(parts) for name, parts in table.items()} for table in (judged, values))
+        runs = [] if positives is not None else lists.inferred_from
+        pool = None if lists.pool is None else (lists.pool[0], lists.pool[1][lists.pool[1]["rank"] < max(depths)])
+        return cls(bias, context, lists.qids, pool, lists.depth, positives, shares, gains, ties, runs)
 
     # ------------------------------------------------------------------------------------------- findings
 
@@ -358,7 +315,7 @@ class _Examined:
         if not self.values or self.pool is None:
             return
         name, run = self.pool
-        results = self.context.results(system)
+        results = self.context.results(system, depth=_CUTOFF)
         frame, test = judged_difference(results, run, self.context.qrels, self.qids, seed=self.context.seed)
         change = inverted_interval(frame["difference"].to_numpy(), seed=self.context.seed, least=-1, most=1)
         changed = int((frame["difference"] != 0).sum())
@@ -517,30 +474,91 @@ class _Examined:
             plots.label_axes(axes, x=x, y=f"mean {_MAIN}", n=len(self.qids))
 
 
-def _judged(context: Context) -> list[str]:
-    """The judged queries, sorted, since resamples depend on their order."""
-    return sorted(judged_qids(context.topics, context.qrels))
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """Some of the judged queries.
+
+    Attributes:
+        qids: The queries.
+        qrels: Their judgements.
+        runs: For each system their lists.
+        pool: Their lists of the pool's run; None if unknown.
+    """
+
+    qids: list[str]
+    qrels: pd.DataFrame
+    runs: dict[str, pd.DataFrame]
+    pool: pd.DataFrame | None
 
 
-def _cut_results(context: Context) -> tuple[dict[str, pd.DataFrame], int]:
-    """The results of each system, and their depth; see :func:`cut_alike`."""
-    return cut_alike({system.name: context.results(system)[_COLUMNS] for system in context.systems})
+class _Lists:
+    """All systems' lists for the judged queries, in parts, so that memory does not grow with the number of systems.
+
+    They are cut to one depth: if unjudged documents are removed, deeper lists have more documents that move up.
+
+    Args:
+        context: The audit.
+
+    Attributes:
+        qids: The judged queries, sorted, since resamples depend on their order.
+        qrels: Their judgements.
+        depth: The length of the longest list of the shallowest system, but at least the cut-off of 10.
+        pool: Name and ranked results of the pool's run; None if unknown.
+    """
+
+    def __init__(self, context: Context):
+        self._context = context
+        self.qids = sorted(judged_qids(context.topics, context.qrels))
+        self.qrels = highest_grades(context.qrels[context.qrels["qid"].isin(set(self.qids))], "pooling bias")
+        self.depth = max(_CUTOFF, min(context.longest_list(system) for system in context.systems))
+        self.pool = _pool(context, self.qids)
+
+    def parts(self) -> Iterator[_Part]:
+        """The parts, in the order of the queries."""
+        systems = self._context.systems
+        frames = [pd.DataFrame({"qid": self.qids}, dtype=object), self.qrels]
+        if self.pool is not None:
+            frames.append(self.pool[1].loc[self.pool[1]["rank"] < self.depth, _COLUMNS])
+        queries = max(1, ROWS // (self.depth * len(systems)))
+        for asked, qrels, *pool in parts_together(*frames, queries=queries):
+            qids = asked["qid"].tolist()
+            runs = {s.name: self._context.results(s, depth=self.depth, qids=qids)[_COLUMNS] for s in systems}
+            yield _Part(qids, qrels, runs, pool[0] if pool else None)
+
+    @cached_property
+    def inferred_from(self) -> list[str]:
+        """The names of the runs from which labels are inferred: those of all systems, and the pool's.
+
+        The pool's run is left out if a system's run contains all of it at the same ranks; otherwise it would count twice.
+        """
+        names = [system.name for system in self._context.systems]
+        if self.pool is None:
+            return names
+        place, holding = ["qid", "docno", "rank"], set(names)
+        for part in self.parts():
+            own = cast(pd.DataFrame, part.pool)[place]
+            holding = {name for name in holding if len(own.merge(part.runs[name][place])) == len(own)}
+        return names if holding else [*names, f"{self.pool[0]} (the pool)"]
+
+    def judgements(self) -> Iterator[pd.DataFrame]:
+        """For each part its judgements, with inferred labels for the other documents of the lists."""
+
+        def parts() -> Iterator[tuple[dict[str, pd.DataFrame], pd.DataFrame]]:
+            for part in self.parts():
+                pool = dict.fromkeys(self.inferred_from[len(part.runs) :], part.pool)
+                yield {**part.runs, **pool}, part.qrels
+
+        return inferred_in_parts(parts, depth=max(self._context.depth, _CUTOFF))
 
 
-def _pool(context: Context) -> tuple[str, pd.DataFrame] | None:
+def _pool(context: Context, qids: Sequence[str]) -> tuple[str, pd.DataFrame] | None:
     """The pool's name, and its run over judged queries, ranked by its scores; None if there is none."""
     pool = pools_run(context.dataset)
     if pool is None:
         return None
     name, own = pool[0], with_string_ids(pool[1], f"pooling bias, {pool[0]}")
-    own = own[own["qid"].isin(set(_judged(context)))]
+    own = own[own["qid"].isin(set(qids))]
     return (name, ranked(check_run(own, name), f"run {name!r}")) if len(own) else None
-
-
-def _inferred(context: Context, runs: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Judgements of the judged queries, with inferred labels for the other documents of the runs."""
-    qrels = context.qrels[context.qrels["qid"].isin(set(_judged(context)))]
-    return infer_judgements(runs, qrels, depth=max(context.depth, _CUTOFF))
 
 
 def _resampled_means(tables: Sequence[np.ndarray], seed: int) -> list[np.ndarray]:

@@ -17,6 +17,7 @@ from pyterrier_debias.core.text import keyed_hash
 from pyterrier_debias.pooling.audit import (
     TREATMENTS,
     PoolingBias,
+    _Lists,
     _resampled_means,
     judged_difference,
     judged_shares,
@@ -62,6 +63,25 @@ def test_a_few_labels_of_0_do_not_tell_what_is_unjudged():
     reason = BIAS.needs(SYSTEMS[0], mostly)
     assert "mainly (labels of 0 are 12%, at least 25% are needed)" in reason
     assert PoolingBias().needs(None, PLANTED) is None
+
+
+def test_findings_do_not_depend_on_how_many_queries_are_examined_at_a_time(monkeypatch):
+    qrels = PLANTED.get_qrels().sample(frac=1, random_state=0)
+    of_others = PLANTED.get_runs()["bm25"].query("rank < 30").assign(score=lambda run: -run["score"])
+    collection = Collection(
+        "parts", corpus=PLANTED.corpus, topics=PLANTED.topics, qrels={"test": qrels},
+        runs={"reversed": of_others, **PLANTED.get_runs()},
+    )  # fmt: skip
+    found = []
+    for rows in (1, 7 * 50 * 2, 10**6):
+        monkeypatch.setattr("pyterrier_debias.pooling.audit.ROWS", rows)
+        lists = _Lists(context := Context(SYSTEMS, collection, PLANTED.get_topics(), qrels, depth=50, seed=3))
+        found.append((len(list(lists.parts())), lists.inferred_from, examined(BIAS, context)))
+    assert [parts for parts, _, _ in found] == [35, 5, 1]
+    assert all(names == ["bm25", "words", "reversed (the pool)"] for _, names, _ in found)
+    for _, _, parts in found[:2]:
+        pd.testing.assert_frame_equal(parts.table, found[2][2].table, rtol=1e-12)
+        pd.testing.assert_frame_equal(parts.per_query, found[2][2].per_query, rtol=1e-12)
 
 
 def test_lists_are_cut_to_one_depth():

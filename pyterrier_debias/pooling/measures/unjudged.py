@@ -9,7 +9,9 @@ contributed to the judgements. For the share of judged documents, use ``Judged@k
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -273,6 +275,33 @@ def infer_judgements(
     return pd.concat([known, found.assign(inferred=True)], ignore_index=True)
 
 
+def inferred_in_parts(
+    parts: Callable[[], Iterable[tuple[Mapping[str, pd.DataFrame], pd.DataFrame]]], *, depth: int
+) -> Iterator[pd.DataFrame]:
+    """:func:`infer_judgements` with its default, for runs that are too large to be held at once.
+
+    Args:
+        parts: A function that returns the runs and the judgements of some queries at a time, each query in one part; it is called
+            twice. Runs are by name and ranked; judgements have one label per pair.
+        depth: See :func:`infer_judgements`.
+
+    Yields:
+        For each part ``qid``, ``docno``, ``label`` and ``inferred``; labels may be fractions.
+    """
+    judged = [pooled[pooled["label"].notna()] for pooled in (_pooled_part(*part, depth) for part in parts())]
+    evidence = pd.concat([part[["qid", "score", "label"]] for part in judged], ignore_index=True)
+    columns = (evidence[name].to_numpy(dtype=kind) for name, kind in (("score", float), ("label", float), ("qid", object)))
+    known = JudgedEvidence.of(*columns)
+    for runs, qrels in parts():
+        pooled = _pooled_part(runs, qrels, depth)
+        found = pooled.loc[pooled["label"].isna(), ["qid", "docno", "score"]].reset_index(drop=True)
+        labels, scores = np.zeros(len(found)), found["score"].to_numpy()
+        for qid, rows in found.groupby("qid", sort=False).indices.items():
+            labels[rows] = known.expected(qid, scores[rows])
+        inferred = found[["qid", "docno"]].assign(label=labels, inferred=True)
+        yield pd.concat([qrels[["qid", "docno", "label"]].assign(inferred=False), inferred], ignore_index=True)
+
+
 def expected_labels(evidence: np.ndarray, labels: np.ndarray, queries: np.ndarray) -> np.ndarray:
     """Compute expected labels of unjudged documents from judged documents of other queries with similar evidence.
 
@@ -293,26 +322,77 @@ def expected_labels(evidence: np.ndarray, labels: np.ndarray, queries: np.ndarra
         >>> expected_labels(np.array([3, 2, 1, 2.5, 0]), np.array([1, 0, 0, nan, nan]), np.array([0, 0, 0, 1, 1])).tolist()
         [0.5, 0.0]
     """
-    from scipy.optimize import isotonic_regression
-
     wanted = np.isnan(labels)
-    values, code = np.unique(evidence[~wanted], return_inverse=True)
-    gains, owners = np.maximum(labels[~wanted], 0.0), queries[~wanted]
-    sums, counts = np.bincount(code, gains, len(values)), np.bincount(code, minlength=len(values))
+    known = JudgedEvidence.of(evidence[~wanted], labels[~wanted], queries[~wanted])
     expected = np.zeros(len(labels))
-    asked, mine = _rows_of(queries[wanted], np.flatnonzero(wanted)), _rows_of(owners, np.arange(len(owners)))
-    for query, rows in asked.items():
-        own = mine.get(query, np.empty(0, dtype=np.int64))
-        left = counts - np.bincount(code[own], minlength=len(values))
-        there = left > 0
-        if there.any():
-            means = (sums - np.bincount(code[own], gains[own], len(values)))[there] / left[there]
-            fitted = isotonic_regression(means, weights=left[there].astype(np.float64)).x
-            expected[rows] = np.interp(evidence[rows], np.append(0.0, values[there]), np.append(0.0, fitted))
+    for query, rows in _rows_of(queries[wanted], np.flatnonzero(wanted)).items():
+        expected[rows] = known.expected(query, evidence[rows])
     return expected[wanted]
 
 
-def _rows_of(queries: np.ndarray, rows: np.ndarray) -> dict[int, np.ndarray]:
+@dataclass(frozen=True, eq=False)
+class JudgedEvidence:
+    """The judged documents from which the labels of others are expected; see :func:`expected_labels`.
+
+    Attributes:
+        values: The distinct values of their evidence, ascending.
+        codes: For each judged document the position of its evidence in ``values``.
+        gains: For each judged document its label, at least 0.
+        rows: For each query its judged documents.
+    """
+
+    values: np.ndarray
+    codes: np.ndarray
+    gains: np.ndarray
+    rows: Mapping[Any, np.ndarray]
+
+    @classmethod
+    def of(cls, evidence: np.ndarray, labels: np.ndarray, queries: np.ndarray) -> JudgedEvidence:
+        """Collect judged documents.
+
+        Args:
+            evidence: Shape [n].
+            labels: Shape [n], without NaN.
+            queries: Shape [n], sortable.
+
+        Returns:
+            Their evidence.
+        """
+        values, codes = np.unique(evidence, return_inverse=True)
+        return cls(values, codes, np.maximum(labels, 0.0), _rows_of(queries, np.arange(len(queries))))
+
+    @cached_property
+    def _totals(self) -> tuple[np.ndarray, np.ndarray]:
+        return self._sums(slice(None))
+
+    def _sums(self, rows: Any) -> tuple[np.ndarray, np.ndarray]:
+        """The sum of labels and the number of documents at each value."""
+        codes, n = self.codes[rows], len(self.values)
+        return np.bincount(codes, self.gains[rows], n), np.bincount(codes, minlength=n)
+
+    def expected(self, query: Any, evidence: np.ndarray) -> np.ndarray:
+        """The expected labels of documents of one query, from the judged documents of the others.
+
+        Args:
+            query: The query.
+            evidence: Shape [n].
+
+        Returns:
+            Shape [n]; 0 if no other query has a judged document.
+        """
+        from scipy.optimize import isotonic_regression
+
+        sums, counts = self._totals
+        own_sums, own_counts = self._sums(self.rows.get(query, np.empty(0, dtype=np.int64)))
+        left = counts - own_counts
+        there = left > 0
+        if not there.any():
+            return np.zeros(len(evidence))
+        fitted = isotonic_regression((sums - own_sums)[there] / left[there], weights=left[there].astype(np.float64)).x
+        return np.interp(evidence, np.append(0.0, self.values[there]), np.append(0.0, fitted))
+
+
+def _rows_of(queries: np.ndarray, rows: np.ndarray) -> dict[Any, np.ndarray]:
     """The rows of each query."""
     order = np.argsort(queries, kind="stable")
     names, starts = np.unique(queries[order], return_index=True)
