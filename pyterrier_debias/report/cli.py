@@ -182,13 +182,13 @@ def check(
       biases = ["position", "pooling"]
       [[budget]]                               # any number
       bias = "pooling"                         # without measure and contrast: the primary figure
-      at_least = -0.1                          # the lower end of the interval must not be below
+      at_least = -0.1                          # the lower end of the interval must not be below this
       [[budget]]
       bias = "position"
       measure = "PSI"
       contrast = "answers placed"
       system = "BM25 >> all-MiniLM-L6-v2"      # without it: every system, even those that cannot be examined
-      at_most = 0.2                            # the upper end of the interval must not be above
+      at_most = 0.2                            # the upper end of the interval must not be above this
 
     \b
     Exit codes:

@@ -177,7 +177,7 @@ def test_a_saved_classifier_tells_neutral_queries(folder, tmp_path, monkeypatch)
     GenderClassifier(str(encoder)).fit(queries, ["male", "female"] * 3).save(tmp_path / "two")
     assert "cannot recognise neutral queries" in refused(*said, tmp_path / "two")
     monkeypatch.setattr(inputs, "BIASES", {"order": ("tests.report.toy", "Order")})
-    assert "which --biases leaves out" in refused(*said, tmp_path / "classifier")
+    assert "is for the gender bias; add gender to --biases" in refused(*said, tmp_path / "classifier")
 
 
 def test_a_defect_in_a_bias_is_told_apart_from_bad_input(folder, tmp_path, monkeypatch):
@@ -281,7 +281,7 @@ def test_an_out_folder_that_cannot_be_used(folder, tmp_path):
     assert "did not write (audit.json)" in refused(*base, tmp_path / "mine", "--overwrite")
     assert "exists already" in refused(*base, tmp_path / "mine" / "thesis.tex")
     assert "cannot be written" in refused(*base, tmp_path / "mine" / "thesis.tex" / "below")
-    assert "lies in --out" in refused(*base, tmp_path / "new", "--checkpoint", tmp_path / "new" / "kept")
+    assert "is inside --out" in refused(*base, tmp_path / "new", "--checkpoint", tmp_path / "new" / "kept")
     assert not (tmp_path / "new").exists()
     assert "name that folder with --out" in refused("--dataset", folder, "--model", "none", "--overwrite")
     assert call(*base, tmp_path / "results")[0] == 0
@@ -334,7 +334,7 @@ def test_without_pisa_a_collection_needs_a_run(folder, monkeypatch):
 
     monkeypatch.setattr(first_stage, "pisa_installed", lambda: False)
     code, out, _ = call("--dataset", folder, "--model", "none")
-    assert code == 0 and "PISA is not installed here" in " ".join(out.split())
+    assert code == 0 and "because PISA is not installed" in " ".join(out.split())
     (folder / "runs" / "bm25.trec").unlink()
     assert "PISA is not installed" in refused("--dataset", folder, "--model", "none")
 
@@ -387,7 +387,7 @@ def test_options_of_terrier_are_checked_before_java_starts(folder, index, tmp_pa
     for run in (index, f"mine={index}"):
         told = f"run {index} is a folder with a Terrier index, not a run; give it as --terrier {index}"
         assert refused("--run", run, "--dataset", folder) == told
-    assert "is a Terrier index, which has no topics and judgements" in refused("--dataset", index)
+    assert "is a Terrier index, which has no topics or judgements" in refused("--dataset", index)
     # Files are read before Java starts.
     assert "missing.tsv" in refused("--terrier", index, "--queries", tmp_path / "missing.tsv", "--dataset", folder)
     assert not (tmp_path / "out").exists()
@@ -400,7 +400,7 @@ def test_java_that_cannot_be_started_is_told(folder, index, monkeypatch):
     monkeypatch.setattr(pt.java, "started", lambda: False)
     monkeypatch.setattr(pt.terrier.TerrierIndex, "coerce", no_java)
     told = refused("--terrier", index, "--dataset", folder, "--model", "none")
-    assert "Java cannot be started (RuntimeError: Unable to find JAVA_HOME more); install one (11 or newer" in told
+    assert "Java cannot be started (RuntimeError: Unable to find JAVA_HOME more); install Java 11 or newer" in told
 
 
 def test_letters_that_the_terminal_lacks_are_shown_by_their_numbers(folder, tmp_path):

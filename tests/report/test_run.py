@@ -239,7 +239,7 @@ def test_systems_come_in_every_shape(dataset):
         ({"qrels": pd.DataFrame({"qid": ["x"], "docno": ["d"], "label": [1]})}, "no qid is in both"),
         ({"qrels": pd.DataFrame({"qid": ["q1"], "docno": ["d"]})}, "judgements: column 'label' is missing"),
         ({"topics": pd.DataFrame({"qid": ["q1"]})}, "topics: column 'query' is missing"),
-        ({"topics": pd.DataFrame({"qid": ["q1"], "title": ["a"]})}, r"there are qid, title; rename .*\{'title': 'query'\}"),
+        ({"topics": pd.DataFrame({"qid": ["q1"], "title": ["a"]})}, r"the columns are qid, title; rename .*\{'title': 'query'\}"),
         ({"topics": pd.DataFrame({"qid": ["q1", "q1"], "query": ["a", "b"]})}, "qid 'q1' occurs twice"),
         ({"topics": pd.DataFrame({"qid": ["q1"], "query": [None]})}, "column 'query' has no value at row 0"),
     ],
@@ -605,7 +605,7 @@ def test_texts_that_an_index_cut_are_noted(dataset):
     systems = {"whole": first >> dataset.text_loader() >> ranker, "cut": first >> stored >> ranker}
     [note] = audit(systems, dataset, biases=[ORDER]).settings["notes"]
     assert note.startswith("cut: 12 of 12 texts that it reads seem to be truncated; ")
-    assert note.endswith("meta={'docno': 40, 'text': 8192} or more.")
+    assert note.endswith("meta={'docno': 40, 'text': 8192} or more stores whole texts.")
 
 
 def test_an_index_is_no_system(dataset):
