@@ -570,7 +570,8 @@ def write_tables(
         rows.append([bias, f"{strength:g}", str(own["seeds"].max()), *(shown(cells[test]) for test in TESTS)])
     title = f"Share of collections with p at or below {LEVEL} [99 % interval]; {sizes}; ``{command}``"
     note = "; ".join(f"{what}: {shown(row)}" for what, row in shares.items())
-    write_table(out / "calibration.inc", title, rows, f"Together, where nothing is planted: {note}." if note else "")
+    note = note and f"Null collections in which at least one test rejects: {note}."
+    write_table(out / "calibration.inc", title, rows, note)
     own = table[table["bias"] == table["test"]]
     middle = LEVELS.index("middle")
     rows = [["Test", *(f"{level}" for level in LEVELS), "topics for 95 % power, middle"]]
@@ -583,7 +584,8 @@ def write_tables(
     write_table(out / "calibration_power.inc", title, rows)
     rows = [["Test", "collections", "coverage"]]
     rows += [[r["test"], str(r["collections"]), shown({**r, "rate": r["coverage"]})] for r in covered.to_dict("records")]
-    write_table(out / "calibration_coverage.inc", "Null collections with 0 in their 95 % interval [99 % interval]", rows)
+    title = "Share of null collections whose 95 % interval contains 0 [99 % interval]"
+    write_table(out / "calibration_coverage.inc", title, rows)
 
 
 def main() -> None:

@@ -139,7 +139,7 @@ CHOICES = {
 
 
 def by_choice(name: str, topics: pd.DataFrame, tagger: str) -> list[dict]:
-    """What complexity follows under each choice: length, or whether there is a verb at all."""
+    """What complexity depends on under each choice: length, or the presence of a verb."""
     topics = topics.drop_duplicates("query").reset_index(drop=True)
     length = topics["query"].str.split().str.len()
     verb = np.array([any(t.startswith("V") for _, t in text) for text in get_tagger(tagger)(list(topics["query"]))])
@@ -182,7 +182,7 @@ def main() -> None:
     files = {
         "complexity_choices.inc": [
             table(f"Ten indices of words on real queries; queries per CPU second of one core; {command}", words),
-            table(f"What complexity follows under each choice, tags by {taggers[0]}, no parser; {command}", choices),
+            table(f"What complexity depends on under each choice; tags by {taggers[0]}, no parser; {command}", choices),
         ],
         "complexity_backends.inc": [
             table(f"Tags of the same tokens, without signs; {command}", agreement),

@@ -126,7 +126,7 @@ def main() -> None:
     primary = found[found["test"] == PRIMARY].groupby("case", sort=False)["p"]
     draw(dict(iter(primary)), options.out / "calibration.png")
     title = (
-        f"Share of seeds with p at or below {LEVEL} [99 % interval]; {options.seeds} seeds, {options.topics} topics a "
+        f"Share of seeds with p at or below {LEVEL} [99 % interval]; {options.seeds} seeds, {options.topics} topics per "
         f"collection; ``python benchmarks/gender_calibration.py --seeds {options.seeds} --topics {options.topics} "
         f"--draws {options.draws}``"
     )

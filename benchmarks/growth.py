@@ -145,8 +145,8 @@ def survivorship() -> list[str]:
         times[1].append(time.process_time() - start)
         assert len(kept) == len(merged)
     told.append(
-        f"``SurvivorshipSubset`` over {len(run):,} rows takes {min(times[0]):.2f} seconds, a merge of pandas with the ranks and "
-        f"the selection of rows {min(times[1]):.2f}."
+        f"``SurvivorshipSubset`` over {len(run):,} rows takes {min(times[0]):.2f} seconds; merging the ranks in pandas and "
+        f"selecting the rows takes {min(times[1]):.2f}."
     )
     return told
 
@@ -170,7 +170,7 @@ def included(tables: dict[tuple[str, int], list[dict[str, float]]], options: arg
         f"{depth:,} candidates: {exponent(rows, 'peak'):.2f} and {exponent(rows, 'seconds'):.2f}"
         for (_, depth), rows in tables.items() if len(rows) > 2
     ]  # fmt: skip
-    grows = f"Exponents of peak and CPU time in the number of queries: {'; '.join(exponents)}." if exponents else ""
+    grows = f"Exponents of peak memory and CPU time over the number of queries: {'; '.join(exponents)}." if exponents else ""
     return "\n".join([*lines, "", grows, "", *told]) + "\n"
 
 

@@ -35,7 +35,8 @@ from pyterrier_debias.pooling.audit import judged_difference
 
 TWINS, AGAINST_BM25, AGAINST_SHOWN = "ranker, its twin", "ranker, BM25", "ranker, list shown to labellers"
 #: Judgements, and whether the null hypothesis holds between a ranker and BM25.
-COMPLETE, EVEN, BOTH, GRADED = "every passage judged", "half, at random", "first 5 of both rankers", "relevant ones more often"
+COMPLETE, EVEN, BOTH = "every passage judged", "half, at random", "first 5 of both rankers"
+GRADED = "relevant passages more often"
 NULL = {COMPLETE: True, EVEN: True, BOTH: False, GRADED: False}
 
 
@@ -126,9 +127,9 @@ def main() -> None:
         f"``python benchmarks/pooling_calibration.py --seeds {options.seeds}``"
     )
     note = (
-        f"If the system were compared with the list shown to labellers, which is judged by construction, judgements drawn at "
-        f"random would raise the alarm in {shown(cells.loc[(EVEN, AGAINST_SHOWN)])} of the collections. So the "
-        f"reference is a run."
+        f"If the system were compared with the list shown to labellers, which is judged by construction, the test would "
+        f"raise a false alarm in {shown(cells.loc[(EVEN, AGAINST_SHOWN)])} of the collections with judgements drawn at random. "
+        f"Therefore the reference is a run."
     )
     write_table(options.out / "pooling_calibration.inc", title, table_rows(table), note)
 

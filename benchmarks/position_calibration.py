@@ -110,8 +110,9 @@ def main() -> None:
         f"``python benchmarks/position_calibration.py``"
     )
     note = (
-        "The last row permutes queries over buckets. It says that buckets differ, not why: in these collections queries with "
-        "late answers differ in more than that, so it is not a test of the ranker. The audit's p is that of *answers as found*."
+        "The test in the last row permutes queries over buckets. A small p there shows that buckets differ, but not why: in "
+        "these collections queries with late answers also differ in other ways, so it is not a test of the ranker. The audit's p "
+        "is that of *answers as found*."
     )
     write_table(options.out / "position_calibration.inc", title, table_rows(table), note)
 

@@ -181,8 +181,8 @@ def agreement(lines: pd.DataFrame, cache: str | None) -> str:
     command = "``python benchmarks/syntax.py --queries NAME=PATH --agreement benchmarks/syntax_trees.tsv``"
     return "\n".join([
         table("Queries for which two passes, and the parser and the reference, give the same count, in % with 95 % intervals; "
-              f"*usual count*: the share that has the most frequent one; {command}", rows),
-        table(f"The parser (caseless) and the reference by collection, and by what a query is there; {command}", by_group),
+              f"*usual count*: the share of queries with the most frequent count; {command}", rows),
+        table(f"The parser (caseless) compared with the reference, by collection and by kind of query; {command}", by_group),
         table("Complexity with reference trees and with the parser's: share of queries without a T-unit or clause, and rank "
               f"correlation with intervals from a bootstrap over queries; {command}", complexity),
     ])  # fmt: skip
