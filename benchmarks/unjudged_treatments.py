@@ -91,8 +91,8 @@ def main() -> None:
     table = frame.groupby(order, sort=False)[["error", "absolute", "tau"]].mean()
     print(table.round(3).to_string())
     lines = [
-        f".. list-table:: ``nDCG@10`` of {frame['run'].nunique()} runs on thinned judgements compared with full ones: mean error, "
-        f"mean absolute error per query, Kendall's tau of the order; "
+        f".. list-table:: ``nDCG@10`` of {frame['run'].nunique()} runs on thinned judgements compared with full ones: mean "
+        f"error, mean absolute error per query, Kendall's tau of the order; "
         f"``python benchmarks/unjudged_treatments.py --dataset {options.dataset.name}``",
         "   :header-rows: 1",
         "",
