@@ -137,7 +137,7 @@ class Spread(Stage):
         version, sent = self._sent(pool)
         memory = self._state.limits[0] if self._state.limits else None
         found = []
-        with pt.tqdm(total=len(inp), desc=f"{self.workers} workers", unit="d", disable=not self.verbose) as progress:
+        with pt.tqdm(total=len(inp), desc=f"{self.workers} workers", unit="row", disable=not self.verbose) as progress:
             pieces = self._pieces(inp, pool.rows)
             for rows, answer in pool.answers(
                 pieces, lambda worker, rows: worker.ask.remote(version, [sent], inp.iloc[rows], memory), self

@@ -94,7 +94,7 @@ def read_squad(
                 if not only_certain or offset in ("unique", "given"):
                     answers.append((qid, docno, text, start, end, offset))
     except (KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{path}: not SQuAD JSON ({error!r}); write data, paragraphs, context, qas, answers") from error
+        raise InputError(f"{path}: not SQuAD JSON ({error!r}); use data, paragraphs, context, qas and answers") from error
     return Collection(
         stem(path),
         corpus=_frame(path, corpus.values(), "paragraphs"),
@@ -263,7 +263,7 @@ def _expect(path: str | Path, number: int, row: dict[str, Any], **types: Any) ->
     for name, wanted in types.items():
         if not isinstance(row.get(name), wanted):
             found = f"is of type {type(row[name]).__name__}" if name in row else "is missing"
-            raise fault(path, number, f"field {name!r} {found}", f"write {', '.join(types)} as the documentation says")
+            raise fault(path, number, f"field {name!r} {found}", f"write the fields {', '.join(types)} as documented")
 
 
 def _frame(path: str | Path, records: Iterable[dict[str, Any]], what: str) -> pd.DataFrame:

@@ -20,7 +20,7 @@ from pyterrier_debias.core.frames import with_string_ids
 from pyterrier_debias.core.stage import RowWise
 
 #: Advice (part of messages) for texts that an index stores truncated.
-STORE_WHOLE = "an index stores texts whole that is made with meta={'docno': 40, 'text': 8192} or more"
+STORE_WHOLE = "an index made with meta={'docno': 40, 'text': 8192} or more stores whole texts"
 
 
 #: By how many characters a truncated text may be shorter than the limit: one, and spaces at its end.
@@ -207,7 +207,7 @@ class Collection(pt.datasets.Dataset):
         self.corpus = _checked(corpus, ["docno", "text"], f"{name}: corpus")
         repeated = self.corpus["docno"].duplicated()
         if repeated.any():
-            raise InputError(f"{name}: docno {self.corpus['docno'][repeated].iloc[0]!r} occurs twice in the corpus")
+            raise InputError(f"{name}: docno {self.corpus['docno'][repeated].iloc[0]!r} occurs twice in the corpus; keep one row")
         self.topics = _by_split(topics, ["qid", "query"], f"{name}: topics")
         self.qrels = _by_split(qrels, ["qid", "docno", "label"], f"{name}: qrels")
         self.split = split if split is not None else next(iter(self.topics))

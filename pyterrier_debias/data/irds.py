@@ -62,7 +62,7 @@ class IRDSCollection:
             InputError: If the documents are not available locally and cannot be downloaded.
         """
         documents = _records(self.irds_id, "docs")
-        for document in pt.tqdm(documents, desc=self.name, unit="d", disable=not verbose):
+        for document in pt.tqdm(documents, desc=self.name, unit="doc", disable=not verbose):
             yield {"docno": document.doc_id, **_fields(document)}
 
     def get_topics(self, variant: str | None = None) -> pd.DataFrame:
@@ -214,7 +214,7 @@ def id_of_split(irds_id: str, split: str | None) -> str:
     known = [candidate for candidate in candidates if _known(candidate)]
     if not known:
         raise NotProvidedError(
-            f"irds:{irds_id}: ir_datasets knows no {' and no '.join(candidates)}; see https://ir-datasets.com for the splits"
+            f"irds:{irds_id}: ir_datasets has no {' and no '.join(candidates)}; see https://ir-datasets.com for the splits"
         )
     return known[0]
 
@@ -232,7 +232,7 @@ def _known(irds_id: str) -> bool:
 def _reference(irds_id: str) -> Any:
     """The dataset of ``ir_datasets``; not yet downloaded."""
     if not _known(irds_id):
-        raise InputError(f"irds:{irds_id}: ir_datasets knows no such dataset; see https://ir-datasets.com for the ids")
+        raise InputError(f"irds:{irds_id}: ir_datasets has no such dataset; see https://ir-datasets.com for the ids")
     dataset: Any = pt.get_dataset(f"irds:{irds_id}")  # PyTerrier's wrapper, a class that it does not export
     return dataset.irds_ref()
 
@@ -241,7 +241,7 @@ def _records(irds_id: str, kind: str) -> Iterator[Any]:
     """The documents, queries, qrels or scoreddocs of a dataset."""
     reference = _reference(irds_id)
     if not reference.has(kind):
-        raise NotProvidedError(f"irds:{irds_id}: it has no {kind}; name a part of it that has, see https://ir-datasets.com")
+        raise NotProvidedError(f"irds:{irds_id}: it has no {kind}; name a subset that has them, see https://ir-datasets.com")
     with _reached(irds_id, kind):
         yield from getattr(reference, f"{kind}_iter")()
 

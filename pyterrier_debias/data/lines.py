@@ -46,7 +46,7 @@ def _opened(path: str | Path) -> Iterator[BufferedIOBase]:
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; check the path") from None
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); name a file that can") from error
+        raise InputError(f"{path}: cannot be read ({error.strerror}); name a readable file") from error
     with file:
         packed = file.read(2) == _GZIP
         file.seek(0)
@@ -72,7 +72,7 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
             for number, raw in enumerate(iter(lambda: stream.readline(_LONGEST_LINE + 1), b""), start=1):
                 if len(raw) > _LONGEST_LINE:
                     what = f"the line has more than {_LONGEST_LINE >> 20} MiB"
-                    raise fault(path, number, what, "write one record a line, or check the file")
+                    raise fault(path, number, what, "write one record per line, or check the file")
                 try:
                     line = raw.decode("utf-8")
                 except UnicodeDecodeError as error:
@@ -113,7 +113,7 @@ def read_json_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
             row = json.loads(line)
         except json.JSONDecodeError as error:
             raise fault(
-                path, number, f"not valid JSON at column {error.colno} ({error.msg})", "write one JSON object a line"
+                path, number, f"not valid JSON at column {error.colno} ({error.msg})", "write one JSON object per line"
             ) from None
         if not isinstance(row, dict):
             raise fault(path, number, f"a JSON object was expected, found a {type(row).__name__}", "write {...}")

@@ -105,8 +105,8 @@ def open_dataset(spec: Any, split: str | None = None, *, ties: str = "docno") ->
     path = Path(spec).expanduser()
     if is_index_folder(path):
         raise InputError(
-            f"{spec} is a Terrier index, which has no topics and judgements; open it with TerrierCollection(index, dataset), or "
-            f"name it with --terrier beside --dataset"
+            f"{spec} is a Terrier index, which has no topics or judgements; open it with TerrierCollection(index, dataset), or "
+            f"pass it with --terrier in addition to --dataset"
         )
     if path.is_dir():
         return _from_folder(path, split, ties)
@@ -134,7 +134,7 @@ def _from_object(dataset: Any, split: str | None) -> Dataset:
     if not isinstance(dataset, Dataset):
         if isinstance(dataset, pt.Indexer):
             raise InputError(
-                f"a {type(dataset).__name__} is an index, which has no topics and judgements; give TerrierCollection(index, ...)"
+                f"a {type(dataset).__name__} is an index, which has no topics or judgements; give TerrierCollection(index, ...)"
             )
         lacks = [m for m in ("get_corpus_iter", "get_topics", "get_qrels", "text_loader") if not hasattr(dataset, m)]
         raise InputError(
@@ -230,7 +230,7 @@ def _from_file(path: Path, split: str | None) -> Collection:
     reader = reader_of(path)
     if reader is None:
         raise InputError(
-            f"{path}: neither SQuAD JSON, marked spans nor MS MARCO QnA; name the folder that holds corpus, topics and judgements"
+            f"{path}: not SQuAD JSON, marked spans or MS MARCO QnA; name the folder that holds corpus, topics and judgements"
         )
     return reader(path, split=split) if split else reader(path)
 
@@ -244,7 +244,7 @@ def _from_folder(folder: Path, split: str | None, ties: str) -> Collection:
     topics_files = _needed(folder, TOPICS, "topics", "queries.jsonl, queries.tsv or topics.<split>.tsv")
     qrels_files = _needed(folder, QRELS, "judgements", "qrels/<split>.tsv or qrels.<split>.txt")
     if len(corpus_files) > 1:
-        raise InputError(f"{folder}: several files may be the corpus ({_names(corpus_files)}); call one of them corpus.jsonl")
+        raise InputError(f"{folder}: several files may be the corpus ({_names(corpus_files)}); rename one to corpus.jsonl")
     topics, qrels = _paired(_splits(topics_files, read_topics), _splits(qrels_files, read_qrels))
     chosen = _choose(folder, topics, qrels, split)
     check_overlap(topics[chosen], qrels[chosen], str(folder))
@@ -322,7 +322,7 @@ def _choose(folder: Path, topics: Mapping[str, Any], qrels: Mapping[str, Any], s
     if not splits:
         raise InputError(
             f"{folder}: topics are named {', '.join(sorted(topics))} and judgements {', '.join(sorted(qrels))}; give those that "
-            f"belong together one name, as in topics.dl19.tsv and qrels.dl19.txt"
+            f"belong together the same name, as in topics.dl19.tsv and qrels.dl19.txt"
         )
     if split is None:
         return "test" if "test" in splits else splits[0]
@@ -340,7 +340,7 @@ def _named(folder: Path, files: Mapping[str, Path], split: str | None) -> str:
     found = [name for name in files if split in name]
     if len(found) != 1:
         raise InputError(
-            f"{folder}: split {split!r} names {'several files' if found else 'no file'}; name one of {', '.join(sorted(files))}"
+            f"{folder}: split {split!r} matches {'several files' if found else 'no file'}; name one of {', '.join(sorted(files))}"
         )
     return found[0]
 

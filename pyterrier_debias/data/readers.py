@@ -262,7 +262,7 @@ def _checked_pairs(path: str | Path, frame: pd.DataFrame, numbers: list[int]) ->
         qid, docno = frame["qid"].iloc[second], frame["docno"].iloc[second]
         first = int(((frame["qid"] == qid) & (frame["docno"] == docno)).to_numpy().argmax())
         raise fault(
-            path, numbers[second], f"qid {qid!r} and docno {docno!r} occur together in line {numbers[first]} already",
+            path, numbers[second], f"qid {qid!r} and docno {docno!r} already occur together in line {numbers[first]}",
             "keep one line per pair",
         )
     return frame
@@ -351,7 +351,7 @@ def _trec_documents(path: str | Path) -> Iterator[tuple[int, dict[str, str]]]:
             begin, parts = number, []
         elif mark == "</DOC>":
             if begin is None:
-                raise fault(path, number, "a document ends that did not begin", "write <DOC> on a line of its own")
+                raise fault(path, number, "</DOC> ends a document that did not begin", "write <DOC> on a line of its own")
             text = " ".join(parts)
             docno = _DOCNO.search(text)
             if docno is None:
@@ -378,7 +378,7 @@ def _trec_topics(path: str | Path) -> Iterator[tuple[int, dict[str, str]]]:
         topics = _classic_topics(whole) if classic else _xml_topics(whole)
     except Exception as error:
         raise fault(
-            path, begins[0] if begins else numbered[0][0], f"no TREC topics ({error})",
+            path, begins[0] if begins else numbered[0][0], f"not TREC topics ({error})",
             "write <top><num>..<title>..</top> for each topic",
         ) from error
     if len(topics) != len(begins):
@@ -415,9 +415,9 @@ def _unique(path: str | Path, rows: Iterator[tuple[int, dict[str, str]]], id_col
         if not name:
             raise fault(path, number, f"the {id_column} is empty", f"give every line a {id_column}")
         if name in lines:
-            raise fault(path, number, f"{id_column} {name!r} occurs in line {lines[name]} already", "keep one of the two")
+            raise fault(path, number, f"{id_column} {name!r} already occurs in line {lines[name]}", "keep one of the two")
         lines[name] = number
         records.append({**row, id_column: name})
     if not records:
-        raise InputError(f"{path}: nothing but a header; copy or download the file again")
+        raise InputError(f"{path}: the file has only a header; copy or download the file again")
     return pd.DataFrame(records).fillna("")

@@ -32,7 +32,7 @@ _LONGEST_DOCNO = 256
 #: How many judged documents are looked up in an index, as a check.
 _LOOKED_AT = 1000
 
-_INSTALL_JAVA = "install one (11 or newer, e.g. apt install openjdk-17-jre-headless), and set JAVA_HOME where it is not found"
+_INSTALL_JAVA = "install Java 11 or newer (e.g. apt install openjdk-17-jre-headless), and set JAVA_HOME if it is not found"
 
 
 @contextmanager
@@ -61,7 +61,7 @@ def open_index(index: Any) -> pt.terrier.TerrierIndex:
         InputError: If there is no index, or Java cannot be started.
     """
     if isinstance(index, (str, Path)) and not is_index_folder(index):
-        raise InputError(f"{index}: no Terrier index is there (a folder with {INDEX_FILE}); name the index's folder")
+        raise InputError(f"{index}: there is no Terrier index (a folder with {INDEX_FILE}); name the index's folder")
     name = str(index) if isinstance(index, (str, Path)) else "index"
     with _explained(name):
         found = pt.terrier.TerrierIndex.coerce(str(Path(index).expanduser()) if isinstance(index, (str, Path)) else index)
@@ -253,7 +253,7 @@ class TerrierIndexer:
             for document in documents:
                 docno, text = str(document["docno"]), document["text"]
                 if not isinstance(text, str):
-                    raise InputError(f"document {docno!r} has no text to index, but {type(text).__name__}")
+                    raise InputError(f"document {docno!r} has no text to index (its text is of type {type(text).__name__})")
                 if len(docno) > _LONGEST_DOCNO:
                     raise InputError(f"docno {docno[:40]!r}... has more than {_LONGEST_DOCNO} characters; rename it")
                 handed += 1
@@ -424,7 +424,7 @@ class TerrierCollection:
         stored = self._stored()
         if text_field not in stored:
             raise InputError(
-                f"TerrierCollection: {self.name} stores no {text_field!r} of its documents (it has {', '.join(stored)}); say "
+                f"TerrierCollection: {self.name} stores no {text_field!r} of its documents (it stores {', '.join(stored)}); set "
                 f"text_field=..., or make the index with meta={{'docno': 40, {text_field!r}: 8192}}"
             )
 
@@ -492,7 +492,7 @@ class TerrierCollection:
         if own is not None and variant is None:
             return with_string_ids(own, f"TerrierCollection, {what}")
         if self._dataset is None:
-            raise NotProvidedError(f"{self.name}: there are no {what} for {variant!r}; only those that were given")
+            raise NotProvidedError(f"{self.name}: there are no {what} for {variant!r}; only the {what} that were given are known")
         asked = getattr(self._dataset, f"get_{what}")
         return with_string_ids(asked() if variant is None else asked(variant), f"TerrierCollection, {what} of the dataset")
 
@@ -510,7 +510,7 @@ class TerrierCollection:
         names = there if fields == "*" else [fields] if isinstance(fields, str) else list(fields)
         lacking = next((name for name in names if name not in there), None)
         if lacking is not None:
-            raise InputError(f"{self.name} stores no {lacking!r}; it has {', '.join(there)}")
+            raise InputError(f"{self.name} stores no {lacking!r}; it stores {', '.join(there)}")
         return IndexTexts(self.index, tuple(names), text_field=self.text_field)
 
     def retriever(self, model: str = "BM25", **options: Any) -> pt.Transformer:
@@ -559,11 +559,11 @@ class TerrierCollection:
         try:
             fields = IndexSettings.of(self.index).fields
         except InputError as error:
-            return f"its index cannot be made anew over changed passages: {error}"
+            return f"its index cannot be rebuilt over changed passages: {error}"
         if not fields:
             return ""
         return (
-            f"its index has fields ({', '.join(fields)}), which changed passages do not have, so that it is not made anew over "
+            f"its index has fields ({', '.join(fields)}), which changed passages do not have, so it is not rebuilt over "
             f"them; audit a retriever over an index of the same texts without fields"
         )
 

@@ -145,7 +145,7 @@ def test_splits_and_fields():
     assert again.irds_id == "fake/train"
     assert open_dataset(again, split="train") is again
     assert open_dataset("irds:fake/dev", split="train").irds_id == "fake/train"
-    with pytest.raises(InputError, match="irds:fake/dev: ir_datasets knows no fake/dev/test and no fake/test; see"):
+    with pytest.raises(InputError, match="irds:fake/dev: ir_datasets has no fake/dev/test and no fake/test; see"):
         dataset.get_topics("test")
 
 
@@ -186,7 +186,7 @@ def test_cut_off_documents_are_not_loaded():
 
 
 def test_unknown_ids_and_missing_networks_are_told():
-    with pytest.raises(InputError, match=r"irds:nothing/here: ir_datasets knows no such dataset; see https://ir-datasets\.com"):
+    with pytest.raises(InputError, match=r"irds:nothing/here: ir_datasets has no such dataset; see https://ir-datasets\.com"):
         open_dataset("irds:nothing/here")
     with pytest.raises(InputError, match=r"its queries could not be downloaded .all download sources failed.; connect"):
         open_dataset("irds:fakefar").get_topics()

@@ -210,37 +210,37 @@ RUN, QRELS, CORPUS, TOPICS = read_run, read_qrels, read_corpus, read_topics
         (RUN, "1 Q0 a 1 high t\n", r"f:1: score 'high' is not a number"),
         (RUN, "1 Q0 a 1 1_0.5 t\n", r"f:1: score '1_0.5' is not a number"),
         (RUN, "1 Q0 a 1 2 t\n1 Q0 b 2 NaN t\n", r"f:2: the score is NaN; .*leave such lines out"),
-        (RUN, "1 Q0 a 1 2 t\n\n1 Q0 a 2 1 t\n", r"f:3: qid '1' and docno 'a' occur together in line 1 already; keep one line"),
+        (RUN, "1 Q0 a 1 2 t\n\n1 Q0 a 2 1 t\n", r"f:3: qid '1' and docno 'a' already occur together in line 1; keep one line"),
         (QRELS, "1 0 a 1\n1 0 b\n", r"f:2: 4 fields were expected, found 3; write 'qid 0 docno label'"),
         (QRELS, "1 0 a b 1\n", r"f:1: 3 or 4 fields were expected, found 5"),
         (QRELS, "1 0 a 0.5\n", r"f:1: label '0.5' is not a whole number"),
         (QRELS, "1 0 a 1_0\n", r"f:1: label '1_0' is not a whole number"),
         (QRELS, "1\ta\t1\n1\t \t1\n", r"f:2: the qid or the docno is empty; write 'qid docno label'"),
-        (QRELS, "query-id\tcorpus-id\tscore\n1\ta\t1\n1\ta\t0\n", r"f:3: qid '1' and docno 'a' occur together in line 2"),
+        (QRELS, "query-id\tcorpus-id\tscore\n1\ta\t1\n1\ta\t0\n", r"f:3: qid '1' and docno 'a' already occur together in line 2"),
         (QRELS, "query-id\tcorpus-id\tscore\n", r"f:1: 3 or 4 fields were expected, found 0"),
-        (CORPUS, "1\tone\n1\ttwo\n", r"f:2: docno '1' occurs in line 1 already; keep one of the two"),
+        (CORPUS, "1\tone\n1\ttwo\n", r"f:2: docno '1' already occurs in line 1; keep one of the two"),
         (CORPUS, "1\tone\n2 two\n", r"f:2: 2 tab-separated fields were expected, found 1; write 'docno<TAB>text'"),
         (CORPUS, "1\tone\n \ttwo\n", r"f:2: the docno is empty"),
         (CORPUS, '{"_id": "1", "text": "a"}\n{"_id": "2", "te', r"f:2: not valid JSON at column 14 \(.*\); write one JSON"),
         (CORPUS, '{"_id": "1", "text": "a"}\n[1]\n', r"f:2: a JSON object was expected, found a list"),
         (CORPUS, '{"_id": "1", "txt": "a"}\n', r"f:1: no field 'text' \(it has _id, txt\); name it 'text'"),
         (CORPUS, '{"_id": "1", "text": 5}\n', r"f:1: field 'text' is of type int; write a string"),
-        (CORPUS, "docno\ttext\n", r"f: nothing but a header"),
+        (CORPUS, "docno\ttext\n", r"f: the file has only a header"),
         (CORPUS, "<DOC>\n<DOCNO>1</DOCNO>\na\n", r"f:1: the document that begins here does not end"),
         (CORPUS, "<DOC>\n<DOC>\n", r"f:2: the document that begins in line 1 does not end"),
         (CORPUS, "<DOC>\nx\n</DOC>\n", r"f:1: the document has no docno"),
         (CORPUS, "<DOCUMENT>\n", r"f:1: there is text outside of a document"),
-        (CORPUS, "</DOC>\n", r"f:1: a document ends that did not begin"),
-        (TOPICS, "1\ta\n1\tb\n", r"f:2: qid '1' occurs in line 1 already"),
-        (TOPICS, "<top><num>1</num><title>a</title></top><top><num>1</num><title>b</title></top>\n", r"f:1: qid '1' occurs in"),
-        (TOPICS, "1\ta\n1 \tb\n", r"f:2: qid '1' occurs in line 1 already"),
+        (CORPUS, "</DOC>\n", r"f:1: </DOC> ends a document that did not begin"),
+        (TOPICS, "1\ta\n1\tb\n", r"f:2: qid '1' already occurs in line 1"),
+        (TOPICS, "<top><num>1</num><title>a</title></top><top><num>1</num><title>b</title></top>\n", r"f:1: qid '1' already"),
+        (TOPICS, "1\ta\n1 \tb\n", r"f:2: qid '1' already occurs in line 1"),
         (TOPICS, "<topics><topic number='1'><description>a</description></topic></topics>\n",
          r"f:1: topic '1' has no query or title; write <query>\.\.\.</query>"),
         (TOPICS, "1 a\n", r"f:1: 2 tab-separated fields were expected, found 1"),
         (TOPICS, "<top>\n<num>1</num><title>a</title>\n</top>\n<top>\n<num>2</num>\n</top>\n", r"f:4: topic '2' has no title"),
-        (TOPICS, "<top>\n<title>a</title>\n</top>\n", r"f:1: no TREC topics"),
-        (TOPICS, "<html>\n", r"f:1: no TREC topics"),
-        (TOPICS, "<topics><topic number='1'><query>a</query></topic>\n", r"f:1: no TREC topics \(no element found"),
+        (TOPICS, "<top>\n<title>a</title>\n</top>\n", r"f:1: not TREC topics"),
+        (TOPICS, "<html>\n", r"f:1: not TREC topics"),
+        (TOPICS, "<topics><topic number='1'><query>a</query></topic>\n", r"f:1: not TREC topics \(no element found"),
         (TOPICS, b"1\tcaf\xe9\n", r"f:1: byte 0xe9 at offset 5 is not UTF-8; convert the file, e.g. iconv"),
         (CORPUS, b"1\tone\n2\tcaf\xe9\n", r"f:2: byte 0xe9 at offset 11 is not UTF-8"),
         (CORPUS, b"", r"f: the file is empty"),
@@ -273,7 +273,7 @@ def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path, read
         for _ in range(64):
             file.write(bytes([97]) * (1 << 20))
     tracemalloc.start()
-    with pytest.raises(InputError, match=r"f.gz:1: the line has more than 1 MiB; write one record a line"):
+    with pytest.raises(InputError, match=r"f.gz:1: the line has more than 1 MiB; write one record per line"):
         read(path)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -351,7 +351,7 @@ def test_spans(tmp_path):
         ["was Ada", 3, 10, "unique"], ["Ada", 7, 10, "first"], ["Bob", -1, -1, "absent"],
     ]  # fmt: skip
     assert one.get_qrels().values.tolist() == [["1", "7", 1], ["2", "7", 0]]
-    with pytest.raises(InputError, match=r"s\.jsonl:1: field 'psgid' is missing; write qid, query, psgid"):
+    with pytest.raises(InputError, match=r"s\.jsonl:1: field 'psgid' is missing; write the fields qid, query, psgid"):
         read_spans(write(tmp_path, "s.jsonl", '{"qid": 1, "query": "who"}'))
     with pytest.raises(InputError, match=r"s\.jsonl:1: field 'passage' is of type int"):
         read_spans(write(tmp_path, "s.jsonl", json.dumps({**rows[0], "passage": 5})))
@@ -559,7 +559,7 @@ def test_wrong_files_of_a_folder(beir, name, content, message):
 def test_several_corpora_are_not_guessed_between(beir):
     (beir / "corpus.jsonl").rename(beir / "corpus.a.jsonl")
     write(beir, "corpus.b.jsonl", CORPUS_LINES)
-    with pytest.raises(InputError, match=r"several files may be the corpus .corpus.a.jsonl, corpus.b.jsonl.; call one"):
+    with pytest.raises(InputError, match=r"several files may be the corpus .corpus.a.jsonl, corpus.b.jsonl.; rename one"):
         open_dataset(beir)
     (beir / "corpus.a.jsonl").rename(beir / "corpus.jsonl")
     assert len(open_dataset(beir).get_corpus()) == 2
@@ -571,9 +571,9 @@ def test_several_files_with_answers(tmp_path):
     assert open_dataset(tmp_path).split == "dev-v2.0"
     assert open_dataset(tmp_path, split="train").name == "train-v2.0"
     assert open_dataset(tmp_path, split="train").split == "train"
-    with pytest.raises(InputError, match=r"split 'dev' names several files; name one of dev-v1\.1, dev-v2\.0, train-v2\.0"):
+    with pytest.raises(InputError, match=r"split 'dev' matches several files; name one of dev-v1\.1, dev-v2\.0, train-v2\.0"):
         open_dataset(tmp_path, split="dev")
-    with pytest.raises(InputError, match="split 'eval' names no file"):
+    with pytest.raises(InputError, match="split 'eval' matches no file"):
         open_dataset(tmp_path, split="eval")
 
 
@@ -582,7 +582,7 @@ def test_nothing_to_open(tmp_path):
         open_dataset(tmp_path / "nothing")
     with pytest.raises(InputError, match="it holds no corpus"):
         open_dataset(tmp_path)
-    with pytest.raises(InputError, match="neither SQuAD JSON, marked spans nor MS MARCO QnA; name the folder"):
+    with pytest.raises(InputError, match="not SQuAD JSON, marked spans or MS MARCO QnA; name the folder"):
         open_dataset(write(tmp_path, "corpus.jsonl", CORPUS_LINES))
 
 
