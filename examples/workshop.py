@@ -665,6 +665,7 @@ HEADINGS = {
     "gap_trained_original": "gap, trained on original", "gap_trained_rotated": "gap, trained on rotated",
     "smaller_by": "amount closed", "closed": "amount closed", "gap_closed": "share closed", "cv_change": "change of cv",
     "mats_paper": "MATS (paper)", "std_deltas": "sd of deltas", "auc": "AUC", "all_as_printed": "all, as printed",
+    "loss": "significant loss",
 }  # fmt: skip
 
 
