@@ -153,7 +153,7 @@ def test_texts_without_a_word_have_no_complexity_and_are_counted(caplog):
 def test_the_log_names_what_was_live(caplog):
     with caplog.at_level(logging.INFO):
         LinguisticComplexity(["NDW", "Uber", "MLS"])(TOPICS)
-    assert "mean of 1 of 3 indices over 4 texts (NDW); not in it" in caplog.text
+    assert "mean of 1 of 3 indices over 4 texts (NDW); indices left out" in caplog.text
     assert "Uber 25%, MLS 0%" in caplog.text
 
 
@@ -308,7 +308,7 @@ def test_universal_tags_are_those_of_the_penn_treebank():
 
 def test_tags_of_neither_set_are_refused():
     stage = LinguisticComplexity(["LD"], tagger=lambda texts: [[(word, "ADJA") for word in text.split()] for text in texts])
-    with pytest.raises(InputError, match="the tagger gives 'green' the tag 'ADJA', which is neither of the Penn Treebank"):
+    with pytest.raises(InputError, match="the tagger gives 'green' the tag 'ADJA', which is neither a Penn Treebank tag"):
         stage(TOPICS)
 
 
@@ -404,11 +404,11 @@ def test_the_summary_by_hand():
     assert stage.fit(TOPICS).summary() == pytest.approx(expected) and stage.summary(TOPICS) == pytest.approx(expected)
     bare = LinguisticComplexity(["NDW"]).summary(TOPICS)
     assert np.isnan(bare["no_t_unit"]) and np.isnan(bare["no_clause"]) and bare["live"] == 1
-    with pytest.raises(InputError, match="nothing was scored yet"):
+    with pytest.raises(InputError, match="nothing has been scored yet"):
         LinguisticComplexity().summary()
     assert np.isnan(LinguisticComplexity(["NDW"]).summary(queries("tea"))["rho_words"])
     for copied in (copy.copy(stage), stage.apply_attributes(verbose=True)):
-        with pytest.raises(InputError, match=r"a copy does not have what the stage scored; give summary\(\) a frame"):
+        with pytest.raises(InputError, match=r"a copy does not keep what the stage scored; give summary\(\) a frame"):
             copied.summary()
         assert copied.summary(TOPICS) == pytest.approx(expected)
 
@@ -477,7 +477,7 @@ def test_options_that_are_not_known_are_named(options, message):
 
 
 def test_a_missing_text_is_named():
-    with pytest.raises(InputError, match="column 'query' is missing at row 1"):
+    with pytest.raises(InputError, match="column 'query' has no value at row 1"):
         LinguisticComplexity()(TOPICS.assign(query=["a", None, "b", "c"]))
     with pytest.raises(pt.validate.InputValidationError):
         LinguisticComplexity(column="text")(TOPICS)
@@ -494,7 +494,7 @@ def test_documents_by_another_column():
 
 
 def test_report_needs_something_scored():
-    with pytest.raises(InputError, match="nothing was scored yet"):
+    with pytest.raises(InputError, match="nothing has been scored yet"):
         LinguisticComplexity().report()
     report = LinguisticComplexity("words").report(TOPICS)
     assert report["index"].tolist() == list(INDEX_SETS["words"])

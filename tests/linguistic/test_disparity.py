@@ -262,7 +262,7 @@ def test_what_is_missing_is_left_out_and_said():
 def test_systems_over_different_queries_are_told(caplog):
     values = LONG[~((LONG["name"] == "b") & LONG["qid"].isin(["q01", "q02"]))]
     note = (
-        "nDCG@10: systems are over different queries ('a' has 36, 'b' has 34; 34 are common to all), so that their figures "
+        "nDCG@10: systems have values for different queries ('a' has 36, 'b' has 34; 34 are common to all), so their figures "
         "cannot be compared; give all of them the same queries."
     )
     assert Disparity(**PROBE).evaluate(values, TOPICS).notes[0] == note
@@ -281,13 +281,13 @@ def test_systems_over_different_queries_are_told(caplog):
         (["double"], TOPICS.head(5).assign(double=2 * TOPICS["complexity"]), "the controls double determine complexity"),
         (["double"], TOPICS.head(4).assign(double=2 * TOPICS["complexity"]), "4 queries are too few for the controls double"),
         ([], TOPICS.head(3), "3 queries are too few"),
-        ([], TOPICS.assign(complexity=1.0), "all its queries have one complexity"),
+        ([], TOPICS.assign(complexity=1.0), "all its queries have the same complexity"),
     ],
 )
 def test_why_a_slope_is_not_defined_is_told(controls, topics, reason):
     found = Disparity(controls=controls, **PROBE).evaluate(LONG[LONG["qid"].isin(topics["qid"])], topics)
     assert np.isnan(found.test("slope")["value"]) and np.isnan(found.test("slope")["p"])
-    assert any(note.startswith(f"nDCG@10 of 'a': the slope is not defined, since {reason}") for note in found.notes)
+    assert any(note.startswith(f"nDCG@10 of 'a': the slope is not defined, because {reason}") for note in found.notes)
 
 
 def test_a_slope_that_few_queries_decide_is_told_once():
@@ -295,14 +295,14 @@ def test_a_slope_that_few_queries_decide_is_told_once():
     found = Disparity(**PROBE).evaluate(LONG, topics)
     assert [note for note in found.notes if "decide the slope" in note] == [
         "About 2 of 36 queries decide the slope, because their complexity is far from that of the others; with so few, a slope "
-        "is seldom told from chance."
+        "can seldom be distinguished from chance."
     ]
 
 
 def test_queries_of_one_complexity_are_not_called_hard():
     found = Disparity(**PROBE).evaluate(LONG, TOPICS.assign(complexity=2.0))
     assert set(found.table["group"]) == {"all", "undivided"} and set(found.per_query["group"]) == {"undivided"}
-    assert "All queries have one complexity, so that they are one group, 'undivided'." in found.notes
+    assert "All queries have the same complexity, so they form one group, 'undivided'." in found.notes
     assert "gap" not in set(found.tests["test"]) and np.isnan(found.test("rank correlation")["p"])
 
 
@@ -365,7 +365,7 @@ def test_datasets_that_the_values_do_not_name_are_no_key(named, result):
     found = Disparity(controls=["relevant"], **PROBE).evaluate(LONG, topics, qrels)
     assert found.per_query.groupby("qid")["relevant"].first().tolist() == pytest.approx(log_relevant(TOPICS, QRELS).tolist())
     of_several = pd.concat([QRELS.assign(dataset="one"), QRELS.assign(dataset="two")])
-    with pytest.raises(InputError, match="judgements are of the datasets 'one', 'two' and the values name none"):
+    with pytest.raises(InputError, match="judgements are of the datasets 'one', 'two' but the values name none"):
         Disparity(controls=["relevant"]).evaluate(LONG, topics, of_several)
 
 

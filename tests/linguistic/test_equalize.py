@@ -214,7 +214,7 @@ def test_how_many_layers_are_kept(tiny):
     assert kept == {2: 1, 3: 1, 4: 2, 6: 2}
     with pytest.raises(InputError, match="layers=2, but the model has 2"):
         first_layers(CrossEncoder(tiny()), 2)
-    with pytest.raises(InputError, match=r"no stack of two or more layers .* use WeakerModel\(model=...\)"):
+    with pytest.raises(InputError, match=r"no stack of at least two layers .* use WeakerModel\(model=...\)"):
         first_layers(CrossEncoder(tiny(layers=1)))
 
 
@@ -471,7 +471,7 @@ def test_validation_is_the_robust_rankers(tiny):
         ({"training": small(loss="hinge")}, "has its own loss; leave loss='hinge' out"),
         ({"training": small(in_batch_negatives=True)}, "needs negatives='in_batch'"),
         ({"ranker": 3}, "ranker is a int; give a ranker"),
-        ({"ranker": EqualizeReranker("a")}, "ranker is a EqualizeReranker; give a ranker of this package that stands alone"),
+        ({"ranker": EqualizeReranker("a")}, "ranker is a EqualizeReranker; give a ranker of this package, not a stage"),
     ],
 )
 def test_options_that_cannot_be_used_are_named_before_a_model_is_loaded(options, message):

@@ -83,7 +83,7 @@ def test_directions_without_variance_are_left_out():
     once = nystroem_features(x, x[:4])
     np.testing.assert_allclose(twice @ twice.T, once @ once.T, atol=1e-7)
     for wrong in (np.ones((1, 2)), np.full((3, 2), np.nan)):
-        with pytest.raises(InputError, match="give two rows or more, of finite numbers"):
+        with pytest.raises(InputError, match="give at least two rows of finite numbers"):
             formulas.whitening(wrong)
 
 
@@ -223,7 +223,7 @@ def test_it_resumes_and_reloads(name, tiny, tmp_path, monkeypatch):
 
 def test_rankers_that_have_no_vectors_to_whiten(tiny):
     for ranker, message in (
-        (MultiVector(tiny("build_multi_vector")), "ranker is a MultiVector; vectors to whiten have a CrossEnc"),
+        (MultiVector(tiny("build_multi_vector")), "ranker is a MultiVector; give a CrossEncoder or a BiEncoder"),
         (BiEncoder.of("repbert", "no/such-model"), "the BiEncoder is a published one"),
         (CrossEncoder("a/model", head="parade-max"), "head='parade-max' reads several passages together"),
         (BiEncoder("a/model", documents_by=BiEncoder("b/model")), "has documents_by="),

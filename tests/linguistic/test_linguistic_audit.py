@@ -201,7 +201,7 @@ def test_codes_of_types_are_levels_as_names_are():
 def test_topics_of_one_complexity(context):
     same = examined(BIAS, replace(context, systems=SYSTEMS[:1], topics=TOPICS.assign(complexity=1.0)))
     assert not any(f.primary for f in same.findings)
-    assert any("nothing can be said of complexity. All queries have one complexity" in f.text for f in same.findings)
+    assert any("nothing can be said about complexity. All queries have the same complexity" in f.text for f in same.findings)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5])
@@ -211,7 +211,7 @@ def test_few_topics(n):
     for finding in few.findings:
         assert "given nothing" not in finding.text + finding.convention and "not vary" not in finding.text
     if n < 5:
-        assert any(f"{n} queries are too few" in f.text or "one complexity" in f.text for f in few.findings)
+        assert any(f"{n} queries are too few" in f.text or "the same complexity" in f.text for f in few.findings)
     assert all(axes.get_xlabel() for _, axes, _ in drawn(few.figures))
 
 

@@ -198,13 +198,13 @@ def test_empty_in_empty_out():
 
 def test_bad_input():
     run = System("run", pt.Transformer.from_df(RUN))
-    with pytest.raises(InputError, match="cannot be asked again in other words"):
+    with pytest.raises(InputError, match="cannot answer reworded queries"):
         WordingSensitivity(run).evaluate(TOPICS, QRELS)
     for options, message in (
         ({"rewrites": []}, "rewrites="),
         ({"rewrites": "keywords"}, "must be a list"),
         ({"rewrites": ["paraphrase"]}, "'paraphrase'"),
-        ({"rewrites": ["keywords", "keywords"]}, "one name"),
+        ({"rewrites": ["keywords", "keywords"]}, "have the same name"),
         ({"depth": 0}, "depth"),
         ({"measures": ["nDGC@10"]}, "nDGC"),
     ):

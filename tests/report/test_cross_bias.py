@@ -109,7 +109,7 @@ def test_the_correlation_is_spearmans_over_answered_queries(found):
 
 def test_nothing_is_added_to_the_corrected_tests(found):
     assert all(np.isnan(f.p) and not f.primary and f.system == ALL and f.bias == "survivorship" for f in found.findings)
-    assert {"complexity as the topics have it" in f.convention for f in found.findings if "complexity" in f.measure} == {True}
+    assert {"complexity from the topics" in f.convention for f in found.findings if "complexity" in f.measure} == {True}
 
 
 def test_values_behind_each_finding_average_to_it(found):

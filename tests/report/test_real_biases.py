@@ -128,7 +128,7 @@ def test_types_that_are_no_text(kind):
 
 
 def test_complexity_that_is_none_is_a_reason():
-    for column, told in ((np.nan, "is empty"), ("high", "must hold numbers, and holds 'high'")):
+    for column, told in ((np.nan, "is empty"), ("high", "must hold numbers, but holds 'high'")):
         result = audited(topics=TOPICS.assign(complexity=column), biases=["pooling", "linguistic"])
         assert result.skipped["bias"].tolist() == ["linguistic"] and told in result.skipped["reason"][0]
         assert set(result.findings["bias"]) == {"pooling"}

@@ -265,8 +265,8 @@ def default_tagger() -> Tagger:
         return PerceptronTagger()
     install = "" if importlib.util.find_spec("spacy") else "pip install 'pyterrier-debias[linguistic]' and "
     _notice(
-        "no spaCy pipeline and no data of NLTK's tagger were found: words are tagged by textblob's lexicon, which looks at no "
-        f"neighbouring word; {install}python -m spacy download en_core_web_sm for better tags"
+        f"no spaCy pipeline and no data of NLTK's tagger were found: words are tagged by textblob's lexicon, which ignores "
+        f"neighbouring words; for better tags: {install}python -m spacy download en_core_web_sm"
     )
     return LexiconTagger()
 
@@ -292,7 +292,7 @@ def get_tagger(tagger: str | Tagger) -> Tagger:
         name = _installed_spacy()
         if name is None:
             raise InputError(
-                "tagger 'spacy': no English pipeline is installed; python -m spacy download en_core_web_sm, or use "
+                "tagger 'spacy': no English pipeline is installed; run python -m spacy download en_core_web_sm, or use "
                 "tagger='auto'"
             )
         return SpacyTagger(name)
@@ -313,7 +313,7 @@ def check_tags(tagged: Sequence[Tagged]) -> None:
     if tags and not any(penn_tag(word, tag) in PENN for word, tag in tags):
         word, tag = tags[0]
         raise InputError(
-            f"the tagger gives {word!r} the tag {tag!r}, which is neither of the Penn Treebank (NN, JJ, VBZ) nor universal "
+            f"the tagger gives {word!r} the tag {tag!r}, which is neither a Penn Treebank tag (NN, JJ, VBZ) nor a universal one "
             f"(NOUN, ADJ, VERB); map its tags to one of these sets"
         )
 
@@ -421,7 +421,7 @@ def get_lemmatiser(lemmatiser: str | Lemmatiser) -> Lemmatiser:
         return word_form
     if lemmatiser == "auto":
         if importlib.util.find_spec("lemminflect") is None:
-            _notice("lemminflect is not installed: types are counted by the words as they stand, not by lemmas")
+            _notice("lemminflect is not installed: types are counted by word forms, not by lemmas")
             return word_form
         return lemminflect_lemma
     check_choice("get_lemmatiser", "lemmatiser", lemmatiser, ("auto", "lemminflect", "form"), "a function")

@@ -88,8 +88,8 @@ def warn_without_phrases(tagged: Sequence[Tagged], stage: Any) -> tuple[int, int
     without = sum(not noun_phrases(tokens) for tokens in texts)
     if without:
         logger.warning(
-            "%s: %d of %d different queries (%.1f %%) have no noun phrase and are treated as a whole; where they are not "
-            "English, give a tagger for their language", stage_name(stage), without, len(texts), 100 * without / len(texts),
+            "%s: %d of %d different queries (%.1f %%) have no noun phrase and are treated as a whole; if they are not English, "
+            "give a tagger for their language", stage_name(stage), without, len(texts), 100 * without / len(texts),
         )  # fmt: skip
     return without, len(texts)
 

@@ -289,8 +289,8 @@ class StanfordParser:
                 leaves = sum(node.word is not None for root in roots for node in root.below())
                 if len(roots) != 1 or leaves != len(line.split(" ")):
                     raise InputError(
-                        f"StanfordParser: the tree {shortened(tree, 80)!r} has {leaves} words, and {shortened(text, 80)!r} has "
-                        f"{len(line.split(' '))} there; leave this text out, and report it"
+                        f"StanfordParser: the tree {shortened(tree, 80)!r} has {leaves} words, but that part of "
+                        f"{shortened(text, 80)!r} has {len(line.split(' '))}; leave this text out, and report it"
                     )
                 trees[text].append(tree)
         return {text: tuple(found) for text, found in trees.items()}
@@ -300,7 +300,7 @@ class StanfordParser:
         lines = [line.strip() for line in said.splitlines() if re.search("exception|error", line, re.IGNORECASE)]
         short = "out of memory" in said.lower() or "OutOfMemoryError" in said or "NoSuchParseException" in said
         remedy = f"give it more than memory={self.memory!r}" if short else "see whether 'java -version' works"
-        reason = shortened(lines[-1] if lines else said.strip().rpartition("\n")[2] or "it said nothing", 160)
+        reason = shortened(lines[-1] if lines else said.strip().rpartition("\n")[2] or "without a message", 160)
         raise InputError(
             f"StanfordParser: Java ended with status {done.returncode} at the text {shortened(text, 80)!r} ({reason}); {remedy}"
         )

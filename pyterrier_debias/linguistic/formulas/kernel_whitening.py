@@ -109,7 +109,8 @@ def whitening(features: np.ndarray, floor: float = 1e-3) -> tuple[np.ndarray, np
     if len(features) < 2 or not np.isfinite(features).all():
         odd = int((~np.isfinite(features)).any(axis=-1).sum())
         raise InputError(
-            f"whitening: {len(features)} rows of features, {odd} of them not finite; give two rows or more, of finite numbers"
+            f"whitening: {len(features)} rows of features, of which {odd} are not finite; give at least two rows of finite "
+            f"numbers"
         )
     mean = features.mean(axis=0)
     centred = features - mean

@@ -91,7 +91,7 @@ class Slope:
             return ""
         return (
             f"About {self.effective_n:.0f} of {self.n} queries decide the slope, because their complexity is far from that of "
-            "the others; with so few, a slope is seldom told from chance."
+            f"the others; with so few, a slope can seldom be distinguished from chance."
         )
 
     @property
@@ -152,7 +152,7 @@ def partial_slope(
     n = len(y)
     z = _nuisance(n, controls, strata)
     if x.shape != (n,) or y.shape != (n,) or len(z) != n:
-        raise InputError(f"effectiveness, complexity and controls must be of one length; got {y.shape}, {x.shape}, {len(z)}")
+        raise InputError(f"effectiveness, complexity and controls must be of equal length; got {y.shape}, {x.shape}, {len(z)}")
     if not (np.isfinite(y).all() and np.isfinite(x).all() and np.isfinite(z).all()):
         raise InputError(
             "effectiveness, complexity and controls must be finite numbers, not NaN; leave out the queries that are not defined"
@@ -255,7 +255,10 @@ def within_slope(
     """
     y, x = np.asarray(values, dtype=float), np.asarray(complexity, dtype=float)
     if y.ndim != 2 or y.shape != x.shape or y.shape[1] < 2:
-        raise InputError(f"effectiveness and complexity must be tables of needs by two wordings or more, not {y.shape} {x.shape}")
+        raise InputError(
+            f"effectiveness and complexity must be tables of needs by at least two wordings, not of shapes {y.shape} and "
+            f"{x.shape}"
+        )
     if not (np.isfinite(y).all() and np.isfinite(x).all()):
         raise InputError("effectiveness and complexity must be finite numbers, not NaN; leave out the needs that are not defined")
     n = len(y)
@@ -366,7 +369,7 @@ def _nuisance(n: int, controls: np.ndarray | None, strata: Sequence[object] | No
         controls = np.asarray(controls, dtype=float)
         columns.append(controls[:, None] if controls.ndim == 1 else controls)
     if len({len(column) for column in columns}) > 1:
-        raise InputError(f"effectiveness, complexity and controls must be of one length; got {[len(c) for c in columns]}")
+        raise InputError(f"effectiveness, complexity and controls must be of equal length; got {[len(c) for c in columns]}")
     return np.concatenate(columns, axis=1)
 
 

@@ -264,14 +264,14 @@ class LinguisticComplexity(Stage):
         added = [*(chosen_columns(names, chosen["segment"]) if self.keep_indices else ()), self.out]
         if self.out in added[:-1]:
             raise InputError(
-                f"LinguisticComplexity: out={self.out!r} is the column of an index, which keep_indices adds; name another one"
+                f"LinguisticComplexity: out={self.out!r} is the column of an index, which keep_indices adds; choose another name"
             )
         fitted = self.normalisation
         # Tools are looked up only if there are texts.
         if fitted is not None and (fitted.options != _options(chosen) or (len(inp) and fitted.tools != self._tools(names))):
             raise InputError(
-                "LinguisticComplexity: the normalisation was learnt under other options (tools, lists of words and the seed are "
-                "among them); call fit() again"
+                "LinguisticComplexity: the normalisation was learnt under other options (these include tools, word lists and the "
+                "seed); call fit() again"
             )
         if len(inp) == 0:
             return inp.assign(**{name: pd.Series(dtype=np.float64) for name in added})
@@ -341,7 +341,7 @@ class LinguisticComplexity(Stage):
         if inp is not None:
             self.transform(inp)
         if self._report is None:
-            raise InputError("LinguisticComplexity: nothing was scored yet; give report() a frame")
+            raise InputError("LinguisticComplexity: nothing has been scored yet; give report() a frame")
         return self._report.copy()
 
     @reads_frames
@@ -368,7 +368,7 @@ class LinguisticComplexity(Stage):
         report = self.report(inp)
         measured = self._measured
         if measured is None:
-            raise InputError("LinguisticComplexity: a copy does not have what the stage scored; give summary() a frame")
+            raise InputError("LinguisticComplexity: a copy does not keep what the stage scored; give summary() a frame")
         parsed = measured.dropna(subset="T")
         ranks = measured[["complexity", "words"]].dropna().rank()
         return {
@@ -443,7 +443,8 @@ class LinguisticComplexity(Stage):
         if unspaced:
             logger.warning(
                 "LinguisticComplexity: %d of %d different texts (%.1f %%) are in a script without blanks, and each ideograph, "
-                "kana or grapheme cluster counts as a word; give segmenter=", unspaced, len(texts), 100 * unspaced / len(texts),
+                "kana or grapheme cluster counts as a word; give segmenter= to split them into "
+                "words", unspaced, len(texts), 100 * unspaced / len(texts),
             )  # fmt: skip
         found = [tuple(bare_words(text, self.segmenter)) for text in texts]
         return [_Analysed(words, lexical.LexicalCounts(len(words), len(set(words))), None) for words in found]
@@ -605,8 +606,8 @@ class LinguisticComplexity(Stage):
             )  # fmt: skip
             return
         logger.info(
-            "LinguisticComplexity: mean of %d of %d indices over %d texts (%s); not in it, with the share of texts that define "
-            "them: %s", len(live), len(learnt.indices), learnt.texts, ", ".join(live), ", ".join(left) or "none",
+            "LinguisticComplexity: mean of %d of %d indices over %d texts (%s); indices left out, with the share of texts that "
+            "define them: %s", len(live), len(learnt.indices), learnt.texts, ", ".join(live), ", ".join(left) or "none",
         )  # fmt: skip
 
     def _reported(self, fitted: Normalisation) -> pd.DataFrame:
@@ -690,7 +691,7 @@ def _index_names(index_set: str | Sequence[str]) -> tuple[str, ...]:
     unknown = [name for name in names if name not in INDICES]
     if unknown or not names or len(set(names)) < len(names):
         what = f"{unknown[0]!r} is not an index" if unknown else "no index is named" if not names else "an index is named twice"
-        raise InputError(f"LinguisticComplexity: {what}; index_set is a list of some of {', '.join(INDICES)}")
+        raise InputError(f"LinguisticComplexity: {what}; index_set must be a list of some of {', '.join(INDICES)}")
     return names
 
 

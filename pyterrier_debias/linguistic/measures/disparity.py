@@ -360,7 +360,7 @@ class Disparity(Stage):
             strata = own["dataset"] if own["dataset"].nunique() > 1 else None
             found = self._slope(own, own["complexity"], strata)
             if np.isnan(found.slope):
-                notes.append(f"{measure} of {name!r}: the slope is not defined, since {self._no_slope(own, strata)}.")
+                notes.append(f"{measure} of {name!r}: the slope is not defined, because {self._no_slope(own, strata)}.")
                 logger.warning("Disparity: %s", notes[-1])
             elif found.caution and found.caution not in notes:  # once for systems over the same queries
                 notes.append(found.caution)
@@ -449,7 +449,7 @@ class Disparity(Stage):
             grouped.append(self._grouped(own))
             if own["complexity"].nunique() == 1:
                 where = f" of {dataset!r}" if dataset else ""
-                notes.append(f"All queries{where} have one complexity, so that they are one group, {UNDIVIDED!r}.")
+                notes.append(f"All queries{where} have the same complexity, so they form one group, {UNDIVIDED!r}.")
                 logger.warning("Disparity: %s", notes[-1])
         merged = pd.concat(grouped) if grouped else merged.assign(group=pd.Series(dtype="str"))
         # Systems, measures and datasets keep the order of the frame or of the options; queries are sorted by qid, because
@@ -470,7 +470,7 @@ class Disparity(Stage):
             if absent or not columns:
                 what = f"there is no column {absent[0]!r}" if absent else "no column is named like a measure of ir_measures"
                 there = ", ".join(map(str, frame.columns))
-                raise InputError(f"Disparity: {what}; there are {there}: name them by measures=[...]")
+                raise InputError(f"Disparity: {what}; there are {there}: name the measures by measures=[...]")
             values = frame.melt(["name", "dataset", "qid"], columns, var_name="measure", value_name="value")
         if wanted is not None:
             absent = [m for m in wanted if m not in set(values["measure"])]
@@ -583,7 +583,7 @@ class Disparity(Stage):
     def _no_slope(self, own: pd.DataFrame, strata: pd.Series | None) -> str:
         """The reason why a slope is NaN, in words."""
         if own["complexity"].nunique() == 1:
-            return "all its queries have one complexity"
+            return "all its queries have the same complexity"
         alone = partial_slope(
             own["value"].to_numpy(), own["complexity"].to_numpy(), None, strata=None if strata is None else strata.to_numpy(),
             resamples=1,
@@ -603,7 +603,7 @@ class Disparity(Stage):
         slope = found.per_sd
         how = (
             f"for one standard deviation of complexity, {given}; p by studentised permutation (Freedman-Lane, HC3) and by "
-            f"flipping signs, the larger one; the interval by its quantile"
+            f"flipping signs, whichever is larger; the interval by its quantile"
         )
         yield _test("slope", slope, p=found.p, convention=how)
         share = Interval(found.share, found.share_low, found.share_high, self.level, found.n)
@@ -624,10 +624,10 @@ class Disparity(Stage):
         yield _test("Kruskal-Wallis", none, p=tests.kruskal_p, convention=f"H over bins {self.bins}; p by permutation")
         worst = own.loc[numbers == tests.worst, "value"].to_numpy()
         found_worst = over_collections([worst], level=self.level)["mean"].within(*value_range(own["measure"].iloc[0]))
-        how = "mean of the group with the lowest one; the interval does not allow for having picked it"
+        how = "mean of the group with the lowest mean; the interval does not allow for the choice of this group"
         yield _test("worst group", found_worst, group=names[tests.worst], convention=how)
         gap = Interval(tests.gap, float("nan"), float("nan"), self.level, tests.n)
-        how = "mean of the best group less that of the worst; p by permutation"
+        how = "mean of the best group minus that of the worst; p by permutation"
         yield _test("gap", gap, p=tests.gap_p, noise_floor=tests.gap_floor, convention=how)
 
     def _indices(self, own: pd.DataFrame, strata: pd.Series | None) -> Iterator[dict[str, Any]]:
@@ -670,7 +670,9 @@ def with_complexity(topics: pd.DataFrame, complexity: pt.Transformer | None = No
     found: pd.DataFrame = complexity(topics)
     out = getattr(complexity, "out", "complexity")
     if out not in found.columns:
-        raise InputError(f"{complexity!r} added no column {out!r} to the topics; name the column as complexity=... instead")
+        raise InputError(
+            f"Disparity: {complexity!r} added no column {out!r} to the topics; give the column's name as complexity=... instead"
+        )
     return found if out == "complexity" else found.assign(complexity=found[out])
 
 
@@ -717,7 +719,7 @@ def _of_datasets(given: pd.DataFrame | None, values: pd.DataFrame, what: str) ->
     if "dataset" not in values.columns:
         if theirs.nunique() > 1:
             raise InputError(
-                f"Disparity: the {what} are of the datasets {', '.join(map(repr, theirs.unique()))} and the values name none; "
+                f"Disparity: the {what} are of the datasets {', '.join(map(repr, theirs.unique()))} but the values name none; "
                 f"give the values a column 'dataset', or the {what} of one dataset"
             )
         return given.drop(columns="dataset")
@@ -752,7 +754,7 @@ def _unlike_queries(values: pd.DataFrame) -> Iterator[str]:
         if any(len(queries) > len(common) for queries in asked.values()):
             sizes = ", ".join(f"{name!r} has {len(queries)}" for name, queries in asked.items())
             note = (
-                f"{measure}: systems are over different queries ({sizes}; {len(common)} are common to all), so that their "
+                f"{measure}: systems have values for different queries ({sizes}; {len(common)} are common to all), so their "
                 f"figures cannot be compared; give all of them the same queries."
             )
             logger.warning("Disparity: %s", note)

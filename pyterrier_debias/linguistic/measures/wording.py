@@ -295,7 +295,7 @@ class WordingSensitivity(Stage):
             check_rewrite(rewrite, "WordingSensitivity")
         if len(set(self._arms)) < len(self._arms):
             arms = ", ".join(self._arms)
-            raise InputError(f"WordingSensitivity: two wordings have one name ({arms}); name functions differently")
+            raise InputError(f"WordingSensitivity: two wordings have the same name ({arms}); give functions different names")
         if self.depth is not None:
             check_number("WordingSensitivity", "depth", self.depth, least=1, whole=True)
         check_number("WordingSensitivity", "resamples", self.resamples, least=1, whole=True)
@@ -360,7 +360,7 @@ class WordingSensitivity(Stage):
             try:
                 found, failed = (stage(part), {}) if "docno" in part.columns else answered(stage, part)
             except (InputError, pt.validate.InputValidationError) as error:
-                raise InputError(f"WordingSensitivity: {system.name!r} cannot use what it is given: {error}") from error
+                raise InputError(f"WordingSensitivity: system {system.name!r} cannot use its input: {error}") from error
             runs += [self._ordered(found, system, kept)] if len(found) else []
         return pd.concat(runs, ignore_index=True) if runs else self._ordered(found, system, kept), failed
 
@@ -417,7 +417,7 @@ def asking_again_reason(system: System) -> str | None:
         The reason in one sentence, or None.
     """
     if system.ranker is None and isinstance(flatten(system.candidates)[0], pt.transformer.SourceTransformer):
-        return "its results are a run, which cannot be asked again in other words; give the pipeline that made it"
+        return "its results are a run, which cannot answer reworded queries; give the pipeline that made it"
     return None
 
 

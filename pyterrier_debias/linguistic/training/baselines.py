@@ -184,7 +184,7 @@ def group_codes(values: list[Any], bins: int | None) -> tuple[np.ndarray, list[s
         try:
             numbers = np.array(values, dtype=np.float64)
         except (TypeError, ValueError) as error:
-            raise InputError(f"group DRO: groups are not numbers ({error}); use bins=None where they are names") from error
+            raise InputError(f"group DRO: groups are not numbers ({error}); use bins=None if they are names") from error
         if not np.isfinite(numbers).all():
             raise InputError(f"group DRO: {int((~np.isfinite(numbers)).sum())} queries have no finite value; drop or fill them")
         edges = np.quantile(numbers, np.arange(1, bins) / bins)
@@ -192,7 +192,7 @@ def group_codes(values: list[Any], bins: int | None) -> tuple[np.ndarray, list[s
         names = [f"bin {i + 1} of {bins}" for i in range(bins)]
     found = np.unique(codes)
     if len(found) < 2:
-        raise InputError("group DRO: all training queries are in one group; use other groups, or the ranker itself")
+        raise InputError("group DRO: all training queries are in one group; use other groups, or train the ranker itself")
     return np.searchsorted(found, codes), [names[code] for code in found]
 
 

@@ -276,7 +276,9 @@ def first_layers(ranker: Ranker, layers: int | None = None) -> Ranker:
     depth = min((len(stack) for stack in found), default=1)
     name = f"the weaker model of {type(ranker).__name__}"
     if depth < 2:
-        raise InputError(f"{name}: the model has no stack of two or more layers to keep some of; use WeakerModel(model=...)")
+        raise InputError(
+            f"{name}: the model has no stack of at least two layers from which to keep some; use WeakerModel(model=...)"
+        )
     keep = max(1, min(LAYERS, depth // 2)) if layers is None else layers
     if keep >= depth:
         raise InputError(f"{name}: layers={keep}, but the model has {depth}; keep fewer, or use another learner")

@@ -164,7 +164,9 @@ class TrainedAgainstBiased(TrainedRanker):
             known = " or ".join(map(repr, dict.fromkeys(self._LOSSES.values())))
             raise InputError(f"{name}: has its own loss; leave loss={training.loss!r} out of Training, or use loss={known}")
         if training.in_batch_negatives and self.negatives == "explicit":
-            raise InputError(f"{name}: Training(in_batch_negatives=True) needs negatives='in_batch', so that both models know")
+            raise InputError(
+                f"{name}: Training(in_batch_negatives=True) needs negatives='in_batch', so that both models use them"
+            )
         return replace(training, loss=self._LOSSES[training.loss], in_batch_negatives=self.negatives == "in_batch")
 
     # Folders

@@ -106,11 +106,13 @@ class KernelWhiteningReranker(TrainedRanker):
         """
         name, base = type(self).__name__, self.checked_base()
         if not isinstance(base, (BiEncoder, CrossEncoder)):
-            raise InputError(f"{name}: ranker is a {type(base).__name__}; vectors to whiten have a CrossEncoder and a BiEncoder")
+            raise InputError(
+                f"{name}: ranker is a {type(base).__name__}; give a CrossEncoder or a BiEncoder, whose vectors can be whitened"
+            )
         if isinstance(base, BiEncoder) and (base.published is not None or base.documents_by is not None):
             raise InputError(
-                f"{name}: the BiEncoder is a published one with a form of its own, or has documents_by=; give one that encodes "
-                f"queries and documents itself"
+                f"{name}: the BiEncoder is a published one with its own architecture, or has documents_by=; give one that "
+                f"encodes queries and documents itself"
             )
         if isinstance(base, CrossEncoder) and base.head in JOINT:
             raise InputError(f"{name}: head={base.head!r} reads several passages together; give one with head='mean' or 'cls'")
