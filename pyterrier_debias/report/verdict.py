@@ -154,7 +154,7 @@ _LENGTH = _Figure(
 _ORDER = _Figure(
     "places", "places", 0.05, "a document that is given ten places earlier is ranked {size} places later",
     "a document that is given ten places earlier is ranked {size} places earlier",
-    "no ranking changes when its list is given in another order", 1, 10, "places for ten",
+    "no ranking changes when its list is given in another order", 1, 10, "places per ten",
 )  # fmt: skip
 
 #: The question and the figures of each bias; the first figure whose measure fits words a primary figure.
