@@ -264,8 +264,8 @@ def check_tokenizer(tokenizer: Any, model: str | os.PathLike[str], stage: Any) -
     pieces = (piece for piece, number in tokenizer.get_vocab().items() if number not in special)
     if not any(character.isalnum() for piece in pieces for character in piece):
         raise InputError(
-            f"{frames.stage_name(stage)}: model {str(model)!r} has no tokenizer (the one that was loaded knows no word, so that "
-            f"all texts would be the same to it); save the one that it was trained with beside its weights: "
+            f"{frames.stage_name(stage)}: model {str(model)!r} has no tokenizer (the one that was loaded knows no words, so "
+            f"all texts would look the same); save the tokenizer with which the model was trained beside its weights: "
             f"tokenizer.save_pretrained(folder)"
         )
 
@@ -675,8 +675,8 @@ class Ranker(Fittable, Stage):
                 return self._loaded
             if self._trained():
                 raise InputError(
-                    f"{type(self).__name__}: {', '.join(self._SOURCE)} cannot be changed after training, which would be lost; "
-                    f"make a new ranker from this one instead"
+                    f"{type(self).__name__}: {', '.join(self._SOURCE)} cannot be changed after training, because the "
+                    f"training would be lost; make a new ranker from this one instead"
                 )
             self.check_options()
             fingerprint = self._source_fingerprint()

@@ -180,7 +180,7 @@ class BiEncoder(CorpusEncoder):
         self._check_pooling()
         if self._row is not None and (self.pooling is not None or self.similarity != "dot"):
             raise InputError(
-                f"BiEncoder: published={self.published!r} brings its own pooling, and its vectors are compared by inner product; "
+                f"BiEncoder: published={self.published!r} has its own pooling, and its vectors are compared by inner product; "
                 f"leave pooling and similarity out"
             )
         if self._row is not None and self._row.two_encoders and self.tower("document") is self:
@@ -199,7 +199,7 @@ class BiEncoder(CorpusEncoder):
             own = {getattr(part, "pooling_mode", None) for part in self.model.module.modules()}
         if self.pooling not in own:
             raise InputError(
-                f"BiEncoder: pooling={self.pooling!r} cannot be chosen for {self.model!r}, which brings its own; leave pooling "
+                f"BiEncoder: pooling={self.pooling!r} cannot be chosen for {self.model!r}, which has its own; leave pooling "
                 f"out, or give the folder of a plain encoder"
             )
 
@@ -439,8 +439,8 @@ def _check_dimensions(queries: Any, docs: Any) -> None:
     """Refuse two encoders whose vectors cannot be compared."""
     if queries.shape[-1] != docs.shape[-1]:
         raise InputError(
-            f"BiEncoder: vectors of queries have {queries.shape[-1]} dimensions, those of documents {docs.shape[-1]}; give "
-            f"documents_by an encoder with as many dimensions as that of queries"
+            f"BiEncoder: vectors of queries have {queries.shape[-1]} dimensions, but those of documents {docs.shape[-1]}; for "
+            f"documents_by, give an encoder with as many dimensions as the encoder of queries"
         )
 
 

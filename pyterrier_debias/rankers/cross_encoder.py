@@ -215,8 +215,8 @@ class CrossEncoder(Ranker):
             joint = self.model.head
         if joint != self.head and (joint in JOINT or (self.head in JOINT and isinstance(self.model, (InMemory, CrossEncoder)))):
             raise InputError(
-                f"CrossEncoder: head={self.head!r} reads another model than the one that is given in memory; give its head, or "
-                f"a folder, whose encoder is taken"
+                f"CrossEncoder: head={self.head!r} does not fit the model in memory; give the head of that model, or a folder, "
+                f"from which only the encoder is taken"
             )
 
     def _weights(self) -> Sequence[float]:
@@ -278,8 +278,8 @@ class CrossEncoder(Ranker):
         if saved != self.head:
             where = {"cls": "the first token", "mean": "the mean of all tokens"}.get(self.head, f"passages ({self.head})")
             logger.warning(
-                "CrossEncoder: model %s brings no classification head; a fresh one on %s (seed %d) scores at random until "
-                "trained",
+                "CrossEncoder: model %s has no classification head; a new one on %s (seed %d) scores at random until "
+                "it is trained",
                 model,
                 where,
                 self.seed,

@@ -488,7 +488,7 @@ def in_chunks(
                     continue
                 batch = None
                 budget = max(min(budget, _cost(lengths[indices], padded)) // 2, 1)
-                logger.warning("%s: out of memory, going on with batches of %d tokens", label, budget)
+                logger.warning("%s: out of memory; continuing with batches of %d tokens", label, budget)
                 _free()
                 waiting += [(indices[part], None) for part in plan(lengths[indices], budget, padded=padded)[::-1]]
 

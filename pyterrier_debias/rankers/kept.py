@@ -151,7 +151,7 @@ class Docnos:
         if not fits:
             raise InputError(
                 f"a batch of {names} documents has representations of shape {shape}; give one row for each document, all rows of "
-                f"one length"
+                f"equal length"
             )
 
     def array(self) -> np.ndarray:

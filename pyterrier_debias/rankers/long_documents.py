@@ -261,8 +261,8 @@ def report_unread(stage: str, cut: np.ndarray, lengths: np.ndarray) -> None:
     if texts:
         warn_of(
             logger,
-            f"{stage}: %d of %d documents are not read whole, and lost %d of %d tokens; raise max_passages, or lower "
-            f"passage_length where a passage and its query do not fit into the window",
+            f"{stage}: %d of %d documents are not read completely and lost %d of %d tokens; raise max_passages, or lower "
+            f"passage_length if a passage and its query do not fit into the window",
             texts,
             len(cut),
             int(cut.sum()),

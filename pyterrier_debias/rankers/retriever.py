@@ -96,7 +96,7 @@ class ExactRetriever(Stage):
         if len(bad):
             raise InputError(
                 f"{type(self).__name__}: the vector of query {inp['qid'].iloc[bad.min()]!r} is not finite; encode queries and "
-                f"documents with dtype='float32', or, where that is used already, mend the model's weights"
+                f"documents with dtype='float32', or, if you already do, repair the model's weights"
             )
 
     def _check_model(self) -> None:
@@ -109,8 +109,8 @@ class ExactRetriever(Stage):
         own, probe = self.model.probe(), np.array(self.kept.probe)
         if own.shape != probe.shape or not np.allclose(own, probe, atol=1e-3 * np.abs(own[:-1]).max()):
             raise InputError(
-                f"{type(self).__name__}: {self.kept!r} were made by another model, or with other options, than the one that "
-                f"encodes queries; make them again with {type(self.model).__name__}(...).retriever(corpus, ...)"
+                f"{type(self).__name__}: {self.kept!r} were made by a different model, or with different options, than the "
+                f"one that encodes queries; make them again with {type(self.model).__name__}(...).retriever(corpus, ...)"
             )
         self.__dict__["_checked"] = present
 
@@ -227,8 +227,8 @@ class Retriever(ExactRetriever):
         if queries.shape[1:] != (self.vectors.dimensions,):
             what = "the model makes vectors" if v.mode == "text" else "column 'query_vec' holds arrays"
             raise InputError(
-                f"Retriever: {what} of shape {queries.shape[1:]}, the documents' vectors have {self.vectors.dimensions} "
-                f"dimensions; encode queries with the same model, or one of as many dimensions"
+                f"Retriever: {what} of shape {queries.shape[1:]}, but the documents' vectors have {self.vectors.dimensions} "
+                f"dimensions; encode queries with the same model, or with one that has as many dimensions"
             )
         found = top_k(
             queries,
@@ -247,7 +247,7 @@ class Retriever(ExactRetriever):
         except InputError:
             raise
         except (TypeError, ValueError) as error:
-            raise InputError("Retriever: column 'query_vec' must hold arrays of one length; encode the queries again") from error
+            raise InputError("Retriever: column 'query_vec' must hold arrays of equal length; encode queries again") from error
         if not np.isfinite(queries).all():
             raise InputError("Retriever: column 'query_vec' holds values that are not finite; encode the queries again")
         return queries

@@ -170,7 +170,7 @@ class SparseEncoder(CorpusEncoder):
         else:
             if not _brings_head(model):
                 logger.warning(
-                    "SparseEncoder: model %s brings no masked-LM head; a new one (seed %d) ranks at random until trained",
+                    "SparseEncoder: model %s has no masked-LM head; a new one (seed %d) ranks at random until it is trained",
                     model,
                     self.seed,
                 )
@@ -457,7 +457,7 @@ def _parts(module: Any) -> tuple[Any, Any]:
         )
     if module.similarity_fn_name != "dot":
         raise InputError(
-            f"SparseEncoder: the model compares vectors by {module.similarity_fn_name}, SPLADE by the inner product; save it "
+            f"SparseEncoder: the model compares vectors by {module.similarity_fn_name}, but SPLADE by the inner product; save it "
             f"with similarity_fn_name='dot'"
         )
     return parts[0], parts[1]

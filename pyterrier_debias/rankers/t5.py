@@ -204,7 +204,7 @@ class T5Reranker(Ranker):
         before, text, after = prompt.partition("{text}")
         if not text or before.count("{query}") != 1 or "{query}" in after or "{text}" in after:
             raise InputError(
-                f"T5Reranker: prompt={prompt!r} must hold {{query}} and, behind it, {{text}}, each once; e.g. "
+                f"T5Reranker: prompt={prompt!r} must hold {{query}} and, after it, {{text}}, each once; e.g. "
                 f"{HEADS[self.head].prompt!r}"
             )
         wanted = HEADS[self.head].tokens
@@ -231,8 +231,8 @@ class T5Reranker(Ranker):
             has_decoder = self.model.head != "rankt5-encoder"
         if has_decoder is not None and has_decoder == (self.head == "rankt5-encoder"):
             raise InputError(
-                f"T5Reranker: head={self.head!r} {'reads an encoder alone' if has_decoder else 'needs a decoder'}, and model is "
-                f"{'a whole T5' if has_decoder else 'an encoder'}; save it and give its folder, or choose another head"
+                f"T5Reranker: head={self.head!r} {'reads only an encoder' if has_decoder else 'needs a decoder'}, but the model "
+                f"is {'a whole T5' if has_decoder else 'an encoder'}; save it and give its folder, or choose another head"
             )
 
     def identity(self) -> dict[str, Any]:  # type: ignore[override]  # see Stage.identity
@@ -273,7 +273,7 @@ class T5Reranker(Ranker):
             module.load_head(model)
         else:
             logger.warning(
-                "T5Reranker: model %s brings no layer on its encoder; a fresh one (seed %d) scores at random until trained",
+                "T5Reranker: model %s has no layer on its encoder; a new one (seed %d) scores at random until it is trained",
                 model,
                 self.seed,
             )

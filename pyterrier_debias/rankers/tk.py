@@ -224,7 +224,8 @@ class TK(Ranker):
         found = TKModel.from_pretrained(model, dtype=self.torch_dtype, output_loading_info=True, trust_remote_code=False)
         module, report = cast(tuple[TKModel, dict[str, Any]], found)
         if report["missing_keys"]:
-            raise InputError(f"TK: model {model!r} lacks the weights {', '.join(sorted(report['missing_keys'])[:3])}")
+            missing = ", ".join(sorted(report["missing_keys"])[:3])
+            raise InputError(f"TK: model {model!r} lacks the weights {missing}; save it again")
         return module, tokenizer
 
     def write(self, folder: Path) -> None:
@@ -347,9 +348,9 @@ def _settings(where: str, config: Mapping[str, Any] | None, given: Collection[st
 
     for name in config or {}:
         if name in named:
-            raise InputError(f"{where}: config names {name!r}, which is an argument of its own; write {where}(..., {name}=...)")
+            raise InputError(f"{where}: config sets {name!r}, which is a separate argument; write {where}(..., {name}=...)")
         if name in given:
-            raise InputError(f"{where}: config names {name!r}, which the embeddings and their tokenizer give; leave it out")
+            raise InputError(f"{where}: config sets {name!r}, which the embeddings and their tokenizer determine; leave it out")
     return TKConfig(**{**(config or {}), **named})
 
 

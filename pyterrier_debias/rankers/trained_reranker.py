@@ -175,7 +175,7 @@ class TrainedRanker(Stage, Saved, pt.Estimator):
         base = self.base()
         if not isinstance(base, Ranker):
             raise InputError(
-                f"{type(self).__name__}: ranker is a {type(base).__name__}; give a ranker of this package that stands alone"
+                f"{type(self).__name__}: ranker is a {type(base).__name__}; give a ranker of this package, not a stage around one"
             )
         base.check_options()
         return base
@@ -420,5 +420,5 @@ def _class_of(name: Any, folder: Path) -> type[Ranker]:
 
 def _plain_name(name: str, folder: Path) -> str:
     if name in ("", ".", "..") or set(name) & set("/\\"):
-        raise InputError(f"{folder}: {_ABOUT} names a ranker beside the stage {name!r}, which is not the name of a folder in it")
+        raise InputError(f"{folder}: {_ABOUT} names a ranker {name!r}, which is not a folder inside it; save the stage again")
     return name

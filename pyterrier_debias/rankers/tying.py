@@ -52,8 +52,8 @@ def restore(patience: float | None = None) -> None:
     elif _own is not None:
         PreTrainedModel.tie_weights = _own  # type: ignore[method-assign]  # transformers itself exchanges it so
         logger.warning(
-            "models were loaded in several threads at the same time, after which transformers no longer tied weights; that is "
-            "repaired, but models that were loaded meanwhile may lack weights: load them again, one after another"
+            "models were loaded in several threads at the same time, after which transformers no longer tied weights; this is "
+            "repaired, but models that were loaded in the meantime may lack weights: load them again, one after another"
         )
 
 
@@ -76,7 +76,7 @@ def check_whole(module: Any, model: Any, name: str) -> None:
     empty = [which for which, tensor in tensors if tensor.device.type == "meta"]
     if empty:
         raise InputError(
-            f"{name}: of model {str(model)!r} {len(empty)} weights have no values after loading ({', '.join(empty[:3])}), as "
-            f"happens where another thread loads a model with transformers at the same time; load models one after another, "
+            f"{name}: model {str(model)!r} has {len(empty)} weights without values after loading ({', '.join(empty[:3])}), which "
+            f"happens if another thread loads a model with transformers at the same time; load models one after another, "
             f"and try again in a new process"
         )

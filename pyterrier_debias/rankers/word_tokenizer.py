@@ -50,7 +50,7 @@ def read_glove(
                 except ValueError:
                     vector = np.empty(0, dtype=np.float32)
                 if not word or not len(vector) or not np.isfinite(vector).all():
-                    raise InputError(f"{path}, line {number}: expected a word and {max(d, 1)} numbers, spaces between them")
+                    raise InputError(f"{path}, line {number}: expected a word and {max(d, 1)} numbers, separated by spaces")
                 place[word] = None
                 numbers += vector.tobytes()
                 if len(place) == limit:
@@ -58,7 +58,7 @@ def read_glove(
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
     if not place:
-        raise InputError(f"{path} holds no word vectors{'' if wanted is None else ' of the words asked for'}")
+        raise InputError(f"{path} holds no word vectors{'' if wanted is None else ' for the requested words'}")
     return list(place), np.frombuffer(numbers, dtype=np.float32).reshape(len(place), d)
 
 
@@ -103,7 +103,7 @@ def without_special_tokens(tokenizer: Any, *, max_length: int = 512) -> Any:
     from tokenizers import Tokenizer, processors
 
     if not getattr(tokenizer, "is_fast", False):
-        raise InputError(f"TK: the tokenizer {type(tokenizer).__name__} is not a fast tokenizer; convert it to one first")
+        raise InputError(f"TK: the tokenizer {type(tokenizer).__name__} is not a fast tokenizer; convert it first")
     backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     backend.post_processor = processors.Sequence([])
     backend.no_padding()

@@ -206,7 +206,7 @@ class HuggingFaceWords:
         cut = int(np.count_nonzero(sequences.cut))
         if cut:
             logger.warning(
-                "%s: %d of %d texts were cut to the window of %d tokens; the words beyond have no vectors",
+                "%s: %d of %d texts were cut to the window of %d tokens; the words beyond it have no vectors",
                 stage_name(self.stage),
                 cut,
                 len(texts),
@@ -275,7 +275,7 @@ class HuggingFaceWords:
         if not 0 <= layer <= count:
             name = stage_name(self.stage)
             raise InputError(
-                f"{name}: layer={self.layer} is not there; this encoder has layers 0 (embeddings) to {count}, or {-count - 1} "
+                f"{name}: layer={self.layer} does not exist; this encoder has layers 0 (embeddings) to {count}, or {-count - 1} "
                 f"to -1"
             )
         return layer
@@ -311,7 +311,7 @@ class HuggingFaceWords:
         if not getattr(tokenizer, "is_fast", False):
             name = stage_name(self.stage)
             raise InputError(
-                f"{name}: the tokenizer {type(tokenizer).__name__} does not tell which characters its pieces cover; convert it "
+                f"{name}: the tokenizer {type(tokenizer).__name__} does not say which characters its pieces cover; convert it "
                 f"to a fast one, or give a function from texts to (words, matrix) pairs"
             )
         return model, tokenizer

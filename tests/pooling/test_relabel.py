@@ -228,7 +228,7 @@ def test_frames_are_refused_before_the_judge_is_asked(tiny):
         RelabelReranker(pt.Transformer.identity(), nobody).fit(candidates(), pooled())
     sampler = small(negatives=RankWindow("pool_rank"))
     for options, validation, message in (
-        (small(), (candidates("v"), None), "needs validation candidates and their judgements both"),
+        (small(), (candidates("v"), None), "needs both validation candidates and their judgements"),
         (small(), (candidates("v"), qrels("other")), "no qid is in both"),
         (small(patience=2), (None, None), "needs validation"),
         (sampler, (None, None), "no column 'pool_rank'"),

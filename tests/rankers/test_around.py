@@ -80,5 +80,5 @@ def test_nothing_else_is_opened(saved, where, message, tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["..", "../saved", "/etc", "a/b", "a\\b", ".", ""])
 def test_rankers_lie_in_the_folder_itself(saved, name):
     change(saved, beside={name: f"{__name__}:Own"})
-    with pytest.raises(InputError, match="is not the name of a folder in it"):
+    with pytest.raises(InputError, match="is not a folder inside it"):
         Kept.load(saved)

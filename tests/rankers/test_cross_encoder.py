@@ -191,7 +191,7 @@ def test_a_bert_with_the_heads_of_its_pretraining_opens(tiny, caplog):
 
     pretrained = BertForPreTraining.from_pretrained(tiny("build_pretrained"))
     ranker = CrossEncoder(tiny("build_pretrained"))
-    assert np.isfinite(ranker(frame(3))["score"]).all() and "a fresh one on the first token" in caplog.text
+    assert np.isfinite(ranker(frame(3))["score"]).all() and "a new one on the first token" in caplog.text
     for name, weight in pretrained.bert.named_parameters():
         assert torch.equal(weight, ranker.module.base_model.get_parameter(name)), name
 
@@ -652,7 +652,7 @@ def test_bad_frames_are_refused_before_anything_is_loaded(monkeypatch):
     ranker = CrossEncoder("any")
     with pytest.raises(pt.validate.InputValidationError, match="text"):
         ranker(frame(2).drop(columns="text"))
-    with pytest.raises(InputError, match=r"column 'text' is missing at row 1 \(qid='q1', docno='d1'\)"):
+    with pytest.raises(InputError, match=r"column 'text' has no value at row 1 \(qid='q1', docno='d1'\)"):
         ranker(frame(2).assign(text=["a", None]))
     with pytest.raises(InputError, match="occur more than once"):
         ranker(pd.concat([frame(2), frame(2)]))

@@ -144,7 +144,7 @@ def test_what_threads_of_others_left_behind_is_mended_and_told(lost, caplog):
 def test_weights_without_values_are_one_clear_line(name, load, lost, monkeypatch):
     """Where the method was lost before this package was imported."""
     monkeypatch.setattr(tying, "_own", None)
-    with pytest.raises(InputError, match=rf"^{name}: of model .* \d+ weights have no values .*embed_tokens") as error:
+    with pytest.raises(InputError, match=rf"^{name}: model .* has \d+ weights without values .*embed_tokens") as error:
         load(lost)
     assert "another thread loads a model" in str(error.value) and "\n" not in str(error.value)
     monkeypatch.setattr(PreTrainedModel, "tie_weights", TRUE_TYING)

@@ -161,7 +161,7 @@ def test_a_fresh_projection_is_announced_and_seeded(tiny, caplog):
     texts = TEXTS[3:6], TEXTS[2:5]
     assert np.array_equal(one.score_pairs(*texts), two.score_pairs(*texts)) and one == two
     assert not np.allclose(one.score_pairs(*texts), other.score_pairs(*texts), atol=1e-3) and one != other
-    assert sum("brings no projection" in message for message in caplog.messages) == 3
+    assert sum("has no projection" in message for message in caplog.messages) == 3
     caplog.clear()
     MultiVector(tiny("build_multi_vector")).warm_up()
     assert caplog.messages == []
@@ -195,7 +195,7 @@ def test_bad_input_and_empty_frames(folder):
     assert list(out.columns) == [*PAIRS.columns, "score", "rank"]
     with pytest.raises(InputError, match="there is no model folder"):
         MultiVector("/no/such/folder")(PAIRS)
-    with pytest.raises(InputError, match="column 'text' is missing at row 0"):
+    with pytest.raises(InputError, match="column 'text' has no value at row 0"):
         MultiVector(folder)(PAIRS.assign(text=None))
     with pytest.raises(InputError, match="more than the 64 tokens"):
         MultiVector(folder, max_length=1000)(PAIRS)
@@ -257,9 +257,9 @@ def test_what_a_dnn_file_lacks_is_named(dnn, tiny, tmp_path):
     whole = torch.load(dnn / "colbert.dnn", weights_only=True)
     state = whole["model_state_dict"]
     refused("there is no file", file="other.dnn")
-    refused("is no ColBERT checkpoint", {"weights": 1})
-    refused("cannot be loaded without running what is pickled", {**whole, "arguments": torch.nn.Linear(1, 1)})
-    refused("does not say its query_maxlen; give query_length=", {"model_state_dict": state})
+    refused("is not a ColBERT checkpoint", {"weights": 1})
+    refused("cannot be loaded without running pickled code", {**whole, "arguments": torch.nn.Linear(1, 1)})
+    refused("does not record its query_maxlen; give the query_length", {"model_state_dict": state})
     refused("query_length=3 must be", query_length=3)
     torn = {name: value for name, value in state.items() if "0.output.dense.bias" not in name}
     refused("lacks 1 weights of base", {**whole, "model_state_dict": torn})

@@ -265,7 +265,7 @@ def test_what_no_passage_holds_is_counted(tiny, caplog):
         CrossEncoder(tiny(labels=None), head="parade-max", long="windows", passage_length=20, passage_stride=20, max_passages=2)(
             pd.DataFrame({"qid": "1", "query": "bridge", "docno": ["a", "b"], "text": DOCS[-2:]})
         )
-    assert "1 of 2 documents are not read whole" in caplog.text
+    assert "1 of 2 documents are not read completely" in caplog.text
 
 
 def test_they_are_saved_copied_and_not_taken_for_each_other(folders, tiny, tmp_path, caplog):
@@ -278,14 +278,14 @@ def test_they_are_saved_copied_and_not_taken_for_each_other(folders, tiny, tmp_p
     assert (fresh.passage_length, fresh.passage_stride, fresh.max_passages) == (225, 200, 16)
     assert fresh != CrossEncoder.of("parade-avg", tiny(labels=None), seed=1) != CrossEncoder.of("parade-max", tiny(labels=None))
     fresh.warm_up()
-    assert "brings no classification head; a fresh one on passages (parade-avg)" in caplog.text
+    assert "has no classification head; a new one on passages (parade-avg)" in caplog.text
     ranker.write(tmp_path / "bare")  # without the file that tells the options
     for wrong, message in (
         (CrossEncoder(tmp_path / "bare"), "has the head 'parade-max'; open it with head='parade-max'"),
         (CrossEncoder(tmp_path / "bare", head="cedr-knrm"), "has the head 'parade-max'"),
-        (CrossEncoder(ranker), "head='cls' reads another model than the one that is given in memory"),
-        (CrossEncoder(InMemory(ranker.module, ranker.tokenizer), head="cedr-knrm"), "reads another model"),
-        (CrossEncoder(CrossEncoder(tiny()), head="parade-max"), "reads another model"),
+        (CrossEncoder(ranker), "head='cls' does not fit the model in memory"),
+        (CrossEncoder(InMemory(ranker.module, ranker.tokenizer), head="cedr-knrm"), "does not fit the model in memory"),
+        (CrossEncoder(CrossEncoder(tiny()), head="parade-max"), "does not fit the model in memory"),
         (CrossEncoder(tiny(), long="windows"), "long='windows' needs a head that reads passages together"),
         *((CrossEncoder(tiny(), sentence_weights=some), "sentence_weights=.* must be a list") for some in ([], "1", 1.0)),
         *((CrossEncoder(tiny(), sentence_weights=[1, some]), "must be a finite number") for some in ("1", float("nan"), None)),

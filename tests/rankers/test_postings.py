@@ -110,7 +110,7 @@ def test_bad_names_and_other_vocabularies_are_refused():
         Postings.gather([(["d1"], docs[:2])])
     with pytest.raises(InputError, match=r"a batch of 1 documents has representations of shape \(1, 5\)"):
         Postings.gather([(["d1"], docs[:1]), (["d2"], docs[:1, :5])])
-    with pytest.raises(InputError, match="queries have weights for 5 terms, the index has 6"):
+    with pytest.raises(InputError, match="queries have weights for 5 terms, but the index has 6"):
         list(Postings.gather(batches).search(docs[:, :5], 1))
 
 
@@ -272,14 +272,14 @@ def test_postings_of_another_model_are_refused(model, tiny, tmp_path):
 
     postings = model.retriever(CORPUS, folder=tmp_path / "p").postings
     for wrong in (SparseEncoder(tiny("build_sparse", seed=1)), SparseEncoder(model.model, max_length=9)):
-        with pytest.raises(InputError, match="made by another model"):
+        with pytest.raises(InputError, match="made by a different model"):
             wrong.retriever(tmp_path / "p")(TOPICS)
     trained = SparseEncoder(model.model)
     retriever = trained.retriever(postings, num_results=1)
     assert len(retriever(TOPICS)) == 3
     with torch.no_grad():
         next(trained.module.parameters()).mul_(1.5)
-    with pytest.raises(InputError, match="made by another model"):
+    with pytest.raises(InputError, match="made by a different model"):
         retriever(TOPICS)
 
 
@@ -304,7 +304,7 @@ def test_bad_topics_and_corpora(model, tmp_path):
     retriever = model.retriever(CORPUS)
     with pytest.raises(InputError, match="SparseRetriever: qid 'q1' occurs twice"):
         retriever(TOPICS.assign(qid="q1"))
-    with pytest.raises(InputError, match="column 'query' is missing at row 1"):
+    with pytest.raises(InputError, match="column 'query' has no value at row 1"):
         retriever(TOPICS.assign(query=["a", None, "b"]))
     with pytest.raises(InputError, match="'d0' occurs twice"):
         model.retriever(pd.concat([CORPUS, CORPUS]), folder=tmp_path / "p")

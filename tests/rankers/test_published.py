@@ -131,7 +131,7 @@ def test_names_are_found_in_other_spellings_and_no_others_are_guessed(tiny):
         BiEncoder.of("adore", "a/model")
     with pytest.raises(InputError, match="documents_by is a str; give the BiEncoder"):
         BiEncoder.of("adore", "a/model", documents_by="a/star")
-    with pytest.raises(InputError, match="brings its own pooling"):
+    with pytest.raises(InputError, match="has its own pooling"):
         BiEncoder.of("ance", "a/model", pooling="mean")
     for row in PUBLISHED.values():
         assert "github.com/" in row.source

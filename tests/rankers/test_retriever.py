@@ -166,7 +166,7 @@ def test_vectors_of_another_model_are_refused(model, tiny, tmp_path):
     vectors = model.retriever(CORPUS, folder=tmp_path / "v").vectors
     other = tiny("build_sentence_transformer", pooling="cls")
     for wrong in (BiEncoder(other), BiEncoder(model.model, similarity="cosine"), BiEncoder(model.model, max_length=9)):
-        with pytest.raises(InputError, match="made by another model"):
+        with pytest.raises(InputError, match="made by a different model"):
             wrong.retriever(tmp_path / "v")(TOPICS)
     assert len(BiEncoder(model.model).retriever(vectors, num_results=1)(TOPICS)) == 3
 
@@ -179,7 +179,7 @@ def test_vectors_are_refused_once_the_model_is_trained(model):
     retriever(TOPICS)
     with torch.no_grad():
         next(trained.module.parameters()).mul_(1.5)
-    with pytest.raises(InputError, match="made by another model"):
+    with pytest.raises(InputError, match="made by a different model"):
         retriever(TOPICS)
 
 
@@ -187,12 +187,12 @@ def test_a_change_that_the_documents_do_not_share_is_refused_whenever_it_comes(m
     retriever = BiEncoder(model.model).retriever(CORPUS, num_results=1)
     expected = retriever(TOPICS)
     retriever.model.similarity = "cosine"
-    with pytest.raises(InputError, match="made by another model, or with other options"):
+    with pytest.raises(InputError, match="made by a different model, or with different options"):
         retriever(TOPICS)
     retriever.model.similarity = "dot"
     pd.testing.assert_frame_equal(retriever(TOPICS), expected)
     retriever.vectors = BiEncoder(tiny("build_sentence_transformer", pooling="cls")).retriever(CORPUS).vectors
-    with pytest.raises(InputError, match="made by another model, or with other options"):
+    with pytest.raises(InputError, match="made by a different model, or with different options"):
         retriever(TOPICS)
 
 
@@ -223,7 +223,7 @@ def test_models_that_only_encode_queries_are_looked_at_too(model):
     retriever = Retriever(Other(), model.retriever(CORPUS).vectors, num_results=3)
     pd.testing.assert_frame_equal(retriever(TOPICS), model.retriever(CORPUS, num_results=3)(TOPICS))
     retriever.model.weights = "two"
-    with pytest.raises(InputError, match="made by another model"):
+    with pytest.raises(InputError, match="made by a different model"):
         retriever(TOPICS)
 
 
@@ -246,9 +246,9 @@ def test_a_query_of_which_the_model_makes_no_numbers_is_named(model, bad):
     ("topics", "message"),
     [
         (TOPICS.assign(qid="q1"), "qid 'q1' occurs twice"),
-        (TOPICS.assign(query=["a", None, "b"]), "column 'query' is missing at row 1"),
-        (TOPICS.assign(query_vec=[np.zeros(3)] * 3), r"arrays of shape \(3,\), the documents' vectors have 32"),
-        (TOPICS.assign(query_vec=[np.zeros(3), np.zeros(2), None]), "must hold arrays of one length"),
+        (TOPICS.assign(query=["a", None, "b"]), "column 'query' has no value at row 1"),
+        (TOPICS.assign(query_vec=[np.zeros(3)] * 3), r"arrays of shape \(3,\), but the documents' vectors have 32"),
+        (TOPICS.assign(query_vec=[np.zeros(3), np.zeros(2), None]), "must hold arrays of equal length"),
         (TOPICS.assign(query_vec=[np.full(32, np.nan)] * 3), "not finite"),
         (TOPICS.assign(query_vec=[np.full(32, 1j)] * 3), "column 'query_vec' holds complex numbers"),
     ],
@@ -263,7 +263,7 @@ def test_bad_corpora(model, tmp_path):
         model.retriever(pd.concat([CORPUS, CORPUS]), folder=tmp_path / "v")
     with pytest.raises(InputError, match="holds no documents"):
         model.retriever(CORPUS.iloc[:0])
-    with pytest.raises(InputError, match="column 'text' is missing at row 0"):
+    with pytest.raises(InputError, match="column 'text' has no value at row 0"):
         model.retriever([{"docno": "d1", "text": None}])
     with pytest.raises(KeyError, match="text"):
         model.retriever([{"docno": "d1", "body": "x"}])

@@ -184,7 +184,7 @@ def test_rankt5_scores_are_transformers_own_one_pair_at_a_time(extra, head, tmp_
 def test_a_rankt5_is_saved_copied_and_sent(extra, head, tmp_path, caplog):
     model = T5Reranker(extra, head=head, seed=3)
     scores = by_row(model(PAIRS))
-    fresh = [message for message in caplog.messages if "a fresh one (seed 3)" in message]
+    fresh = [message for message in caplog.messages if "a new one (seed 3)" in message]
     assert len(fresh) == (head == "rankt5-encoder")
     model.save(tmp_path / "saved")
     caplog.clear()
@@ -202,9 +202,9 @@ def test_a_whole_t5_and_its_encoder_are_not_taken_for_each_other(extra, tiny, tm
     encoder.save(tmp_path / "saved")
     for wrong, message in (
         (T5Reranker(str(tmp_path / "saved"), head="rankt5"), "holds an encoder without a decoder"),
-        (T5Reranker(encoder, head="monot5"), "head='monot5' needs a decoder, and model is an encoder"),
-        (T5Reranker(InMemory(encoder.module, encoder.tokenizer)), "head='monot5' needs a decoder, and model is an encoder"),
-        (T5Reranker(T5Reranker(extra), head="rankt5-encoder"), "reads an encoder alone, and model is a whole T5"),
+        (T5Reranker(encoder, head="monot5"), "head='monot5' needs a decoder, but the model is an encoder"),
+        (T5Reranker(InMemory(encoder.module, encoder.tokenizer)), "head='monot5' needs a decoder, but the model is an encoder"),
+        (T5Reranker(T5Reranker(extra), head="rankt5-encoder"), "reads only an encoder, but the model is a whole T5"),
         (T5Reranker(tiny("build_t5"), head="rankt5"), "has no token '<extra_id_10>'"),
         (CrossEncoder(str(tmp_path / "saved")), "is a T5EncoderModel, not an encoder"),
     ):
@@ -294,8 +294,8 @@ def test_empty_frames_need_no_model():
     ("options", "message"),
     [
         ({"dtype": "float16"}, "overflow in float16"),
-        ({"prompt": "Query: {query}"}, "must hold {query} and, behind it, {text}"),
-        ({"prompt": "{text} {query}"}, "must hold {query} and, behind it, {text}"),
+        ({"prompt": "Query: {query}"}, "must hold {query} and, after it, {text}"),
+        ({"prompt": "{text} {query}"}, "must hold {query} and, after it, {text}"),
         ({"tokens": "true"}, "must be two words"),
         ({"tokens": ("true",)}, "must be two words"),
         ({"head": "rankt5", "tokens": ("true", "false")}, "must be one token, with head='rankt5'; e.g. .'<extra_id_10>'"),
@@ -316,5 +316,5 @@ def test_bad_models_and_texts(folder, tiny):
         T5Reranker(folder, tokens=("true", "true"))(PAIRS)
     with pytest.raises(InputError, match="does not distinguish '日' from '本'"):
         T5Reranker(folder, tokens=("日", "本"))(PAIRS)
-    with pytest.raises(InputError, match="column 'text' is missing at row 0"):
+    with pytest.raises(InputError, match="column 'text' has no value at row 0"):
         T5Reranker(folder)(PAIRS.assign(text=None))

@@ -74,7 +74,7 @@ def test_files_that_cannot_be_read(glove, tmp_path):
         read_glove(tmp_path / "missing.txt")
     with pytest.raises(InputError, match="cannot be read"):
         TK.from_glove(tmp_path)
-    with pytest.raises(InputError, match="of the words asked for"):
+    with pytest.raises(InputError, match="for the requested words"):
         read_glove(glove, words=["unheard"])
 
 
@@ -124,10 +124,10 @@ def test_a_tk_over_glove(glove, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"config": {"convention": "paper"}}, r"config names 'convention', which is an argument.*write .*convention=\.\.\.\)"),
-        ({"config": {"positional": "none"}}, "config names 'positional', which is an argument of its own"),
-        ({"config": {"hidden_size": 9}}, "config names 'hidden_size', which the embeddings and .* give; leave it out"),
-        ({"config": {"mask_unknown": False}}, "config names 'mask_unknown', which the embeddings and their tokenizer give"),
+        ({"config": {"convention": "paper"}}, r"which is a separate argument; write .*convention=\.\.\.\)"),
+        ({"config": {"positional": "none"}}, "config sets 'positional', which is a separate argument"),
+        ({"config": {"hidden_size": 9}}, "config sets 'hidden_size', which the embeddings and .* determine; leave it out"),
+        ({"config": {"mask_unknown": False}}, "config sets 'mask_unknown', which the embeddings and their tokenizer determine"),
         ({"seed": -1}, "TK.from_glove: seed=-1 must be a whole number of at least 0"),
     ],
 )

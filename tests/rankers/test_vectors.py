@@ -131,7 +131,7 @@ def test_nothing_is_left_of_a_folder_that_was_not_finished(tmp_path):
         ([(["d1", "d2"], np.eye(3))], r"a batch of 2 documents has representations of shape \(3, 3\); give one row for each"),
         ([(["d1", "d2"], np.eye(1))], r"a batch of 2 documents has representations of shape \(1, 1\)"),
         ([(["d1"], [1.0])], r"a batch of 1 documents has representations of shape \(1,\)"),
-        ([(["d1"], [[1.0]]), (["d2"], [[1.0, 2.0]])], r"batch of 1 documents has representations of shape \(1, 2\).*one length"),
+        ([(["d1"], [[1.0]]), (["d2"], [[1.0, 2.0]])], r"1 documents has representations of shape \(1, 2\).*equal length"),
     ],
 )
 def test_bad_batches(tmp_path, batches, message):
