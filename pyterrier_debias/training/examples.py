@@ -90,7 +90,7 @@ class Examples:
         if augment is not None and augment.text_field not in groups.text_columns:
             raise InputError(
                 f"Training: augment={augment!r} changes column '{augment.text_field}', but the ranker reads "
-                f"{', '.join(groups.text_columns)}; set its text_field"
+                f"{', '.join(groups.text_columns)}; set text_field of augment"
             )
 
     def __len__(self) -> int:
@@ -146,8 +146,9 @@ class Examples:
             chosen += [int(row) for row in drawn if int(row) not in chosen]
         if not chosen or not set(chosen) <= set(group.pool.tolist()):
             raise InputError(
-                f"training: the sampler {training.negatives!r} draws for query {group.qid!r} "
-                f"{'documents that are not in its pool' if chosen else 'no negative'}"
+                f"training: the sampler {training.negatives!r} draws "
+                f"{'documents outside of the pool' if chosen else 'no negatives'} for query {group.qid!r}; "
+                f"sample() must return rows of group.pool"
             )
         return np.array([*positives, *chosen])
 

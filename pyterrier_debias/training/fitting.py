@@ -314,7 +314,7 @@ def check_fit(
         raise InputError(f"{name}: training is a {type(training).__name__}; give training=Training({shown})")
     training = training if training is not None else Training()
     if (res_va is None) != (qrels_va is None):
-        raise InputError(f"{name}: fit needs validation candidates and their judgements both, or neither")
+        raise InputError(f"{name}: fit needs both validation candidates and their judgements, or neither")
     for option in ("patience", "rerank_depth"):
         if res_va is None and getattr(training, option) is not None:
             told = f"Training({option}={getattr(training, option)!r})"

@@ -390,8 +390,8 @@ def prepared(
         weights = weights[:, None]
     if mask.shape != scores.shape or weights.shape not in (scores.shape, scores[:, :1].shape):
         raise InputError(
-            f"losses: scores have shape {tuple(scores.shape)}, which mask {tuple(mask.shape)} must share, and of which weights "
-            f"{tuple(weights.shape)} must have the first or both dimensions"
+            f"losses: mask {tuple(mask.shape)} must have the shape of scores, {tuple(scores.shape)}, and weights "
+            f"{tuple(weights.shape)} must have the same shape or only its first dimension"
         )
     return scores.masked_fill(~mask, 0), mask, weights
 

@@ -121,7 +121,7 @@ class Training:
         for f in fields(self):
             object.__setattr__(self, f.name, _pythons(getattr(self, f.name)))
         if not isinstance(self.loss_options, Mapping):
-            told = "is no mapping; write e.g. loss_options={'reduction': 'weights'}"
+            told = "is not a mapping; write e.g. loss_options={'reduction': 'weights'}"
             raise InputError(f"Training: loss_options={self.loss_options!r} {told}")
         get_loss(self.loss, dict(self.loss_options))
         for name, known in (
@@ -156,7 +156,7 @@ class Training:
             graded = ", ".join(GRADED)
             raise InputError(f"Training: positives='all' needs a loss that uses graded labels ({graded}), not {self.loss!r}")
         if self.positives == "all" and self.in_batch_negatives:
-            raise InputError("Training: in_batch_negatives goes with positives='one' only")
+            raise InputError("Training: in_batch_negatives needs positives='one'")
         if self.negatives_per_positive == 0 and not (self.in_batch_negatives and self.batch_size > 1):
             raise InputError("Training: negatives_per_positive=0 needs in_batch_negatives=True and a batch_size above 1")
         if self.resume and self.checkpoints is None:

@@ -1,7 +1,7 @@
 """The trainer: transformers' Trainer over a :class:`~pyterrier_debias.training.method.Method`.
 
-Imported only when training begins: it needs torch and transformers. It does not depend on the architecture. Several devices are
-used when the program is started by ``torchrun`` or ``accelerate launch``; nothing else changes.
+Imported only when training begins: it needs torch and transformers. It does not depend on the architecture. If ``torchrun`` or
+``accelerate launch`` starts the program, several devices are used; nothing else changes.
 """
 
 from __future__ import annotations
@@ -78,17 +78,17 @@ def train(
     """Train a method's networks in place.
 
     Args:
-        ranker: The ranker among them that is the result: it is evaluated, and written into every checkpoint.
+        ranker: The ranker that is the result: it is evaluated, and written into every checkpoint.
         method: What is trained; owns the ranker's module.
         groups: The training data.
         training: The options.
         validation: The validation data; None for no evaluation.
 
     Returns:
-        What happened. The networks hold the best weights where there is a validation, else the last ones.
+        The report. The networks hold the best weights if there is validation data, else the last ones.
 
     Raises:
-        InputError: For options that do not go together, a checkpoint of another run, a full disk, or a loss that is not a number.
+        InputError: For incompatible options, a checkpoint of another run, a full disk, or a loss that is not a number.
     """
     device = ranker.torch_device
     training = replace(
@@ -157,7 +157,7 @@ def train(
 def _run_record(
     ranker: Any, method: Method, training: Training, groups: Groups, validation: Validation | None, examples: Examples, world: int
 ) -> dict[str, Any]:
-    """What a run and one that resumes it have in common."""
+    """What a run and the run that resumes it must have in common."""
     record = {
         "data": groups.fingerprint,
         "validation": None if validation is None else validation.fingerprint(),
@@ -176,7 +176,7 @@ def _run_record(
 
 
 def _folder(training: Training, stack: ExitStack, *, alone: bool) -> Path:
-    """Where checkpoints are written, for this process ``alone`` where it is the one that writes; a temporary place for none."""
+    """The folder of checkpoints, locked if this process is the one that writes; a temporary folder if there are none."""
     if training.checkpoints is None:
         return stack.enter_context(scratch_folder())
     folder = Path(training.checkpoints).expanduser()
@@ -186,20 +186,20 @@ def _folder(training: Training, stack: ExitStack, *, alone: bool) -> Path:
 
 
 def take_device(ranker: Any) -> None:
-    """Give each process of a distributed run its own accelerator, before a model is put on the first one by all of them."""
+    """Give each process of a distributed run its own accelerator, before all of them put a model on the first one."""
     if ranker.torch_device.type == "cuda" and "LOCAL_RANK" in os.environ:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
 
 
 def check_device(ranker: Any, training: Training) -> None:
-    """Refuse a device that cannot be trained on, or not in the precision that is asked for; no model is loaded for it.
+    """Refuse a device that cannot train, or not with the requested precision; no model is loaded for the check.
 
     Args:
         ranker: The ranker.
         training: The options.
 
     Raises:
-        InputError: For a GPU that is not the first one, or a precision that needs one.
+        InputError: For a GPU other than the first, or a precision that needs a GPU.
     """
     name, device = type(ranker).__name__, ranker.torch_device
     if device.type == "cuda" and device.index not in (None, 0):
@@ -214,12 +214,12 @@ def check_device(ranker: Any, training: Training) -> None:
 
 
 def check_rates(ranker: Any, method: Method, rates: float | Mapping[str, float]) -> None:
-    """Refuse learning rates of networks that are not there, or not of all.
+    """Refuse learning rates that do not name exactly the networks of the method.
 
     Args:
         ranker: The ranker.
         method: What is trained.
-        rates: What :meth:`Method.rates <pyterrier_debias.training.method.Method.rates>` gives.
+        rates: The result of :meth:`Method.rates <pyterrier_debias.training.method.Method.rates>`.
 
     Raises:
         InputError: Naming the networks.
@@ -227,7 +227,8 @@ def check_rates(ranker: Any, method: Method, rates: float | Mapping[str, float])
     networks = method.networks()
     if not isinstance(rates, (int, float)) and set(rates) != set(networks):
         raise InputError(
-            f"{type(ranker).__name__}: learning_rate names {', '.join(rates)}, but the networks are {', '.join(networks)}"
+            f"{type(ranker).__name__}: learning_rate names {', '.join(rates)}, but the networks are {', '.join(networks)}; give "
+            f"one rate for each"
         )
 
 
@@ -241,7 +242,7 @@ def _check(ranker: Any, method: Method, training: Training) -> None:
         )
     trainable = {p for p in method.parameters() if p.requires_grad}
     if not trainable:
-        raise InputError(f"{name}: no weight of the model can be trained (requires_grad is False everywhere)")
+        raise InputError(f"{name}: no weight of the model can be trained (requires_grad is False everywhere); unfreeze some")
     if not trainable <= {p for network in method.networks().values() for p in network.parameters()}:
         raise InputError(
             f"{name}: {type(method).__name__} holds trainable weights that none of its networks() holds; add or freeze them"
@@ -251,9 +252,9 @@ def _check(ranker: Any, method: Method, training: Training) -> None:
 
 @contextmanager
 def as_found(device: torch.device) -> Iterator[None]:
-    """Give back what transformers' Trainer changes for the whole process: random states and its log level.
+    """Restore what transformers' Trainer changes for the whole process: random states and its log level.
 
-    One thread at a time: two would draw each other's random numbers.
+    One thread at a time: two threads would draw from the same random states.
     """
     from transformers.utils import logging as hf_logging
 
@@ -271,7 +272,7 @@ def as_found(device: torch.device) -> Iterator[None]:
 def _arguments(
     ranker: Any, training: Training, folder: Path, steps: int, epoch: int, validation: Validation | None
 ) -> transformers.TrainingArguments:
-    """Our options as transformers knows them."""
+    """Our options in the form of transformers."""
     every = training.evaluate_every or epoch
     cpu = ranker.torch_device.type == "cpu"
     distributed = "WORLD_SIZE" in os.environ and int(os.environ["WORLD_SIZE"]) > 1
@@ -329,10 +330,10 @@ def _key(metric: Any) -> str:
 
 
 def _about(checkpoint: Path) -> dict[str, Any] | None:
-    """What we wrote into a checkpoint; None if it is none of ours.
+    """What we wrote into a checkpoint; None if the checkpoint is not ours.
 
     Raises:
-        InputError: If it is ours, and not as it was written.
+        InputError: If it is ours, and has changed since it was written.
     """
     path = checkpoint / _RECORD
     try:
@@ -349,16 +350,16 @@ def _about_ours(checkpoint: Path) -> dict[str, Any]:
 
 
 def _seconds(checkpoint: Path) -> float:
-    """How long a run had taken when it wrote a checkpoint; 0 for those of earlier versions."""
+    """The seconds that a run had taken when it wrote a checkpoint; 0 for checkpoints of earlier versions."""
     return float(_about_ours(checkpoint).get("seconds", 0.0))
 
 
 def mark_checkpoint(checkpoint: Path, **content: Any) -> None:
-    """Mark a checkpoint as ours, and with what it is.
+    """Mark a checkpoint as ours, and record its state.
 
     Args:
         checkpoint: Its folder.
-        content: What is known of it: ``whole`` (False while it is written, so that no run resumes from it), ``ended`` (whether
+        content: Its state: ``whole`` (False while it is written, so that no run resumes from it), ``ended`` (whether
             the run took its last step, or stopped early), ``record``, ``best``, ``seconds``.
     """
     about = {"package": PACKAGE, "version": __version__, "checkpoint": checkpoint.name, **content}
@@ -366,7 +367,7 @@ def mark_checkpoint(checkpoint: Path, **content: Any) -> None:
 
 
 def _remove(checkpoint: Path) -> None:
-    """Remove what a run wrote into one of our checkpoints, and the folder where nothing else is in it."""
+    """Remove what a run wrote into one of our checkpoints, and the folder if nothing else is in it."""
     about = _about(checkpoint)
     if about is None:
         return
@@ -391,11 +392,11 @@ def _remove(checkpoint: Path) -> None:
         _sweep(checkpoint.parent)
     else:
         (checkpoint / _RECORD).unlink()
-        logger.warning("training: %s holds other files than the checkpoint's, which are left there", checkpoint)
+        logger.warning("training: %s also holds files that are not part of a checkpoint; they stay there", checkpoint)
 
 
 def _sweep(folder: Path) -> None:
-    """Finish the removal of checkpoints of which the mark alone is left."""
+    """Finish the removal of checkpoints of which only the mark is left."""
     for left in folder.glob(f".checkpoint-*{_REMOVED}"):
         with suppress(OSError):
             (left / _RECORD).unlink(missing_ok=True)
@@ -403,10 +404,10 @@ def _sweep(folder: Path) -> None:
 
 
 def remove_checkpoints(folder: str | Path) -> None:
-    """Remove the checkpoints of runs that are no longer needed, and the folders that are empty then.
+    """Remove the checkpoints of runs that are no longer needed, and the folders that are then empty.
 
     Args:
-        folder: What ``Training(checkpoints=folder)`` named. Folders in it that hold checkpoints are looked through, too.
+        folder: The folder that ``Training(checkpoints=folder)`` named. Folders in it that hold checkpoints are searched too.
     """
     folder = Path(folder).expanduser()
     parents = {folder}
@@ -422,7 +423,7 @@ def remove_checkpoints(folder: str | Path) -> None:
 
 
 def _checkpoints(folder: Path) -> list[Path]:
-    """Whole checkpoints, the last one last."""
+    """Complete checkpoints, the latest at the end."""
     found = [path for path in folder.glob("checkpoint-*") if (_about(path) or {}).get("whole")]
     return sorted(found, key=lambda path: int(path.name.rpartition("-")[2]))
 
@@ -431,15 +432,15 @@ def _last_checkpoint(folder: Path, training: Training, record: dict[str, Any]) -
     """The checkpoint to resume from.
 
     Raises:
-        InputError: If the folder holds another run (its data, options, ranker or starting weights differ), one that was not to be
-            resumed, one of an earlier version, or one without its best checkpoint.
+        InputError: If the folder holds a run that differs in data, options, ranker or starting weights, or one that may not be
+            resumed, is of an earlier version, or lacks its best checkpoint.
     """
     found, first = _checkpoints(folder), int(os.environ.get("RANK", "0")) == 0
     if first:
         _sweep(folder)
     for other in sorted(set(folder.glob("checkpoint-*")) - set(found)) if first else []:
         if _about(other) is not None:
-            logger.warning("training: %s was not written to its end, and is removed", other)
+            logger.warning("training: %s is incomplete and is removed", other)
             _remove(other)
     if not found:
         return None
@@ -467,19 +468,19 @@ def _last_checkpoint(folder: Path, training: Training, record: dict[str, Any]) -
 
 
 def _best_in(folder: Path, best: dict[str, Any]) -> Path:
-    """The checkpoint with the best weights. By its step: a path is no longer right where the folder was moved or copied."""
+    """The checkpoint with the best weights, found by its step, because a path is wrong once the folder was moved or copied."""
     return folder / f"checkpoint-{best['step']}"
 
 
 def _ended_in(checkpoint: Path, method: Method) -> tuple[transformers.TrainerState, dict[str, Any]]:
-    """What a run gave that has ended; transformers would go on with one that had stopped early.
+    """The result of a run that has ended; transformers would continue a run that had stopped early.
 
     Args:
-        checkpoint: Its last one.
-        method: Takes the last weights.
+        checkpoint: Its last checkpoint.
+        method: The method that takes the last weights.
 
     Returns:
-        Its last state, and what is known of its best weights.
+        Its last state, and the record of its best weights.
     """
     _take_weights(method, checkpoint)
     return transformers.TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME)), _about_ours(checkpoint)["best"]
@@ -489,29 +490,29 @@ def _take_weights(method: Method, checkpoint: Path) -> None:
     """Take the weights of a checkpoint, all of them and no others.
 
     Raises:
-        InputError: If it is damaged, or those of another model.
+        InputError: If it is damaged, or belongs to another model.
     """
     _compare(checkpoint)
     try:
         method.load_state_dict(torch.load(checkpoint / _WEIGHTS, map_location="cpu", weights_only=True))
     except Exception as error:
         raise InputError(
-            f"training: checkpoint {checkpoint} does not fit this model ({one_line(error)}); resume with the model that it was "
-            f"written by, or name another folder"
+            f"training: checkpoint {checkpoint} does not fit this model ({one_line(error)}); resume with the model that wrote "
+            f"it, or name another folder"
         ) from error
 
 
 def _compare(checkpoint: Path) -> None:
     """Compare a checkpoint's files with their checksums."""
     files = {name: (int(size), str(told)) for name, (size, told) in ((_about(checkpoint) or {}).get("files") or {}).items()}
-    check_files(checkpoint, files, f"training: checkpoint {checkpoint}", "or remove it, to resume from the one before")
+    check_files(checkpoint, files, f"training: checkpoint {checkpoint}", "or remove it to resume from the checkpoint before it")
 
 
 def _check_free(folder: Path, last: Path | None, arguments: transformers.TrainingArguments) -> None:
     """Refuse a folder where a checkpoint of this run would overwrite files of another program.
 
     Raises:
-        InputError: Naming the folder that stands there.
+        InputError: Naming the folder that is in the way.
     """
     done = 0 if last is None else int(last.name.rpartition("-")[2])
     every = int(arguments.save_steps)
@@ -545,7 +546,7 @@ class _Progress(transformers.TrainerCallback):
         self.bar: Any = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Open the bar where the run begins, or continues."""
+        """Open the bar when the run begins, or continues."""
         show = self.verbose and state.is_world_process_zero
         self.bar = pt.tqdm(total=state.max_steps, initial=state.global_step, desc="training", unit="step", disable=not show)
 
@@ -565,16 +566,16 @@ class _Progress(transformers.TrainerCallback):
 
 
 class _LastEvaluation(transformers.TrainerCallback):
-    """Evaluates after the last step too, wherever it falls."""
+    """Evaluates after the last step too, at any step number."""
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
-        """Ask for it."""
+        """Ask for an evaluation."""
         control.should_evaluate = control.should_evaluate or state.global_step >= state.max_steps
         return control
 
 
 class _Loss(NamedTuple):
-    """A batch's loss, until it was seen to be a number."""
+    """A batch's loss, until it is known to be a number."""
 
     step: int
     rate: float
@@ -584,7 +585,7 @@ class _Loss(NamedTuple):
 
 
 def _check_every(device: torch.device, training: Training) -> int:
-    """After how many batches losses are looked at: a look waits for a GPU, which would be idle after each step."""
+    """The number of batches between checks of the losses: a check waits for a GPU, which would be idle after each step."""
     return 1 if device.type == "cpu" else training.log_every
 
 
@@ -643,7 +644,7 @@ class _Trainer(transformers.Trainer):
     # Steps
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
-        """AdamW, with each network's own rate and no decay of biases and normalisation."""
+        """AdamW, with each network's own rate and no weight decay for biases and normalisation."""
         if self.optimizer is None:
             training = self.training
             groups: list[dict[str, Any]] = []
@@ -662,10 +663,10 @@ class _Trainer(transformers.Trainer):
         return self.optimizer
 
     def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
-        """The method's loss, and what methods inside it add to that; its other scalars are kept for the log.
+        """The method's loss, with what the methods inside it add; its other scalars are kept for the log.
 
         Raises:
-            InputError: Where the loss is NaN or infinite.
+            InputError: If the loss is NaN or infinite.
         """
         positions = inputs.pop("positions")
         outputs = model(**inputs)
@@ -692,10 +693,10 @@ class _Trainer(transformers.Trainer):
         return (loss, outputs) if return_outputs else loss
 
     def check_losses(self) -> None:
-        """Stop with the first batch since the last time whose loss is not a number.
+        """Stop at the first batch since the last check whose loss is not a number.
 
         Raises:
-            InputError: If there is one.
+            InputError: If there is such a batch.
         """
         waiting, self._unchecked = self._unchecked, []
         if not waiting or bool(torch.isfinite(torch.stack([one.loss for one in waiting])).all()):
@@ -703,7 +704,7 @@ class _Trainer(transformers.Trainer):
         self._report_loss(next(one for one in waiting if not torch.isfinite(one.loss)))
 
     def _report_loss(self, bad: _Loss) -> None:
-        """Write the batch out and stop."""
+        """Write the batch to a file and stop."""
         step, loss, scores, positions = bad.step, float(bad.loss), bad.scores, bad.positions.tolist()
         examples = [self.train_dataset[position] for position in positions]
         about = [
@@ -738,7 +739,7 @@ class _Trainer(transformers.Trainer):
         )
 
     def _clip_grad_norm(self, model: Any) -> torch.Tensor:
-        """Clip each network's gradient by itself; the norm of all of it is logged."""
+        """Clip each network's gradient on its own; the norm of the whole gradient is logged."""
         self.accelerator.unscale_gradients()
         clip = torch.nn.utils.clip_grad_norm_
         norms = [clip(network.parameters(), self.args.max_grad_norm) for network in self.model.networks().values()]
@@ -821,12 +822,12 @@ class _Trainer(transformers.Trainer):
                 target.rmdir()
             older = [path.name for path in _checkpoints(folder)]
             kept = (
-                f"{', '.join(older)} there is complete, resume from it with Training(resume=True)"
+                f"make space or change permissions, then resume from {older[-1]} with Training(resume=True)"
                 if older
-                else "there is no older one"
+                else "there is no older one; make space or change permissions, then train again"
             )
             raise InputError(
-                f"training: checkpoint {target} cannot be written ({one_line(error)}); {kept}, once there is space and permission"
+                f"training: checkpoint {target} cannot be written ({one_line(error)}); {kept}"
             ) from error
         if self.args.should_save:
             needed = [target, _best_in(folder, self.best)] if self.best else [target]
@@ -835,15 +836,15 @@ class _Trainer(transformers.Trainer):
                     _remove(other)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        """Take the weights of a checkpoint, and what was the best until then."""
+        """Take the weights of a checkpoint, and the best weights until then."""
         _take_weights(self.model, Path(resume_from_checkpoint))
         self.best = _about_ours(Path(resume_from_checkpoint))["best"]
         self.before = _seconds(Path(resume_from_checkpoint))
 
     def _load_best_model(self) -> None:
-        """Nothing: transformers knows the best checkpoint by the path that it had, and forgets it where that is gone.
+        """Do nothing: transformers knows the best checkpoint by its former path, and forgets it if that is gone.
 
-        :func:`train` takes it, from the folder of the run.
+        :func:`train` takes it from the folder of the run.
         """
 
 

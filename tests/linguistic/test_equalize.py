@@ -482,5 +482,5 @@ def test_options_that_cannot_be_used_are_named_before_a_model_is_loaded(options,
 def test_frames_are_looked_at_before_a_model_is_loaded():
     with pytest.raises(InputError, match="EqualizeReranker: no qid is in both"):
         EqualizeReranker("no/such-model").fit(candidates(), qrels("x"))
-    with pytest.raises(InputError, match="fit needs validation candidates and their judgements both"):
+    with pytest.raises(InputError, match="fit needs both validation candidates and their judgements"):
         EqualizeReranker("no/such-model").fit(candidates(), qrels(), candidates("v"))

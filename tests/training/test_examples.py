@@ -119,9 +119,9 @@ def test_other_samplers_join_by_one_method():
     assert isinstance(Deepest(), Sampler)
     assert isinstance(UniformNegatives(), Sampler)
     assert examples(negatives=Deepest(), negatives_per_positive=2)[0].docnos[1][-2:] == "-3"
-    with pytest.raises(InputError, match=r"draws for query 'q\d' documents that are not in its pool"):
+    with pytest.raises(InputError, match=r"draws documents outside of the pool for query 'q\d'"):
         examples(negatives=Wrong(lambda group: group.positives))[0]
-    with pytest.raises(InputError, match=r"draws for query 'q\d' no negative"):
+    with pytest.raises(InputError, match=r"draws no negatives for query 'q\d'"):
         examples(negatives=Wrong(lambda group: []))[0]
 
 

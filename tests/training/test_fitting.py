@@ -436,7 +436,7 @@ def test_folders_that_cannot_be_loaded(tiny, tmp_path):
     assert T5Reranker(str(tmp_path / "saved")).max_length is None  # the options of another class are none of its own
     (tmp_path / "saved" / ABOUT).write_text("{")
     for opens in (CrossEncoder, CrossEncoder.load):
-        with pytest.raises(InputError, match=r"saved is damaged: pyterrier_debias_training.json is not as it was written"):
+        with pytest.raises(InputError, match=r"damaged: pyterrier_debias_training.json has changed since it was written"):
             opens(str(tmp_path / "saved"))
     (tmp_path / "saved" / ABOUT).unlink()
     with pytest.raises(InputError, match=r"saved is damaged: pyterrier_debias_training.json is missing"):
@@ -482,11 +482,11 @@ def test_a_full_disk_leaves_the_saved_ranker_as_it_was(name, tiny, tmp_path, mon
         ({"qrels_tr": qrels("other")}, "no qid is in both"),
         ({"res_tr": candidates().assign(text=" ")}, "the text of all 48 candidates is empty"),
         ({"res_tr": candidates().iloc[:0]}, "there are no candidates"),
-        ({"res_va": candidates("v")}, "both, or neither"),
-        ({"qrels_va": qrels("v")}, "both, or neither"),
+        ({"res_va": candidates("v")}, "both validation candidates and their judgements, or neither"),
+        ({"qrels_va": qrels("v")}, "both validation candidates and their judgements, or neither"),
         ({"res_va": candidates("v").iloc[:0], "qrels_va": qrels("v")}, "there are no validation candidates"),
         ({"res_va": candidates("v"), "qrels_va": qrels("other")}, "no qid is in both"),
-        ({"res_va": candidates("v").assign(text=None), "qrels_va": qrels("v")}, "column 'text' is missing"),
+        ({"res_va": candidates("v").assign(text=None), "qrels_va": qrels("v")}, "column 'text' has no value"),
         ({"res_va": candidates("v"), "qrels_va": qrels("v").assign(label=-9)}, "is -9"),
     ],
 )

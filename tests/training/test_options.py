@@ -34,7 +34,7 @@ def of_its_own(scores, *, labels=None, mask=None, weights=None, tau):
         ({"schedule": "step"}, "schedule='step'"),
         ({"positives": "two"}, "positives='two'"),
         ({"positives": "all"}, r"positives='all' needs .* \(ranknet, softmax, bce, lambda\), not 'pairwise'"),
-        ({"positives": "all", "loss": "bce", "in_batch_negatives": True}, "in_batch_negatives goes with positives='one'"),
+        ({"positives": "all", "loss": "bce", "in_batch_negatives": True}, "in_batch_negatives needs positives='one'"),
         ({"negatives_per_positive": 0}, "negatives_per_positive=0 needs in_batch_negatives=True"),
         ({"rerank_depth": [10, 0]}, "rerank_depth"),
         ({"seed": -1}, "seed=-1 must be a whole number of at least 0"),
@@ -54,7 +54,7 @@ def of_its_own(scores, *, labels=None, mask=None, weights=None, tau):
         ({"loss_options": {"margin": 1}}, "loss 'pairwise' has no option 'margin'; it has reduction: correct loss_options"),
         ({"loss": "hinge", "loss_options": {"weights": 1}}, "'hinge' has no option 'weights'"),
         ({"loss": of_its_own, "loss_options": {"tua": 1}}, "loss 'of_its_own' has no option 'tua'; it has tau"),
-        ({"loss_options": 5}, "loss_options=5 is no mapping; write e.g. loss_options={'reduction': 'weights'}"),
+        ({"loss_options": 5}, "loss_options=5 is not a mapping; write e.g. loss_options={'reduction': 'weights'}"),
     ],
 )
 def test_what_cannot_be_used_is_refused_at_once(options, message):
