@@ -230,7 +230,7 @@ def test_what_cannot_be_added():
         (pairs, True, "ratio=True"),
         (pairs, "1", "ratio='1'"),
         (pairs.iloc[1:], 0.5, "match 0 has 1 rows"),
-        (pairs.assign(match=[b"0", *pairs["match"].iloc[1:]]), 0.5, "column 'match' is a bytes, no name"),
+        (pairs.assign(match=[b"0", *pairs["match"].iloc[1:]]), 0.5, "column 'match' is a bytes, not a name"),
     ):
         with pytest.raises(InputError, match=words):
             augment_balanced(*original(), given, ratio)
