@@ -11,11 +11,14 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_debias.core.bias import ITEM
-from pyterrier_debias.core.frames import check_pairs, with_string_ids
+from pyterrier_debias.core.frames import check_pairs, first_rows, with_string_ids
 from pyterrier_debias.gender.data.documents import counted, in_order, query_slices
 from pyterrier_debias.gender.data.words import WordList, WordListLike
 from pyterrier_debias.gender.formulas import arab
 from pyterrier_debias.gender.formulas.counting import WordCounts
+
+#: Codes of shape [n], and the names that they stand for.
+_Coded = tuple[Any, Any]
 
 #: Forms of the magnitude that are a sum over words, each by its own count.
 _LINEAR = (("tc", ""), ("tf", "sum_log"), ("tf", "sum_log1p"))
@@ -106,23 +109,44 @@ def order_parts(
     weight = np.concatenate([order_weights(rows.stop - rows.start, cutoff) for rows in slices.values()]) / len(slices)
     lean = arab.leans(arab.magnitudes(counts, method, tf_form), words, contrast)
     found = [", ".join(f"{word} {count}" for word, count in said.items()) for said in counts.found()]
-    documents = _summed(run["docno"].to_numpy(), run["qid"].to_numpy(), weight * lean[own], [found[i] for i in own])
+    queries, qids = pd.factorize(run["qid"], sort=True)
+    note, notes = pd.factorize(np.array(found, dtype=object))
+    documents = _summed(pd.factorize(run["docno"]), (note[own], notes), (queries, qids), weight * lean[own])
     rows = counts.take(own)
     part, exact = word_parts(rows, method, tf_form)
     owner = np.array(words.owners, dtype=np.int64)[rows.words]
-    names = list(words.names)
     values = weight[rows.rows] * np.array(list(words.contrast(contrast).values()))[owner] * part
-    listed = np.array(words.words, dtype=object)[rows.words]
-    return documents, _summed(listed, run["qid"].to_numpy()[rows.rows], values, [names[i] for i in owner]), exact
+    return documents, _summed((rows.words, words.words), (owner, words.names), (queries[rows.rows], qids), values), exact
 
 
-def _summed(items: Any, qids: Any, values: np.ndarray, notes: Any) -> pd.DataFrame:
-    """The sum of each item's parts, the query where it contributes most, and in how many queries it contributes."""
-    frame = pd.DataFrame({"item": items, "qid": qids, "note": notes, "contribution": values}).astype({"item": "str"})
-    frame = frame[frame["contribution"] != 0]
-    frame = frame.groupby(["item", "note", "qid"], as_index=False, sort=True)["contribution"].sum()
-    frame = frame.assign(size=frame["contribution"].abs()).sort_values(["item", "size"], ascending=[True, False], kind="stable")
-    summed = frame.groupby(["item", "note"], as_index=False, sort=True).agg(
-        qid=("qid", "first"), queries=("qid", "nunique"), contribution=("contribution", "sum")
-    )
-    return summed[ITEM]
+def _summed(items: _Coded, notes: _Coded, queries: _Coded, values: np.ndarray) -> pd.DataFrame:
+    """The sum of each item's parts, the query where it contributes most, and in how many queries it contributes.
+
+    Args:
+        items: The item of each part.
+        notes: Its note.
+        queries: Its query; the first of those with equal contributions is named.
+        values: The parts, shape [n].
+    """
+    there = values != 0
+    item, note, query = (np.asarray(codes)[there] for codes, _ in (items, notes, queries))
+    # Of each pair of an item and a note, and of each query of such a pair: the number, the first row and the sum of the parts.
+    pair, first = _numbered(item, note)
+    part, at = _numbered(pair, query)
+    own, total = pair[at], np.bincount(part, values[there], len(at))
+    order = np.lexsort((query[at], -np.abs(total), own))
+    most = order[np.flatnonzero(np.diff(own[order], prepend=-1))]
+    names = [np.asarray(names, dtype=object)[codes] for codes, (_, names) in ((item[first], items), (note[first], notes))]
+    found = pd.DataFrame(
+        {
+            "item": names[0], "note": names[1], "qid": np.asarray(queries[1], dtype=object)[query[at[most]]],
+            "queries": np.bincount(own, minlength=len(first)), "contribution": np.bincount(own, total, len(first)),
+        }
+    )  # fmt: skip
+    return found.astype({"item": "str"}).sort_values(["item", "note"], ignore_index=True)[ITEM]
+
+
+def _numbered(one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs of two codes: the number of each pair, from 0, and the first row of each."""
+    numbers, pairs = pd.factorize(one.astype(np.int64) * (int(other.max(initial=0)) + 1) + other)
+    return numbers, first_rows(numbers, len(pairs))
