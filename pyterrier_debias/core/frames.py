@@ -618,6 +618,46 @@ def parts_together(first: pd.DataFrame, *others: pd.DataFrame, queries: int | No
         yield [frame.iloc[ends[number] : ends[number + 1]].reset_index(drop=True) for frame, ends in cut]
 
 
+class QueryRows:
+    """Where the rows of each query are, in a frame that has the rows of a query together.
+
+    Args:
+        qids: The frame's column ``qid``.
+
+    Example:
+        >>> places = QueryRows(pd.Series(["q2", "q2", "q1"]))
+        >>> places.longest, [found.tolist() for found in places.of(["q1", "q2", "q3"], 1)]
+        (2, [[2, 0], [0, 0]])
+    """
+
+    def __init__(self, qids: pd.Series):
+        codes, names = pd.factorize(qids)
+        self._number = {qid: number for number, qid in enumerate(names)}
+        self._ends = np.append(0, np.cumsum(np.bincount(codes, minlength=len(names))))
+
+    @property
+    def longest(self) -> int:
+        """The largest number of rows of a query."""
+        return int(np.diff(self._ends).max(initial=0))
+
+    def of(self, qids: Iterable[str] | None = None, depth: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """The rows of some queries.
+
+        Args:
+            qids: The queries, in the order of their rows; those without rows are passed over. None for all queries.
+            depth: How many rows of each query, from its first; None for all.
+
+        Returns:
+            The position of each row in the frame, and its position among the rows of its query.
+        """
+        number = self._number
+        own = np.arange(len(number)) if qids is None else np.array([number[qid] for qid in qids if qid in number], dtype=np.int64)
+        starts, sizes = self._ends[own], self._ends[own + 1] - self._ends[own]
+        sizes = sizes if depth is None else np.minimum(sizes, depth)
+        places = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        return np.repeat(starts, sizes) + places, places
+
+
 def pair_numbers(*frames: pd.DataFrame) -> list[np.ndarray]:
     """Number the pairs of query and document in frames: equal pairs have the same number in all frames.
 

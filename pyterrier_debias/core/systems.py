@@ -20,6 +20,7 @@ from pyterrier_debias.core.errors import InputError, one_line, shortened
 from pyterrier_debias.core.foreign_memory import ForeignMemory
 from pyterrier_debias.core.frames import (
     ROWS,
+    QueryRows,
     check_overlap,
     check_pairs,
     check_scores,
@@ -415,16 +416,14 @@ class _Order:
     """A system's results, list by list; large ones are stored only as the new order and scores of the candidates.
 
     Attributes:
-        lists: qid to the number of its list.
-        ends: Where each list ends, after a 0.
+        lists: Where the rows of each query are.
         whole: The results themselves; None if the other attributes describe them.
         rows: The candidate of each row.
         scores: The scores of the rows.
         columns: The columns, in their order.
     """
 
-    lists: dict[str, int]
-    ends: np.ndarray
+    lists: QueryRows
     whole: pd.DataFrame | None
     rows: np.ndarray
     scores: np.ndarray
@@ -434,26 +433,18 @@ class _Order:
     def of(cls, parts: Sequence[pd.DataFrame | _Moved], candidates: pd.DataFrame) -> _Order:
         """Ranked results, in one part or several parts of whole queries, which follow each other like their candidates."""
         if all(isinstance(part, _Moved) for part in parts):
-            moved, whole = cast(Sequence[_Moved], parts), None
+            moved = cast(Sequence[_Moved], parts)
             rows, scores = (np.concatenate([getattr(part, name) for part in moved]) for name in ("rows", "scores"))
-            columns, qids = moved[0].columns, candidates["qid"].take(rows)
-        else:
-            frames = [part.frame(candidates) if isinstance(part, _Moved) else part for part in parts]
-            whole = frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
-            rows, scores, columns, qids = np.empty(0, dtype=np.int32), np.empty(0), list(whole.columns), whole["qid"]
-        codes, names = pd.factorize(qids)
-        ends = np.append(0, np.cumsum(np.bincount(codes, minlength=len(names))))
-        return cls({qid: number for number, qid in enumerate(names)}, ends, whole, rows, scores, columns)
+            return cls(QueryRows(candidates["qid"].take(rows)), None, rows, scores, moved[0].columns)
+        frames = [part.frame(candidates) if isinstance(part, _Moved) else part for part in parts]
+        whole = frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
+        return cls(QueryRows(whole["qid"]), whole, np.empty(0, dtype=np.int32), np.empty(0), list(whole.columns))
 
     def frame(self, candidates: pd.DataFrame, depth: int | None, qids: Iterable[str] | None) -> pd.DataFrame:
         """The results, or the first ``depth`` of each list, of all queries or some of them."""
         if self.whole is not None and depth is None and qids is None:
             return self.whole
-        lists = np.arange(len(self.lists)) if qids is None else np.array([self.lists[q] for q in qids if q in self.lists], int)
-        starts, sizes = self.ends[lists], self.ends[lists + 1] - self.ends[lists]
-        sizes = sizes if depth is None else np.minimum(sizes, depth)
-        ranks = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        at = np.repeat(starts, sizes) + ranks
+        at, ranks = self.lists.of(qids, depth)
         if self.whole is not None:
             return self.whole.take(at).reset_index(drop=True)
         return _Moved(self.rows[at], self.scores[at], ranks, self.columns).frame(candidates)
@@ -716,7 +707,7 @@ class Context:
             UnfitSystemError: See :meth:`results`.
             BrokenSystemError: See :meth:`results`.
         """
-        return int(np.diff(self._order(system).ends).max())
+        return self._order(system).lists.longest
 
     def _order(self, system: System) -> _Order:
         frame, order = self.candidates(system), self._ranked.get(system.name)

@@ -19,7 +19,7 @@ from pyterrier_debias.core.bias import Examined, Figure, Finding, JointBias, Par
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.evaluation import judged_qids, parse_measures, per_query
-from pyterrier_debias.core.frames import ROWS, highest_grades, parts_together, ranked, with_string_ids
+from pyterrier_debias.core.frames import ROWS, QueryRows, highest_grades, parts_together, ranked, with_string_ids
 from pyterrier_debias.core.statistics import (
     CELLS,
     Interval,
@@ -512,18 +512,18 @@ class _Lists:
         self.qrels = highest_grades(context.qrels[context.qrels["qid"].isin(set(self.qids))], "pooling bias")
         self.depth = max(_CUTOFF, min(context.longest_list(system) for system in context.systems))
         self.pool = _pool(context, self.qids)
+        self._in_pool = None if self.pool is None else QueryRows(self.pool[1]["qid"])
 
     def parts(self) -> Iterator[_Part]:
         """The parts, in the order of the queries."""
-        systems = self._context.systems
-        frames = [pd.DataFrame({"qid": self.qids}, dtype=object), self.qrels]
-        if self.pool is not None:
-            frames.append(self.pool[1].loc[self.pool[1]["rank"] < self.depth, _COLUMNS])
+        systems, pool = self._context.systems, None
         queries = max(1, ROWS // (self.depth * len(systems)))
-        for asked, qrels, *pool in parts_together(*frames, queries=queries):
+        for asked, qrels in parts_together(pd.DataFrame({"qid": self.qids}, dtype=object), self.qrels, queries=queries):
             qids = asked["qid"].tolist()
             runs = {s.name: self._context.results(s, depth=self.depth, qids=qids)[_COLUMNS] for s in systems}
-            yield _Part(qids, qrels, runs, pool[0] if pool else None)
+            if self.pool is not None and self._in_pool is not None:
+                pool = self.pool[1][_COLUMNS].take(self._in_pool.of(qids, self.depth)[0]).reset_index(drop=True)
+            yield _Part(qids, qrels, runs, pool)
 
     @cached_property
     def inferred_from(self) -> list[str]:
