@@ -559,7 +559,7 @@ def test_wrong_files_of_a_folder(beir, name, content, message):
 def test_several_corpora_are_not_guessed_between(beir):
     (beir / "corpus.jsonl").rename(beir / "corpus.a.jsonl")
     write(beir, "corpus.b.jsonl", CORPUS_LINES)
-    with pytest.raises(InputError, match=r"several files may be the corpus .corpus.a.jsonl, corpus.b.jsonl.; rename one"):
+    with pytest.raises(InputError, match=r"several files may be the corpus .corpus.a.jsonl, corpus.b.jsonl.; keep one, and join"):
         open_dataset(beir)
     (beir / "corpus.a.jsonl").rename(beir / "corpus.jsonl")
     assert len(open_dataset(beir).get_corpus()) == 2
