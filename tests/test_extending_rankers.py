@@ -141,7 +141,7 @@ def test_the_debiasing_rerankers_train_it(name, tmp_path):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: EqualizeReranker(ranker()), r"no stack of at least two layers from which to keep some; use WeakerModel\(model=...\)"),
+        (lambda: EqualizeReranker(ranker()), r"at least two layers from which to keep some; use WeakerModel\(model=...\)"),
         (lambda: AdversarialReranker(ranker(), attribute="gendered"), "ranker is a Words; give a CrossEncoder"),
     ],
 )

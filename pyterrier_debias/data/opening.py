@@ -245,8 +245,8 @@ def _from_folder(folder: Path, split: str | None, ties: str) -> Collection:
     qrels_files = _needed(folder, QRELS, "judgements", "qrels/<split>.tsv or qrels.<split>.txt")
     if len(corpus_files) > 1:
         raise InputError(
-            f"{folder}: several files may be the corpus ({_names(corpus_files)}); keep one, and join the parts of a corpus that is "
-            f"split into several files"
+            f"{folder}: several files may be the corpus ({_names(corpus_files)}); keep one, and join the parts of a corpus "
+            f"that is split into several files"
         )
     topics, qrels = _paired(_splits(topics_files, read_topics), _splits(qrels_files, read_qrels))
     chosen = _choose(folder, topics, qrels, split)

@@ -174,7 +174,7 @@ def test_an_encoder_that_raised_can_be_asked_again(docs, monkeypatch):
 
 @pytest.mark.parametrize("option", ["sample", "memory"])
 def test_sums_of_other_options_do_not_grow(docs, option):
-    with pytest.raises(InputError, match=f"MATSProbe: into has {option}=8, but this probe has {option}=.*; give both the same value"):
+    with pytest.raises(InputError, match=f"MATSProbe: into has {option}=8, but this probe has {option}=.*; give both the same"):
         MATSProbe(spelled).accumulate(docs, into=MATSAccumulator(**{option: 8}))
 
 
