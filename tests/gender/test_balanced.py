@@ -236,7 +236,7 @@ def test_what_cannot_be_added():
             augment_balanced(*original(), given, ratio)
     with pytest.raises(InputError, match="on_short='most' is not known"):
         augment_balanced(*original(), pairs, 0.5, on_short="most")
-    with pytest.raises(InputError, match="among the topics already"):
+    with pytest.raises(InputError, match="already among the topics; give another prefix"):
         augment_balanced(*original(), pairs.assign(qid=[str(i) for i in range(40)]), 1.0, prefix="")
 
 
