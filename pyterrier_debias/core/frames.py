@@ -608,7 +608,7 @@ def parts_together(first: pd.DataFrame, *others: pd.DataFrame, queries: int | No
     if count == 1 and not others:
         yield [first]
         return
-    for frame, place in [(first, query), *((other, pd.Index(names).get_indexer(other["qid"])) for other in others)]:
+    for frame, place in [(first, query), *((other, _places(other["qid"], names)) for other in others)]:
         part = np.where(place < 0, count, place // queries)
         if (np.diff(part) < 0).any():
             order = np.argsort(part, kind="stable")
@@ -656,6 +656,12 @@ class QueryRows:
         sizes = sizes if depth is None else np.minimum(sizes, depth)
         places = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         return np.repeat(starts, sizes) + places, places
+
+
+def _places(qids: pd.Series, names: Any) -> np.ndarray:
+    """The position of each qid among distinct names; -1 for one that is not among them."""
+    codes, own = pd.factorize(qids, use_na_sentinel=False)
+    return pd.Index(names).get_indexer(own)[codes]
 
 
 def pair_numbers(*frames: pd.DataFrame) -> list[np.ndarray]:

@@ -257,14 +257,15 @@ def in_order(results: pd.DataFrame, stage: Any) -> pd.DataFrame:
         )
     if "rank" not in results.columns:
         check_scores(results, stage)
-    keys = [-np.unique(results["docno"].astype(str).to_numpy(dtype=object), return_inverse=True)[1]] if len(results) else []
+    if len(results) == 0:
+        return results.reset_index(drop=True)
+    codes, _ = pd.factorize(results["docno"].astype(str), sort=True)
+    keys = [-codes]
     if "score" in results.columns:
         keys.append(-results["score"].to_numpy(dtype=np.float64))
     if "rank" in results.columns:
         keys.append(results["rank"].to_numpy(dtype=np.float64))
     keys.append(pd.factorize(results["qid"])[0])
-    if len(results) == 0:
-        return results.reset_index(drop=True)
     order = np.lexsort(keys)
     if {"rank", "score"} <= set(results.columns):
         _check_agreement(results, order, stage)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -259,16 +259,16 @@ class ARaBEvaluator(_OfWords):
         counts, own = counted(run, texts, words, self.tokeniser, self)
         lean, neutral = self._lean(counts)[own], self._neutral(counts)[own]
         slices = query_slices(run["qid"])
-        candidates, docnos = self._background(run, neutral, slices, texts, words), run["docno"].tolist()
+        background, docnos = self._background(run, neutral, slices, texts, words), run["docno"].array
         about = [column for column in _ABOUT_QUERY if column in run.columns]
-        rows, outside = [], dict.fromkeys(slices, 0)
+        rows, outside = [], []
         for qid, part in slices.items():
-            own_candidates = candidates.get(qid, Background())
+            candidates, ranked_docnos, beyond = background(qid), docnos[part].tolist(), 0
             first = {column: run[column].iloc[part.start] for column in about}
             for cutoff in cutoffs:
                 expected, sd = arab.random_order_arab(lean[part], cutoff)
-                fair = own_candidates.compare(docnos[part], neutral[part], cutoff, self.outside)
-                outside[qid] = max(outside[qid], fair.outside)
+                fair = (candidates or Background()).compare(ranked_docnos, neutral[part], cutoff, self.outside)
+                beyond = max(beyond, fair.outside)
                 rows.append(
                     {
                         "qid": qid,
@@ -285,7 +285,9 @@ class ARaBEvaluator(_OfWords):
                         "sd": sd,
                     }
                 )
-        tell_outside((n for q, n in outside.items() if q in candidates), self.outside, "ARaBEvaluator")
+            if candidates is not None:
+                outside.append(beyond)
+        tell_outside(outside, self.outside, "ARaBEvaluator")
         columns = ["qid", *about, "cutoff", "documents", *VALUES]
         kinds = {"qid": "str", "cutoff": "int64", "documents": "int64", **dict.fromkeys(VALUES, "float64")}
         return pd.DataFrame(rows, columns=columns).astype(kinds)
@@ -307,19 +309,30 @@ class ARaBEvaluator(_OfWords):
 
     def _background(
         self, run: pd.DataFrame, neutral: np.ndarray, slices: Mapping[str, slice], texts: Texts, words: WordList
-    ) -> Mapping[str, Background]:
-        """The documents that could have been ranked for each query."""
+    ) -> Callable[[str], Background | None]:
+        """A function from a query to the documents that could have been ranked for it; of a query without any, None.
+
+        One background at a time, because those of all queries would be large.
+        """
         depth = self.depth
+
+        def of(docnos: Any, neutral: np.ndarray, slices: Mapping[str, slice]) -> Callable[[str], Background | None]:
+            def background(qid: str) -> Background | None:
+                part = slices.get(qid)
+                return None if part is None else Background(docnos[part][:depth].tolist(), neutral[part][:depth], depth)
+
+            return background
+
         if self.background is None:
-            docnos = run["docno"].tolist()
-            return {q: Background(docnos[part][:depth], neutral[part][:depth], depth) for q, part in slices.items()}
+            return of(run["docno"].array, neutral, slices)
 
         def neutrality(frame: pd.DataFrame) -> np.ndarray:
             counts, own = counted(frame, texts, words, self.tokeniser, self)
             return self._neutral(counts)[own]
 
         if is_collection(self.background):
-            return dict.fromkeys(slices, collection(self.background, neutrality, "ARaBEvaluator"))
+            documents = collection(self.background, neutrality, "ARaBEvaluator")
+            return lambda qid: documents
         frame = with_string_ids(self.background, "ARaBEvaluator, background")
         missing = [column for column in ("qid", "docno") if column not in frame.columns]
         if missing:
@@ -328,8 +341,7 @@ class ARaBEvaluator(_OfWords):
         check_pairs(frame, "ARaBEvaluator, background")
         frame = in_order(frame, self)
         frame = frame[frame.groupby("qid", sort=False).cumcount() < depth].reset_index(drop=True)
-        others, docnos = neutrality(frame), frame["docno"].tolist()
-        return {q: Background(docnos[part], others[part], depth) for q, part in query_slices(frame["qid"]).items()}
+        return of(frame["docno"].array, neutrality(frame), query_slices(frame["qid"]))
 
     @reads_frames
     def evaluate(
