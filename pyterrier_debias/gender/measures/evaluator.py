@@ -465,9 +465,9 @@ class ARaBEvaluator(_OfWords):
         for rows in slices.values():
             weights = arab.rank_weights(min(cutoff, rows.stop - rows.start))
             part[rows.start : rows.start + len(weights)] = weights * lean[rows][: len(weights)] / len(slices)
-        own_text = texts.of(run, self)
-        frame = run[["qid", "docno"]].assign(part=part, lean=lean, number=own, text=own_text, size=np.abs(part))
-        frame = frame[frame["part"] != 0].sort_values("size", ascending=False, kind="stable")
+        frame = run.assign(part=part, lean=lean, number=own, size=np.abs(part))[part != 0]
+        frame = frame.assign(text=pd.Series(texts.of(frame, self), index=frame.index, dtype=object))
+        frame = frame.sort_values("size", ascending=False, kind="stable")
         grouped = frame.groupby("docno", sort=False)
         table = grouped.agg(
             part=("part", "sum"), lean=("lean", "first"), queries=("qid", "nunique"), qid=("qid", "first"),
