@@ -12,9 +12,10 @@ with a merge in pandas. Example::
 from __future__ import annotations
 
 import argparse
+import ctypes
+import gc
 import json
 import logging
-import resource
 import subprocess
 import sys
 import time
@@ -83,9 +84,18 @@ def collection(queries: int, depth: int):
     )  # fmt: skip
 
 
-def peak() -> float:
-    """The peak memory of this process so far, in MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+def memory(what: str) -> float:
+    """The memory of this process in MB: what it holds (``VmRSS``), or the most that it has held (``VmHWM``)."""
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(what))
+    return int(line.split()[1]) / 1024
+
+
+def held() -> float:
+    """What this process holds, in MB; from here on the greatest memory is counted anew."""
+    gc.collect()
+    ctypes.CDLL("libc.so.6").malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")
+    return memory("VmRSS")
 
 
 def measured(queries: int, depth: int, systems: int, biases: list[str], draws: int) -> dict[str, float]:
@@ -103,10 +113,10 @@ def measured(queries: int, depth: int, systems: int, biases: list[str], draws: i
     audit(rankers(few), few, biases=biases, depth=10, draws=1)  # what the first audit loads is not counted
     dataset = collection(queries, depth)
     made = rankers(dataset)
-    before, start, Hashed.seconds, Hashed.rows = peak(), time.process_time(), 0.0, 0
+    before, start, Hashed.seconds, Hashed.rows = held(), time.process_time(), 0.0, 0
     audit(made, dataset, biases=biases, depth=depth, draws=draws)
     took = time.process_time() - start
-    return {"queries": queries, "peak": peak() - before, "seconds": took - Hashed.seconds, "rows": Hashed.rows}
+    return {"queries": queries, "peak": memory("VmHWM") - before, "seconds": took - Hashed.seconds, "rows": Hashed.rows}
 
 
 def exponent(rows: list[dict[str, float]], what: str) -> float:
