@@ -759,6 +759,30 @@ def first_candidates(candidates: pd.DataFrame, depth: int | None, stage: Any) ->
     return candidates[candidates.groupby("qid").cumcount() < depth].reset_index(drop=True)
 
 
+def shared_texts(texts: Any, rows: np.ndarray, index: pd.Index) -> pd.Series:
+    """A column of texts in which rows with the same text share one object.
+
+    A column of pandas' type ``str`` holds a copy for each row: several gigabytes where a thousand documents are retrieved for
+    each of thousands of queries.
+
+    Args:
+        texts: A sequence of distinct texts.
+        rows: Shape [n], the position of each row's text.
+        index: The index of the column.
+
+    Returns:
+        The column, of type ``object``.
+
+    Example:
+        >>> shared_texts(["tea", "a leaf"], np.array([1, 0, 1]), pd.RangeIndex(3)).tolist()
+        ['a leaf', 'tea', 'a leaf']
+    """
+    own = np.empty(len(texts), dtype=object)
+    for number, text in enumerate(texts):
+        own[number] = text
+    return pd.Series(own[rows], index=index, dtype=object)
+
+
 def with_query(topics: pd.DataFrame) -> pd.DataFrame:
     """Topics with a column ``query``: PyTerrier calls it ``text`` in the topics of some datasets of ``ir_datasets``.
 

@@ -27,6 +27,7 @@ from pyterrier_debias.core.frames import (
     in_parts,
     pair_numbers,
     ranked,
+    shared_texts,
     stage_name,
     with_string_ids,
 )
@@ -492,7 +493,7 @@ def _sharing_texts(frame: pd.DataFrame) -> pd.DataFrame:
     shared = {}
     for column in texts:
         codes, values = pd.factorize(frame[column], use_na_sentinel=False)
-        shared[column] = pd.Series(values.to_numpy(dtype=object)[codes], index=frame.index, dtype=object)
+        shared[column] = shared_texts(values, codes, frame.index)
     return frame.assign(**shared) if shared else frame
 
 

@@ -16,7 +16,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core.errors import InputError, NotProvidedError
-from pyterrier_debias.core.frames import with_string_ids
+from pyterrier_debias.core.frames import shared_texts, with_string_ids
 from pyterrier_debias.core.stage import RowWise
 
 #: Advice (part of messages) for texts that an index stores truncated.
@@ -121,15 +121,21 @@ class TextLoader(RowWise):
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Add the fields; see the class."""
         pt.validate.columns(inp, includes=["docno"], context=self)
-        docnos = inp["docno"].astype(str)
         table = self._by_docno()
-        rows = table.index.get_indexer(pd.Index(docnos))
-        if (rows < 0).any():
+        rows, docnos = pd.factorize(inp["docno"].astype(str))
+        places = table.index.get_indexer(pd.Index(docnos))
+        unknown = places < 0
+        if unknown.any():
             raise InputError(
-                f"TextLoader: {int((rows < 0).sum())} of {len(inp)} rows have a docno that is not in the collection, "
-                f"first {docnos[rows < 0].iloc[0]!r}; use the corpus that the run was made from"
+                f"TextLoader: {int(unknown[rows].sum())} of {len(inp)} rows have a docno that is not in the collection, "
+                f"first {docnos[unknown][0]!r}; use the corpus that the run was made from"
             )
-        return inp.assign(**{field: table[field].array.take(rows) for field in self.fields})
+        found = {}
+        for field in self.fields:
+            values = table[field].array
+            texts = isinstance(values.dtype, pd.StringDtype)
+            found[field] = shared_texts(values.take(places), rows, inp.index) if texts else values.take(places[rows])
+        return inp.assign(**found)
 
     def _by_docno(self) -> pd.DataFrame:
         """The fields by docno, computed once for a corpus and its fields."""

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core.errors import InputError, NotProvidedError
-from pyterrier_debias.core.frames import ranked, with_string_ids
+from pyterrier_debias.core.frames import ranked, shared_texts, with_string_ids
 from pyterrier_debias.core.stage import RowWise
 
 
@@ -170,19 +171,19 @@ class DocstoreLoader(RowWise):
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Add the fields; see the class."""
         pt.validate.columns(inp, includes=["docno"], context=self)
-        docnos = inp["docno"].astype(str).tolist()
-        found = {}
+        rows, names = pd.factorize(inp["docno"].astype(str))
+        docnos, found = names.tolist(), {}
         if docnos:
             wanted = set(docnos)
             with _reached(self.irds_id, "documents"):
                 documents = _reference(self.irds_id).docs_store().get_many_iter(wanted)
                 for document in pt.tqdm(documents, desc="TextLoader", total=len(wanted), disable=not self.verbose):
                     found[document.doc_id] = _fields(document)
-        unknown = [docno for docno in docnos if docno not in found]
-        if unknown:
+        unknown = np.array([docno not in found for docno in docnos], dtype=bool)
+        if unknown.any():
             raise InputError(
-                f"TextLoader: {len(unknown)} of {len(docnos)} rows have a docno that is not in irds:{self.irds_id}, first "
-                f"{unknown[0]!r}; use the dataset that the run was made from"
+                f"TextLoader: {int(unknown[rows].sum())} of {len(inp)} rows have a docno that is not in irds:{self.irds_id}, "
+                f"first {docnos[int(unknown.argmax())]!r}; use the dataset that the run was made from"
             )
         lacking = [f for f in self.fields if docnos and f not in found[docnos[0]]]
         if lacking:
@@ -191,7 +192,7 @@ class DocstoreLoader(RowWise):
                 f"{', '.join(found[docnos[0]])}"
             )
         texts = {field: [found[docno][field] for docno in docnos] for field in self.fields}
-        return inp.assign(**{field: pd.Series(own, index=inp.index, dtype="str") for field, own in texts.items()})
+        return inp.assign(**{field: shared_texts(own, rows, inp.index) for field, own in texts.items()})
 
 
 def id_of_split(irds_id: str, split: str | None) -> str:

@@ -20,7 +20,7 @@ import pyterrier as pt
 
 from pyterrier_debias.core.dataset import Dataset
 from pyterrier_debias.core.errors import InputError, NotProvidedError, one_line
-from pyterrier_debias.core.frames import check_overlap, with_string_ids
+from pyterrier_debias.core.frames import check_overlap, shared_texts, with_string_ids
 from pyterrier_debias.core.indexing import handed_over
 from pyterrier_debias.core.naming import is_tokeniser, system_name
 from pyterrier_debias.core.stage import RowWise, chain, flatten, join
@@ -167,8 +167,8 @@ class IndexTexts(RowWise):
         if len(inp) == 0:
             return inp.assign(**{field: pd.Series(dtype=str) for field in self.fields})
         index = open_index(self.index)
-        docnos = inp["docno"].astype(str)
-        distinct = list(dict.fromkeys(docnos))
+        rows, docnos = pd.factorize(inp["docno"].astype(str))
+        distinct = docnos.tolist()
         held = index.meta_index()
         with _explained("IndexTexts"):
             numbers = [int(held.getDocument("docno", docno)) for docno in distinct]
@@ -180,8 +180,8 @@ class IndexTexts(RowWise):
                 )
             names = [self.text_field if field == "text" else field for field in self.fields]
             values = [list(row) for row in held.getItems(names, numbers)]
-        table = pd.DataFrame(values, columns=list(self.fields), index=distinct)
-        return inp.assign(**{field: table[field].reindex(docnos).to_numpy() for field in self.fields})
+        columns = zip(self.fields, zip(*values))
+        return inp.assign(**{field: shared_texts(texts, rows, inp.index) for field, texts in columns})
 
 
 class TerrierIndexer:
