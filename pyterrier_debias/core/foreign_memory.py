@@ -222,10 +222,10 @@ def scores_of(inp: pd.DataFrame, found: pd.DataFrame) -> np.ndarray | None:
 
 def _unchanged(given: pd.Series, found: pd.Series, rows: np.ndarray) -> bool:
     """Whether a column holds in these rows what was given, in whichever type; what is missing stays missing."""
-    there = found.array if bool((np.diff(rows) == 1).all()) else found.array.take(rows)
-    if given.dtype == there.dtype:
-        return bool(given.array.equals(there))
-    return bool(given.astype(object).array.equals(pd.Series(there).astype(object).array))
+    there = found if bool((np.diff(rows) == 1).all()) else found.take(rows)
+    if given.dtype != there.dtype:
+        given, there = given.astype(object), there.astype(object)
+    return bool(given.array.equals(there.array))
 
 
 def list_keys(inp: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray, list[str]]:
