@@ -21,19 +21,19 @@ def worst_queries(
     """The queries that push each primary figure furthest in its own direction.
 
     A figure that is a mean over m queries is the sum of their contributions, value / m. Biases whose figure is not a plain mean
-    (a slope) give influence values, whose mean is also the figure. The contributions of all queries therefore sum to the figure
-    exactly. Primary figures that are not the mean of their values are left out, because there are no shares.
+    (such as a slope) give influence values, whose mean is also the figure. The contributions of all queries therefore sum to the
+    figure exactly. Primary figures that are not the mean of their values are left out, because they have no shares.
 
     Args:
-        findings: The table of findings, of which the primary ones are divided.
-        per_query: The values behind them.
+        findings: The table of findings; only the primary ones are used.
+        per_query: The values behind the findings.
         n: The number of queries for each figure.
         queries: The texts of queries, by qid.
 
     Returns:
         One row per figure and query, largest contribution first: ``system``, ``bias``, ``measure``, ``contrast``, ``qid``,
         ``query`` (empty if unknown), ``value``, ``contribution`` (in the figure's unit), ``share`` (of the figure; NaN if that is
-        0). Queries that contribute 0 are left out. The contributions for a large enough ``n`` sum to the figure.
+        0). Queries that contribute 0 are left out. If ``n`` is large enough, the contributions sum to the figure.
 
     Example:
         >>> found = pd.DataFrame({"system": ["m"], "bias": "position", "measure": "nDCG@10", "contrast": "rotated - original",

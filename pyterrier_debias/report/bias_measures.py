@@ -17,7 +17,7 @@ class Measures(list):
 
     Attributes:
         second_run: For each figure that needs a second run, how to get it.
-        biases: For the name of each measure, the bias that it belongs to.
+        biases: The bias of each measure, by the measure's name.
     """
 
     def __init__(self, measures: Any = (), second_run: dict[str, str] | None = None, biases: dict[str, str] | None = None):
@@ -52,8 +52,8 @@ def bias_measures(
     """Measures of bias for ``pt.Experiment``: every figure that can be computed from one ranking.
 
     Give ``pt.Experiment`` the same topics and judgements. They may include topics without judgements: every measure here has
-    values for judged topics only, even one that needs no judgements. If a measure is over some of the topics, its name says
-    that single values are influence values (:class:`~pyterrier_debias.ARaB`), and its mean is over these topics.
+    values for judged topics only, even one that needs no judgements. If a measure covers only some of the topics, its mean is
+    over these topics, and its name says that its single values are influence values (see :class:`~pyterrier_debias.ARaB`).
 
     Args:
         dataset: As for :func:`pyterrier_debias.audit`.
@@ -70,7 +70,7 @@ def bias_measures(
         The measures; ``second_run`` says how to get the other figures.
 
     Raises:
-        InputError: If a bias, measure or dataset is unknown, or the judgements are of other topics.
+        InputError: If a bias, measure or dataset is unknown, or the judgements are for other topics.
 
     Example:
         >>> from pyterrier_debias import PlantedCollection, bias_measures
@@ -78,8 +78,8 @@ def bias_measures(
         >>> [str(m) for m in found], list(found.second_run)
         (['nDCG@10', 'Judged@10', 'nDCG(judged_only=True)@10'], ['nDCG@10 with inferred labels'])
 
-    When not to use it: for tests of bias. The audit knows the value of each figure by chance alone and corrects for the number
-    of tests; the ``baseline`` of ``pt.Experiment`` does neither.
+    When not to use it: for tests of bias. The audit compares each figure with its value under chance alone and corrects for the
+    number of tests; the ``baseline`` of ``pt.Experiment`` does neither.
     """
     chosen = find_biases(biases)
     collection = open_dataset(dataset, split=split)

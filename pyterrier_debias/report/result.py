@@ -27,12 +27,12 @@ from pyterrier_debias.report.verdict_text import verdict_text
 #: Raised with every change of the JSON form that old readers would misread.
 SCHEMA_VERSION = 2
 
-#: The file of a saved audit that everything can be read from.
+#: The file of a saved audit from which the whole result can be read.
 RESULT_FILE = "audit.json"
 #: What a folder of an audit holds, in words.
 HOLDS = "an audit"
 
-#: What a spreadsheet takes for a formula, except where it is a number.
+#: What a spreadsheet reads as a formula, unless it is a number.
 _FORMULA, _NUMBER = re.compile(r"\s*[=+\-@]|[\t\r]"), re.compile(r"[+-]?\d+([.,]\d+)?(e[+-]?\d+)?", re.IGNORECASE)
 
 _TABLES = ("findings.csv", "per_query.csv", "index.html")
@@ -187,8 +187,8 @@ class AuditResult(AuditTables):
             raise InputError(f"this JSON is not an audit: its 'schema' is not 'pyterrier_debias.audit'; give {RESULT_FILE}")
         if content.get("schema_version") != SCHEMA_VERSION:
             raise InputError(
-                f"this audit has schema version {content.get('schema_version')}, this package reads {SCHEMA_VERSION}; "
-                f"run the audit again, or read it with the version of pyterrier-debias that wrote it"
+                f"this audit has schema version {content.get('schema_version')}, but this package reads version "
+                f"{SCHEMA_VERSION}; run the audit again, or read it with the version of pyterrier-debias that wrote it"
             )
         content = check_seal(content, "this audit")
         missing = [k for k in ("settings", "findings", "per_query", "skipped", "failed") if k not in content]
@@ -285,7 +285,7 @@ class AuditResult(AuditTables):
         write_whole(folder / page, replace(self, figures=figures).to_html(), replace=False)
         written: set[str] = set()
         for bias, figure in figures:
-            # A bias of a user may give several figures one name.
+            # A user's bias may give several figures the same name.
             first = file_name(f"{bias}-{figure.name}")
             names = (first, *(f"{first}-{number}" for number in range(2, len(figures) + 1)))
             name = next(name for name in names if name not in written)
@@ -303,7 +303,8 @@ def check_name(folder: str | Path) -> None:
         InputError: If the name has an ending that files of an audit have.
     """
     if Path(folder).suffix.lower() in (".html", ".json", ".csv"):
-        raise InputError(f"{folder} is the name of a file, and an audit is saved as a folder; the page is {_TABLES[2]} in it")
+        told = f"name a folder (the page in it is {_TABLES[2]})"
+        raise InputError(f"{folder} looks like a file name, but an audit is saved as a folder; {told}")
 
 
 def for_spreadsheets(table: pd.DataFrame) -> pd.DataFrame:
@@ -328,7 +329,7 @@ def for_spreadsheets(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it: numbers that are not defined are null."""
+    """A value in a form that JSON allows: undefined numbers become null."""
     if isinstance(value, dict):
         return {name: _plain(part) for name, part in value.items()}
     if isinstance(value, (list, tuple)):
@@ -345,6 +346,6 @@ def _lines(frame: pd.DataFrame, **options: Any) -> str:
 
 
 def _rows(objects: Iterable[dict[str, Any]], **options: Any) -> str:
-    """A list of objects, a line each: indented, it would take twice the time."""
+    """A list of objects, one per line; indentation would double the time."""
     rows = ",\n".join(map(json.JSONEncoder(**options).encode, objects))
     return f"[\n{rows}\n]" if rows else "[]"

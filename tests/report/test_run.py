@@ -425,7 +425,7 @@ def test_a_path_is_no_json_and_load_reads_it(result, tmp_path):
 
 @pytest.mark.parametrize("name", ["report.html", "audit.JSON", "findings.csv"])
 def test_a_folder_is_not_named_as_a_file(result, tmp_path, name):
-    with pytest.raises(InputError, match=rf"{name} is the name of a file, and an audit is saved as a folder; the page is ind"):
+    with pytest.raises(InputError, match=rf"{name} looks like a file name, but an audit is saved as a folder; name a folder"):
         result.save(tmp_path / name)
     assert not list(tmp_path.iterdir())
 
