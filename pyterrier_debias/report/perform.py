@@ -274,7 +274,7 @@ def _check_terrier(r: Request) -> None:
     if twice is not None:
         raise InputError(f"--wmodel {twice} is named twice; name it once")
     if not is_index_folder(r.terrier):
-        told = f"it is not a Terrier index (a folder with {INDEX_FILE}); name the index's folder"
+        told = f"there is no Terrier index (a folder with {INDEX_FILE}); name the index's folder"
         raise InputError(f"--terrier {r.terrier}: {told}")
 
 

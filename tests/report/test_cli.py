@@ -191,7 +191,7 @@ def test_a_defect_in_a_bias_is_told_apart_from_bad_input(folder, tmp_path, monke
 
 def test_a_folder_named_as_a_file_is_refused_before_anything_runs(folder, tmp_path):
     told = refused("--dataset", folder, "--model", "none", "--out", tmp_path / "report.html")
-    assert "report.html is the name of a file, and an audit is saved as a folder" in told
+    assert "report.html looks like a file name, but an audit is saved as a folder" in told
 
 
 def test_what_the_dataset_lacks(folder, tmp_path):
@@ -383,7 +383,7 @@ def test_options_of_terrier_are_checked_before_java_starts(folder, index, tmp_pa
         assert refused(f"--{name}", value) == f"--{name} needs --terrier INDEX; name the index too"
     assert "both provide the first stage" in refused("--terrier", index, "--run", folder / "runs" / "bm25.trec")
     assert "--wmodel DPH is named twice" in refused("--terrier", index, "--wmodel", "DPH", "--wmodel", "DPH")
-    assert f"--terrier {folder}: it is not a Terrier index" in refused("--terrier", folder)
+    assert f"--terrier {folder}: there is no Terrier index" in refused("--terrier", folder)
     for run in (index, f"mine={index}"):
         told = f"run {index} is a folder with a Terrier index, not a run; give it as --terrier {index}"
         assert refused("--run", run, "--dataset", folder) == told
