@@ -108,7 +108,7 @@ class WordListBias(JointBias):
         if topics is not None and "query" not in topics.columns and self.topics_column not in topics.columns:
             return "the topics have no column 'query', so it is not known which of them are neutral"
         if topics is not None and len(topics) and not self.neutral_qids(topics):
-            return f"no topic is neutral: each names a group of {self.wordlist.name!r}"
+            return f"no topic is neutral: {self._why_none(topics)}"
         return _not_english(dataset) if self.wordlist == WordList.of("debias") else None
 
     def measures(self, context: Context) -> tuple[list[Any], dict[str, str]]:
@@ -171,6 +171,12 @@ class WordListBias(JointBias):
         if self.topics_column is not None and self.topics_column in topics.columns:
             return f"labelled neutral in the topics' column {self.topics_column!r}"
         return "without a word of the list; queries that name a person or a topic of one group pass this filter"
+
+    def _why_none(self, topics: pd.DataFrame) -> str:
+        """Why no topic counts as neutral, as text."""
+        if self.topics_column is not None and self.topics_column in topics.columns:
+            return f"their column {self.topics_column!r} labels none of them neutral"
+        return f"each has a word of the list {self.wordlist.name!r}"
 
     def sides(self) -> tuple[str, str]:
         """The groups on the positive and on the negative side, as text."""
@@ -237,6 +243,11 @@ class GenderBias(WordListBias):
         if self.classifier is None or self.topics_column in topics.columns:
             return super().told_by(topics)
         return "labelled neutral by the classifier, which may be wrong on queries unlike those it was fitted on"
+
+    def _why_none(self, topics: pd.DataFrame) -> str:
+        if self.classifier is None or self.topics_column in topics.columns:
+            return super()._why_none(topics)
+        return "the classifier labels none of them neutral"
 
     @property
     def _queries(self) -> str:

@@ -176,8 +176,15 @@ def test_needs():
         return Collection("c", corpus=pd.DataFrame({"docno": ["d"], "text": [text]}), topics={"t": topics}, qrels={"t": qrels})
 
     assert BIAS.needs(SYSTEMS[0], collection()) is None
-    assert "no topic is neutral" in BIAS.needs(SYSTEMS[0], collection(query="his house"))
-    assert "no topic is neutral" in BIAS.needs(SYSTEMS[0], collection(gender="female"))
+    judge = GenderBias(classifier=a_classifier())
+    by_words, by_column = "each has a word of the list 'debias'", "their column 'gender' labels none of them neutral"
+    for bias, topics, why in (
+        (BIAS, collection(query="his house"), by_words),
+        (BIAS, collection(gender="female"), by_column),
+        (judge, collection(query="age of ada"), "the classifier labels none of them neutral"),
+        (judge, collection(gender="female"), by_column),
+    ):
+        assert bias.needs(SYSTEMS[0], topics) == f"no topic is neutral: {why}"
     for foreign in ("der Hund und die Katze", "der Mann, den man kennt, und sein Boy", "son livre et ses sons", "什么是公司"):
         reason = BIAS.needs(SYSTEMS[0], collection(text=foreign))
         assert "does not look English" in reason and "0.0% of the words of its first documents" in reason

@@ -125,7 +125,7 @@ def test_words_that_cannot_be_found_are_named(caplog):
 
 
 def test_bad_input_is_named():
-    with pytest.raises(InputError, match="text 1 is None"):
+    with pytest.raises(InputError, match="count_words: text 1 is None"):
         count_words(["a", None])
     with pytest.raises(InputError, match="tokeniser='words' is not known"):
         count_words(["a"], tokeniser="words")

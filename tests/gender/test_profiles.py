@@ -109,7 +109,7 @@ def test_the_papers_columns():
     assert shares[0, PAPER_COLUMNS.index("work")] == 0.5
     # persconc is the sum of its six: 2/4 of work and 1/4 of home.
     assert category_shares(["work home work other"], lexicon, columns="persconc").tolist() == [[0.75]]
-    with pytest.raises(InputError, match="lexicon has no category 'posemo'"):
+    with pytest.raises(InputError, match="lexicon 'lexicon' has no category 'posemo'"):
         category_shares(["x"], {"negemo": ["bad"]}, columns="paper")
 
 
@@ -140,12 +140,12 @@ def test_the_stage_reads_each_document_once(monkeypatch):
 
 
 def test_what_is_refused():
-    refused = [({}, "no categories"), ({"a": ["*"]}, "give words or beginnings"), ("no.dic", "is not a file"), (3, "not a int")]
+    refused = [({}, "no categories"), ({"a": ["*"]}, "give words or beginnings"), ("no.dic", "is not a file"), (3, "Lexicon.of: got a value of type int")]
     refused += [({"posemo": "happy joy"}, "category 'posemo' is one string; give a list of words")]
     for spec, message in refused:
         with pytest.raises(InputError, match=message):
             Lexicon.of(spec)
-    with pytest.raises(InputError, match="text 0 is None"):
+    with pytest.raises(InputError, match="category_counts: text 0 is None"):
         category_counts([None], {"a": ["x"]})
 
 

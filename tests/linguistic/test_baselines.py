@@ -124,13 +124,15 @@ def test_groups_are_names_or_quantiles():
     codes, names = group_codes([0.0, 0.0, 0.0, 1.0, 1.0], 3)  # at an edge is above it, so that the first group is empty
     assert (codes.tolist(), names) == ([0, 0, 0, 1, 1], ["bin 2 of 3", "bin 3 of 3"])
     for values, bins, message in (
-        ([1.0, np.nan], 2, "1 queries have no finite value"),
-        (["who", None], None, "a query has no group"),
+        ([1.0, np.nan], 2, "1 training queries have no finite value .the first is 'q2'"),
+        (["who", None], None, "query 'q2' has no group; give it one, or leave it out"),
         (["who", "what"], 2, "groups are not numbers .* use bins=None"),
         ([1.0, 1.0], 2, "all training queries are in one group"),
     ):
         with pytest.raises(InputError, match=message):
-            group_codes(values, bins)
+            group_codes(values, bins, ["q1", "q2"])
+    with pytest.raises(InputError, match="query 1 has no group"):
+        group_codes(["who", None], None)
 
 
 def test_shares_follow_the_source(tiny):

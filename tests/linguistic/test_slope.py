@@ -327,10 +327,11 @@ def test_what_is_not_finite_is_refused(bad, place):
     """An infinite complexity gave NaN with a p of 1."""
     given = [np.arange(12.0), np.arange(12.0) ** 2, np.arange(12.0) ** 3]
     given[place][4] = bad
-    with pytest.raises(InputError, match="must be finite numbers"):
+    name = ("values", "complexity", "controls")[place]
+    with pytest.raises(InputError, match=f"partial_slope: {name} at row 4 is {bad}, not finite; leave out queries"):
         partial_slope(*given, resamples=9)
     if place < 2:
-        with pytest.raises(InputError, match="must be finite numbers"):
+        with pytest.raises(InputError, match=f"within_slope: {name} at row 1 is {bad}, not finite; leave out needs"):
             within_slope(given[0].reshape(4, 3), given[1].reshape(4, 3), resamples=9)
         with pytest.raises(InputError, match="must be finite numbers"):
             permutation_tests(given[0], given[1], np.arange(12) % 3, resamples=9)

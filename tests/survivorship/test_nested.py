@@ -72,14 +72,16 @@ def test_strata_are_those_of_the_nested_means():
 
 
 def test_input_that_cannot_be_used():
-    with pytest.raises(InputError, match="must not fall"):
+    with pytest.raises(InputError, match="strata_of_nested: sizes must not fall"):
         strata_of_nested([3, 2], [0.1, 0.2])
-    with pytest.raises(InputError, match="cannot be answered"):
+    with pytest.raises(InputError, match="zero_filled: answered=11 must be from 0 to total=10"):
         zero_filled(0.5, 11, 10)
-    with pytest.raises(InputError, match="equal length"):
+    with pytest.raises(InputError, match=r"nested_means: .* equal length"):
         nested_means([1.0], [1.0, 2.0], [1])
-    with pytest.raises(InputError, match="NaN"):
+    with pytest.raises(InputError, match="trend: value 1 is nan; give finite numbers"):
         trend([1.0, float("nan")], [1.0, 2.0])
+    with pytest.raises(InputError, match="strata_means: rank 0 is NaN; give a query that was never answered an infinite rank"):
+        strata_means(np.array([1.0, 0.5]), np.array([np.nan, 2.0]), 1)
 
 
 def test_change_against_a_bootstrap():

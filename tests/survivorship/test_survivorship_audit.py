@@ -143,7 +143,7 @@ def test_influence_within_strata_is_the_jackknife_too():
     np.testing.assert_allclose(rank_influence(v, r, strata=strata), rho(slice(None)) + 24 * (without.mean() - without))
     assert rank_influence(v, r, strata=strata, most=10).mean() == pytest.approx(rho(slice(None)))
     assert np.isnan(rank_influence(v, r, strata=range(25))).all()
-    with pytest.raises(InputError, match="there must be one stratum per value"):
+    with pytest.raises(InputError, match="rank_influence: there must be one stratum per value"):
         rank_influence(v, r, strata=[1])
 
 

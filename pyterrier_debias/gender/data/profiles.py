@@ -102,7 +102,7 @@ class Lexicon:
             if not path.is_file():
                 raise InputError(f"lexicon {str(spec)!r} is not a file; give a .dic file, Empath's categories, or a mapping")
             return read_dic(path) if path.suffix.lower() == ".dic" else read_empath(path)
-        raise InputError(f"a lexicon must be a mapping, a word list or a path, not a {type(spec).__name__}")
+        raise InputError(f"Lexicon.of: got a value of type {type(spec).__name__}; give a mapping, a word list or a path")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -191,7 +191,8 @@ def category_counts(
     for row, text in enumerate(texts):
         if not isinstance(text, str):
             raise InputError(
-                f"text {row} is {text!r}, not a string; load texts for every document, or leave out documents that have none"
+                f"category_counts: text {row} is {text!r}, not a string; load texts for every document, or leave out documents "
+                f"without one"
             )
         words = split(text)
         lengths[row] = len(words)
@@ -263,7 +264,7 @@ def chosen_columns(lexicon: LexiconLike, columns: str | Sequence[str] = "all") -
     if columns == "all":
         return lexicon.names
     wanted = PAPER_COLUMNS if columns == "paper" else (columns,) if isinstance(columns, str) else tuple(columns)
-    columns_of(np.zeros((0, len(lexicon.names))), lexicon.names, wanted, lexicon.name)
+    columns_of(np.zeros((0, len(lexicon.names))), lexicon.names, wanted, f"lexicon {lexicon.name!r}")
     return wanted
 
 
@@ -302,7 +303,7 @@ def columns_of(table: np.ndarray, names: Sequence[str], wanted: Sequence[str], w
             found.append(table[:, known].sum(axis=1))
     if lacking:
         some = ", ".join(list(names)[:8]) + (", ..." if len(names) > 8 else "")
-        raise InputError(f"{what} has no category {', '.join(map(repr, lacking))}; it has {some}")
+        raise InputError(f"{what} has no category {', '.join(map(repr, lacking))}; choose from {some}")
     return np.stack(found, axis=1) if found else np.zeros((len(table), 0))
 
 

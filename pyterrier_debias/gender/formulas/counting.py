@@ -177,7 +177,8 @@ def word_counts(
     bad = next((i for i, text in enumerate(texts) if not isinstance(text, str)), None)
     if bad is not None:
         raise InputError(
-            f"text {bad} is {texts[bad]!r}, not a string; load texts for every document, or leave out documents that have none"
+            f"count_words: text {bad} is {texts[bad]!r}, not a string; load texts for every document, or leave out documents "
+            f"without one"
         )
     split = get_gender_tokeniser(tokeniser)
     _warn_of_unfindable(wordlist, tokeniser, split)

@@ -152,11 +152,11 @@ def partial_slope(
     n = len(y)
     z = _nuisance(n, controls, strata)
     if x.shape != (n,) or y.shape != (n,) or len(z) != n:
-        raise InputError(f"effectiveness, complexity and controls must be of equal length; got {y.shape}, {x.shape}, {len(z)}")
-    if not (np.isfinite(y).all() and np.isfinite(x).all() and np.isfinite(z).all()):
         raise InputError(
-            "effectiveness, complexity and controls must be finite numbers, not NaN; leave out the queries that are not defined"
+            f"partial_slope: values, complexity and controls must have one entry per query; got shapes {y.shape} and {x.shape}, "
+            f"and {len(z)} rows of controls"
         )
+    _check_finite("partial_slope", "queries", values=y, complexity=x, controls=z)
     q = _basis(z)
     x_left, left = x - q @ (q.T @ x), y - q @ (q.T @ y)
     sxx, total = x_left @ x_left, ((y - y.mean()) ** 2).sum() if n else 0.0
@@ -256,11 +256,10 @@ def within_slope(
     y, x = np.asarray(values, dtype=float), np.asarray(complexity, dtype=float)
     if y.ndim != 2 or y.shape != x.shape or y.shape[1] < 2:
         raise InputError(
-            f"effectiveness and complexity must be tables of needs by at least two wordings, not of shapes {y.shape} and "
-            f"{x.shape}"
+            f"within_slope: values and complexity must both have a row per need and at least two columns (wordings); got shapes "
+            f"{y.shape} and {x.shape}"
         )
-    if not (np.isfinite(y).all() and np.isfinite(x).all()):
-        raise InputError("effectiveness and complexity must be finite numbers, not NaN; leave out the needs that are not defined")
+    _check_finite("within_slope", "needs", values=y, complexity=x)
     n = len(y)
     sd = float(x[:, 0].std()) if n else float("nan")
     x_left, left = x - x.mean(axis=1, keepdims=True), y - y.mean(axis=1, keepdims=True)
@@ -338,7 +337,8 @@ def design(frame: pd.DataFrame, controls: Sequence[str]) -> np.ndarray:
     missing = [column for column in controls if column not in frame.columns]
     if missing:
         raise InputError(
-            f"control {missing[0]!r} is not a column; there are {', '.join(map(str, frame.columns))}: join it to the topics first"
+            f"design: control {missing[0]!r} is not a column (there are {', '.join(map(str, frame.columns))}); join it to the "
+            f"topics first"
         )
     columns = [np.empty((len(frame), 0))]
     for name in controls:
@@ -369,8 +369,19 @@ def _nuisance(n: int, controls: np.ndarray | None, strata: Sequence[object] | No
         controls = np.asarray(controls, dtype=float)
         columns.append(controls[:, None] if controls.ndim == 1 else controls)
     if len({len(column) for column in columns}) > 1:
-        raise InputError(f"effectiveness, complexity and controls must be of equal length; got {[len(c) for c in columns]}")
+        raise InputError(
+            f"partial_slope: values, strata and controls must have one entry per query; got lengths {[len(c) for c in columns]}"
+        )
     return np.concatenate(columns, axis=1)
+
+
+def _check_finite(who: str, rows: str, **given: np.ndarray) -> None:
+    """Refuse NaN and infinite numbers; the error names the first row that has one."""
+    for name, numbers in given.items():
+        bad = np.argwhere(~np.isfinite(numbers))
+        if len(bad):
+            value = numbers[tuple(bad[0])]
+            raise InputError(f"{who}: {name} at row {bad[0][0]} is {value}, not finite; leave out {rows} without a finite value")
 
 
 def _basis(z: np.ndarray) -> np.ndarray:

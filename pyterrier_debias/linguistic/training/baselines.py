@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -158,12 +158,13 @@ def weighted_probability(
 # The worst group first
 
 
-def group_codes(values: list[Any], bins: int | None) -> tuple[np.ndarray, list[str]]:
+def group_codes(values: list[Any], bins: int | None, qids: Sequence[str] | None = None) -> tuple[np.ndarray, list[str]]:
     """Assign each query to a group.
 
     Args:
         values: One value per query: the name of its group, or a number to be binned.
         bins: Into how many groups of similar size numbers are divided, at quantiles; None makes each distinct value a group.
+        qids: The queries, for messages; None names them by their number.
 
     Returns:
         Codes from 0, shape [n], and the groups' names.
@@ -175,9 +176,11 @@ def group_codes(values: list[Any], bins: int | None) -> tuple[np.ndarray, list[s
         >>> group_codes([0.1, 0.9, 0.5, 0.4], 2)
         (array([0, 1, 1, 0]), ['bin 1 of 2', 'bin 2 of 2'])
     """
+    named = range(len(values)) if qids is None else qids
     if bins is None:
-        if any(pd.isna(value) is True for value in values):
-            raise InputError("group DRO: a query has no group; drop or fill it")
+        lacking = next((qid for qid, value in zip(named, values) if pd.isna(value) is True), None)
+        if lacking is not None:
+            raise InputError(f"group DRO: query {lacking!r} has no group; give it one, or leave it out of the training queries")
         names = sorted(set(map(str, values)))
         codes = np.array([names.index(str(value)) for value in values])
     else:
@@ -185,8 +188,12 @@ def group_codes(values: list[Any], bins: int | None) -> tuple[np.ndarray, list[s
             numbers = np.array(values, dtype=np.float64)
         except (TypeError, ValueError) as error:
             raise InputError(f"group DRO: groups are not numbers ({error}); use bins=None if they are names") from error
-        if not np.isfinite(numbers).all():
-            raise InputError(f"group DRO: {int((~np.isfinite(numbers)).sum())} queries have no finite value; drop or fill them")
+        bad = np.flatnonzero(~np.isfinite(numbers))
+        if len(bad):
+            raise InputError(
+                f"group DRO: {len(bad)} training queries have no finite value (the first is {named[bad[0]]!r}); give them one, "
+                f"or leave them out"
+            )
         edges = np.quantile(numbers, np.arange(1, bins) / bins)
         codes = np.searchsorted(edges, numbers, side="right")
         names = [f"bin {i + 1} of {bins}" for i in range(bins)]
@@ -253,7 +260,7 @@ class GroupDROReranker(TrainedRanker):
 
     def make_method(self, ranker: Any, training: Training, groups: Groups, prepared: None) -> Method:
         """The ranker's method with shares of groups; see the class."""
-        codes, names = group_codes(query_values(groups, self.group), self.bins)
+        codes, names = group_codes(query_values(groups, self.group), self.bins, [one.qid for one in groups.groups])
         from pyterrier_debias.linguistic.training.dro_method import GroupDRO
         from pyterrier_debias.training.method import ranking_of
 

@@ -164,7 +164,8 @@ def cohens_kappa(one: Sequence[Any], other: Sequence[Any], *, level: float = 0.9
     from statsmodels.stats import inter_rater
 
     if len(one) != len(other):
-        raise InputError(f"two annotators must have judged the same queries; got {len(one)} and {len(other)} codes")
+        counts = f"{len(one)} and {len(other)} codes"
+        raise InputError(f"cohens_kappa: there are {counts}; give the codes of both annotators for the same queries")
     n = len(one)
     names, codes = np.unique(np.concatenate([np.asarray(one), np.asarray(other)]), return_inverse=True)
     if not n or len(names) < 2:

@@ -77,7 +77,7 @@ def nested_means(
         >>> [(f.n, f.mean.estimate, f.zero_filled.estimate) for f in found]
         [(1, 1.0, 0.25), (2, 0.75, 0.375), (3, 0.5, 0.375)]
     """
-    v, r = _checked(values, ranks)
+    v, r = _checked("nested_means", values, ranks)
     total = len(v)
     found = np.isfinite(r)
     items = []
@@ -208,7 +208,7 @@ def strata_means(
     Raises:
         InputError: For unequal lengths or NaN.
     """
-    v, r = _checked(values, ranks)
+    v, r = _checked("strata_means", values, ranks)
     if clusters is None:
         return [(rank, t_interval(v[r == rank], level=level)) for rank in range(1, last + 1)]
     return [(rank, difference_of_means(v, r == rank, None, clusters=clusters, level=level)) for rank in range(1, last + 1)]
@@ -234,8 +234,8 @@ def strata_of_nested(sizes: Sequence[int], means: Sequence[float]) -> np.ndarray
     n, m = np.asarray(sizes, dtype=float), np.asarray(means, dtype=float)
     if n.shape != m.shape or n.ndim != 1 or (np.diff(n) < 0).any():
         raise InputError(
-            f"sizes of nested subsets must not fall, and there must be one mean per subset; got sizes {n.tolist()} and means of "
-            f"shape {m.shape}"
+            f"strata_of_nested: sizes must not fall, and there must be one mean for each size; got sizes {n.tolist()} and means "
+            f"of shape {m.shape}"
         )
     added = np.diff(n, prepend=0.0)
     sums = np.diff(n * m, prepend=0.0)
@@ -261,7 +261,7 @@ def zero_filled(mean: float, answered: int, total: int) -> float:
         0.10262
     """
     if not 0 <= answered <= total or total < 1:
-        raise InputError(f"{answered} of {total} queries cannot be answered")
+        raise InputError(f"zero_filled: answered={answered} must be from 0 to total={total}, and total at least 1")
     return mean * answered / total
 
 
@@ -327,8 +327,8 @@ def trend(
     """
     from scipy import stats
 
-    v, r = _checked(values, ranks)
-    names = _stratum_numbers(strata, len(v))
+    v, r = _checked("trend", values, ranks)
+    names = _stratum_numbers("trend", strata, len(v))
     kept = np.isfinite(r)
     v, r, names = v[kept], r[kept], names[kept]
     n = len(v)
@@ -438,12 +438,12 @@ def _of_tables(x: np.ndarray, y: np.ndarray, resamples: int, generator: np.rando
     return total + a[-1] * (left @ b)
 
 
-def _stratum_numbers(strata: Sequence[object] | None, n: int) -> np.ndarray:
+def _stratum_numbers(who: str, strata: Sequence[object] | None, n: int) -> np.ndarray:
     """Strata as numbers from 0; a single one if there are none."""
     if strata is None:
         return np.zeros(n, dtype=int)
     if len(strata) != n:
-        raise InputError(f"there must be one stratum per value; got {len(strata)} strata for {n} values")
+        raise InputError(f"{who}: there must be one stratum per value; got {len(strata)} strata for {n} values")
     return np.unique(np.asarray(strata, dtype=str), return_inverse=True)[1]
 
 
@@ -480,9 +480,9 @@ def rank_influence(
     """
     from scipy import stats
 
-    v, r = _checked(values, ranks)
+    v, r = _checked("rank_influence", values, ranks)
     n = len(v)
-    names = _stratum_numbers(strata, n)
+    names = _stratum_numbers("rank_influence", strata, n)
     x, y = stats.rankdata(r), stats.rankdata(v)
     a, b = (_centred(one, names) for one in (x, y))
     if n < 4 or not a @ a > 1e-9 or not b @ b > 1e-9:
@@ -510,10 +510,14 @@ def rank_influence(
     return rho + (n - 1) * (found.mean() - found)
 
 
-def _checked(values: np.ndarray, ranks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _checked(who: str, values: np.ndarray, ranks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     v, r = np.asarray(values, dtype=float), np.asarray(ranks, dtype=float)
     if v.shape != r.shape or v.ndim != 1:
-        raise InputError(f"values and first relevant ranks must be two lists of equal length; got shapes {v.shape} and {r.shape}")
-    if not np.isfinite(v).all() or np.isnan(r).any():
-        raise InputError("values must be finite numbers, and ranks not NaN; a query never answered has an infinite rank")
+        raise InputError(f"{who}: values and ranks must be two lists of equal length; got shapes {v.shape} and {r.shape}")
+    bad = np.flatnonzero(~np.isfinite(v))
+    if len(bad):
+        raise InputError(f"{who}: value {bad[0]} is {v[bad[0]]}; give finite numbers, and leave out queries without a value")
+    bad = np.flatnonzero(np.isnan(r))
+    if len(bad):
+        raise InputError(f"{who}: rank {bad[0]} is NaN; give a query that was never answered an infinite rank")
     return v, r
