@@ -560,7 +560,9 @@ def ranked(frame: pd.DataFrame, stage: Any = "ranking") -> pd.DataFrame:
     starts = np.flatnonzero(np.diff(query[order], prepend=-1))
     lengths = np.diff(starts, append=len(order))
     ranks = np.arange(len(order)) - np.repeat(starts, lengths)
-    return frame.iloc[order].assign(rank=ranks).reset_index(drop=True)
+    if (order[1:] < order[:-1]).any():  # else it is sorted, and need not be copied
+        frame = frame.iloc[order]
+    return frame.assign(rank=ranks).reset_index(drop=True)
 
 
 #: About how many rows are handled at a time where frames are large.
@@ -614,6 +616,7 @@ def parts_together(first: pd.DataFrame, *others: pd.DataFrame, queries: int | No
             order = np.argsort(part, kind="stable")
             frame, part = frame.iloc[order], part[order]
         cut.append((frame, np.searchsorted(part, np.arange(count + 1))))
+    del query, place, part  # as long as the frames, and no longer needed
     for number in range(count):
         yield [frame.iloc[ends[number] : ends[number + 1]].reset_index(drop=True) for frame, ends in cut]
 

@@ -557,7 +557,8 @@ def _pool(context: Context, qids: Sequence[str]) -> tuple[str, pd.DataFrame] | N
     if pool is None:
         return None
     name, own = pool[0], with_string_ids(pool[1], f"pooling bias, {pool[0]}")
-    own = own[own["qid"].isin(set(qids))]
+    asked = own["qid"].isin(set(qids))
+    own = own if asked.all() else own[asked]
     return (name, ranked(check_run(own, name), f"run {name!r}")) if len(own) else None
 
 
