@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -57,3 +58,11 @@ def test_keyed_generators_differ_by_key():
     one, two = text.keyed_generator(0, "a"), text.keyed_generator(0, "b")
     assert one.random() != two.random()
     assert text.keyed_generator(0, "a").random() == text.keyed_generator(0, "a").random()
+
+
+def test_a_mark_does_not_depend_on_how_many_rows_are_hashed_at_a_time(monkeypatch):
+    frame = pd.DataFrame({"qid": [str(i % 7) for i in range(50)], "docno": [f"d{i}" for i in range(50)], "score": range(50)})
+    whole = text.content_mark(frame)
+    monkeypatch.setattr(text, "_ROWS", 7)
+    assert text.content_mark(frame.sample(frac=1, random_state=1)) == whole != text.content_mark(frame.head(49))
+    assert text.content_mark(frame.head(0)).startswith("0:")

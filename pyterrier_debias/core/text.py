@@ -200,16 +200,26 @@ def content_mark(content: frozenset[str] | pd.DataFrame) -> str:
         ('2:ce6e4839', '2:')
     """
     if isinstance(content, pd.DataFrame):
-        numeric = [name for name, column in content.items() if pd.api.types.is_numeric_dtype(column)]
-        same = content.astype({name: np.float64 if name in numeric else object for name in content.columns})
-        others = [name for name in content.columns if name not in numeric]
-        # What cannot be hashed has a mark too: a name is no place to refuse it.
-        same[others] = same[others].map(lambda value: value if pd.api.types.is_hashable(value) else repr(value))
-        rows = np.sort(pd.util.hash_pandas_object(same, index=False).to_numpy())
-        number = keyed_hash(0, rows.tobytes().hex())
+        # Some rows at a time: as objects they take several times their memory.
+        parts = [content.iloc[start : start + _ROWS] for start in range(0, max(len(content), 1), _ROWS)]
+        number = keyed_hash(0, np.sort(np.concatenate([_row_hashes(part) for part in parts])).tobytes().hex())
     else:
         number = keyed_hash(0, *sorted(content))
     return f"{len(content)}:{number >> 32:08x}"
+
+
+#: How many rows are hashed at a time.
+_ROWS = 100_000
+
+
+def _row_hashes(frame: pd.DataFrame) -> np.ndarray:
+    """A hash of the cells of each row."""
+    numeric = [name for name, column in frame.items() if pd.api.types.is_numeric_dtype(column)]
+    same = frame.astype({name: np.float64 if name in numeric else object for name in frame.columns})
+    others = [name for name in frame.columns if name not in numeric]
+    # What cannot be hashed has a mark too: a name is no place to refuse it.
+    same[others] = same[others].map(lambda value: value if pd.api.types.is_hashable(value) else repr(value))
+    return pd.util.hash_pandas_object(same, index=False).to_numpy()
 
 
 def in_one_order(printed: str) -> str:
