@@ -61,7 +61,9 @@ def test_keyed_generators_differ_by_key():
 
 
 def test_a_mark_does_not_depend_on_how_many_rows_are_hashed_at_a_time(monkeypatch):
+    odd = [None if i % 7 == 0 else i if i % 3 else (i, "a") for i in range(50)]
     frame = pd.DataFrame({"qid": [str(i % 7) for i in range(50)], "docno": [f"d{i}" for i in range(50)], "score": range(50)})
+    frame["odd"] = pd.Series(odd, dtype=object)
     whole = text.content_mark(frame)
     monkeypatch.setattr(text, "_ROWS", 7)
     assert text.content_mark(frame.sample(frac=1, random_state=1)) == whole != text.content_mark(frame.head(49))

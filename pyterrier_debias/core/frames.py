@@ -647,7 +647,7 @@ class QueryRows:
         """The rows of some queries.
 
         Args:
-            qids: The queries, in the order of their rows; those without rows are passed over. None for all queries.
+            qids: Distinct queries, in the order of their rows; those without rows are passed over. None for all queries.
             depth: How many rows of each query, from its first; None for all.
 
         Returns:

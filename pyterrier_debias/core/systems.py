@@ -403,6 +403,7 @@ class _Retrieved:
         frame: The results, sorted by rank.
         asked: The number of queries.
         unanswered: qid to the reason why the query has no results.
+        cut: The results above a depth, by depth.
     """
 
     pipeline: pt.Transformer
@@ -410,6 +411,7 @@ class _Retrieved:
     frame: pd.DataFrame
     asked: int
     unanswered: dict[str, str]
+    cut: dict[int, pd.DataFrame] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -558,7 +560,7 @@ class Context:
     verbose: bool = False
     sharing: Sequence[System] | None = None
     _retrieved: list[_Retrieved] = field(default_factory=list, repr=False)
-    _ranked: dict[str, _Order] = field(default_factory=dict, repr=False)
+    _ranked: dict[tuple[str, int], tuple[Any, Any, _Order]] = field(default_factory=dict, repr=False)
     _raised: dict[str, BrokenSystemError] = field(default_factory=dict, repr=False)
     _made: dict[tuple[Any, ...], Any] = field(default_factory=dict, repr=False)
 
@@ -594,10 +596,12 @@ class Context:
             with self._refused(system):
                 known = self._retrieve(system, depth)
             self._retrieved.append(known)
-        frame = known.frame
-        if depth is None or (frame["rank"] < depth).all():
-            return frame
-        return frame[frame["rank"] < depth].reset_index(drop=True)
+        if depth is None:
+            return known.frame
+        if depth not in known.cut:
+            above = known.frame["rank"] < depth
+            known.cut[depth] = known.frame if above.all() else known.frame[above].reset_index(drop=True)
+        return known.cut[depth]
 
     def first_alike(self, system: System) -> System:
         """The first system with the same candidates, so that what is computed from them is computed once for all.
@@ -684,7 +688,7 @@ class Context:
             system: One of the systems.
             depth: How many documents of each query are needed; None for all. With a depth, or for some of the queries, only the
                 rows that are needed are built, which saves memory where lists are long.
-            qids: Only the results of these queries, in this order; None for all queries.
+            qids: Only the results of these queries (distinct, as strings), in this order; None for all queries.
 
         Returns:
             Result frame sorted by rank.
@@ -693,7 +697,8 @@ class Context:
             UnfitSystemError: See :meth:`candidates`.
             BrokenSystemError: If the retriever or the ranker raised an error.
         """
-        return self._order(system).frame(self.candidates(system), depth, qids)
+        order, candidates = self._order(system)
+        return order.frame(candidates, depth, qids)
 
     def longest_list(self, system: System) -> int:
         """The number of documents in the longest list of a system's results.
@@ -708,14 +713,17 @@ class Context:
             UnfitSystemError: See :meth:`results`.
             BrokenSystemError: See :meth:`results`.
         """
-        return self._order(system).lists.longest
+        return self._order(system)[0].lists.longest
 
-    def _order(self, system: System) -> _Order:
-        frame, order = self.candidates(system), self._ranked.get(system.name)
-        if order is None or (system.ranker is None and order.whole is not frame):
+    def _order(self, system: System) -> tuple[_Order, pd.DataFrame]:
+        """The order of a system's results, and the candidates that it is an order of."""
+        frame, key = self.candidates(system), (system.name, self.depth)
+        known = self._ranked.get(key)
+        # A copy of this context may have another system of this name.
+        if known is None or known[0] is not system.candidates or known[1] is not system.ranker:
             parts = [frame] if system.ranker is None else self._reranked(system, system.ranker, frame)
-            order = self._ranked[system.name] = _Order.of(parts, frame)
-        return order
+            known = self._ranked[key] = system.candidates, system.ranker, _Order.of(parts, frame)
+        return known[2], frame
 
     def _reranked(self, system: System, ranker: pt.Transformer, candidates: pd.DataFrame) -> list[pd.DataFrame | _Moved]:
         """A ranker's results, computed in parts, so that memory does not grow with the number of lists."""
@@ -724,12 +732,12 @@ class Context:
         for part in in_parts(candidates):
             results = self._asked(system, ask, part)
             with self._refused(system):
-                if few or len(results):
+                if few or not isinstance(results, pd.DataFrame) or len(results):
                     results = ranked(check_run(results, system.name), f"ranker of {system.name!r}")
                     moved = None if few else _Moved.of(results, part)
                     found.append(results if moved is None else replace(moved, rows=moved.rows + np.int32(before)))
             before += len(part)
-        if not found:
+        if not found:  # every part was empty, as the last one
             with self._refused(system):
                 check_run(results, system.name)
         return found

@@ -216,10 +216,15 @@ def _row_hashes(frame: pd.DataFrame) -> np.ndarray:
     """A hash of the cells of each row."""
     numeric = [name for name, column in frame.items() if pd.api.types.is_numeric_dtype(column)]
     same = frame.astype({name: np.float64 if name in numeric else object for name in frame.columns})
-    others = [name for name in frame.columns if name not in numeric]
-    # What cannot be hashed has a mark too: a name is no place to refuse it.
-    same[others] = same[others].map(lambda value: value if pd.api.types.is_hashable(value) else repr(value))
+    for name in (name for name in frame.columns if name not in numeric):
+        # What cannot be hashed has a mark too: a name is no place to refuse it.
+        same[name] = pd.Series([value if _is_text(value) else repr(value) for value in same[name]], same.index, dtype=object)
     return pd.util.hash_pandas_object(same, index=False).to_numpy()
+
+
+def _is_text(value: Any) -> bool:
+    """Whether a cell is a text or is missing."""
+    return isinstance(value, str) or (pd.api.types.is_scalar(value) and bool(pd.isna(value)))
 
 
 def in_one_order(printed: str) -> str:

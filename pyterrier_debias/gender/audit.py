@@ -556,7 +556,7 @@ class _Lists(Mapping[str, pd.DataFrame]):
 
     def __init__(self, context: Context, qids: Iterable[str]):
         self._context, self._qids = context, set(qids)
-        self._systems = {system.name: system for system in context.systems if len(self._cut(context.results(system)))}
+        self._systems = {system.name: system for system in context.systems if len(self._cut(context.results(system, depth=1)))}
 
     def _cut(self, frame: pd.DataFrame) -> pd.DataFrame:
         columns = [column for column in frame.columns if column != "text"]  # they are loaded once for all
@@ -568,7 +568,7 @@ class _Lists(Mapping[str, pd.DataFrame]):
 
     def __getitem__(self, name: str) -> pd.DataFrame:
         system = self._systems[name]
-        run = self._cut(self._context.results(system))
+        run = self._cut(self._context.results(system, depth=self._context.depth))
         return run if system.ranker is None else _whole(run, self.candidates(system))
 
     def __iter__(self) -> Iterator[str]:

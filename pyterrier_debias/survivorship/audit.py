@@ -20,7 +20,7 @@ import pandas as pd
 
 from pyterrier_debias.core.bias import Examined, Figure, Finding, JointBias, p_text
 from pyterrier_debias.core.dataset import provided
-from pyterrier_debias.core.evaluation import deepest, from_grade, parse_measures, per_query
+from pyterrier_debias.core.evaluation import from_grade, parse_measures, per_query
 from pyterrier_debias.core.frames import with_string_ids
 from pyterrier_debias.core.statistics import Interval, binomial_interval, t_interval
 from pyterrier_debias.core.systems import Context, System
@@ -32,6 +32,8 @@ from pyterrier_debias.survivorship.measures.curve import SurvivorshipResult, cur
 _RESAMPLES = 9_999
 #: Findings about the collection, not about a system.
 _ALL = "all systems"
+#: How many documents the measures look at.
+_CUTOFF = 10
 _RANKS = 10
 #: Labellers do not read longer lists; longer ones are candidates for a reranker.
 LONGEST = 100
@@ -191,7 +193,7 @@ class SurvivorshipBias(JointBias):
         if reason is not None:
             return [], {"quality by the rank at which labellers first met the answer": reason}
         grade = answer_grade(context.dataset, context.qrels)
-        name = from_grade("RR@10", grade)
+        name = from_grade(f"RR@{_CUTOFF}", grade)
         return parse_measures([name]), {
             f"rank correlation of {from_grade('DCG@10', grade)} and first relevant rank": "audit(..., biases='survivorship')",
             f"rank correlation of {name} and first relevant rank": f"SurvivorshipCurve(..., measures=['{name}'])",
@@ -235,15 +237,17 @@ class _Examined:
         topics, notes = shown_queries(context, grade)
         if "type" in topics.columns:
             topics = topics.assign(type=types_of(topics["type"]))
-        name = from_grade("RR@10", grade)
+        name = from_grade(f"RR@{_CUTOFF}", grade)
         asked = topics.loc[topics["asked"], "qid"].tolist()
         values, gains, frames = {}, {}, []
         # No other columns of the topics: a column "cluster" would change the intervals.
         about = topics[[column for column in ("qid", "type", "first_relevant_rank", "list") if column in topics.columns]]
         for system in context.systems:
-            results = context.results(system, depth=deepest([name]))
+            results = context.results(system, depth=_CUTOFF)
             found = per_query(results, context.qrels, [name], asked)[name]
-            gains[system.name] = discounted_gain(results, context.qrels, topics["qid"].tolist(), min_label=grade)
+            gains[system.name] = discounted_gain(
+                results, context.qrels, topics["qid"].tolist(), min_label=grade, cutoff=_CUTOFF
+            )
             # An unanswered query has no relevant document; nor has one that is missing from the topics.
             values[system.name] = found.reindex(topics["qid"]).fillna(0.0).to_numpy()
             frames.append(about.assign(name=system.name, measure=name, value=values[system.name]))

@@ -264,10 +264,11 @@ class ARaBEvaluator(_OfWords):
         rows, outside = [], []
         for qid, part in slices.items():
             candidates, ranked_docnos, beyond = background(qid), docnos[part].tolist(), 0
+            possible = Background() if candidates is None else candidates
             first = {column: run[column].iloc[part.start] for column in about}
             for cutoff in cutoffs:
                 expected, sd = arab.random_order_arab(lean[part], cutoff)
-                fair = (candidates or Background()).compare(ranked_docnos, neutral[part], cutoff, self.outside)
+                fair = possible.compare(ranked_docnos, neutral[part], cutoff, self.outside)
                 beyond = max(beyond, fair.outside)
                 rows.append(
                     {
@@ -465,8 +466,11 @@ class ARaBEvaluator(_OfWords):
         for rows in slices.values():
             weights = arab.rank_weights(min(cutoff, rows.stop - rows.start))
             part[rows.start : rows.start + len(weights)] = weights * lean[rows][: len(weights)] / len(slices)
-        frame = run.assign(part=part, lean=lean, number=own, size=np.abs(part))[part != 0]
-        frame = frame.assign(text=pd.Series(texts.of(frame, self), index=frame.index, dtype=object))
+        there = part != 0
+        listed = run[there]
+        own_text = pd.Series(texts.of(listed, self), index=listed.index, dtype=object)
+        frame = listed[["qid", "docno"]].assign(part=part[there], lean=lean[there], number=own[there], text=own_text)
+        frame = frame.assign(size=frame["part"].abs())
         frame = frame.sort_values("size", ascending=False, kind="stable")
         grouped = frame.groupby("docno", sort=False)
         table = grouped.agg(
