@@ -80,7 +80,9 @@ def test_a_sparse_encoder_is_trained_the_same(precision, tiny, monkeypatch):
     assert losses == pytest.approx(expected, rel=tolerance)
     if precision == "float32":
         for name, value in weights.items():
-            torch.testing.assert_close(value, theirs[name], rtol=1e-3, atol=2e-4, msg=name)
+            # Attention does not depend on the biases of its keys: their gradients are rounding errors, which Adam scales up.
+            if not name.endswith("attention.self.key.bias"):
+                torch.testing.assert_close(value, theirs[name], rtol=1e-3, atol=2e-4, msg=name)
 
 
 def test_the_sum_of_logits_and_hooks_go_the_librarys_way(tiny):
