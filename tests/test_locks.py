@@ -68,7 +68,8 @@ def test_a_folder_goes_however_its_block_ends(place):
 
 def test_where_no_folder_can_be_made_the_remedy_is_named(place, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(place / "gone"))
-    with pytest.raises(InputError, match=r"a temporary folder cannot be created \(.*No such file.*\); set TMP"), scratch_folder():
+    told = r"a temporary folder cannot be created \(.*No such file.*\); set TMPDIR"
+    with pytest.raises(InputError, match=told), scratch_folder():
         pass
 
 

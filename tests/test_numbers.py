@@ -223,7 +223,7 @@ def test_sequences_of_numbers():
         with pytest.raises(InputError, match=r"PositionSensitivity: buckets=.*must be"):
             PositionSensitivity(Overlap(), buckets=wrong)(texts())
     for wrong in ("1", float("nan"), [2], {"female": "a", "male": 0.5}):
-        with pytest.raises(InputError, match=r"portions.* must (be|map)"):
+        with pytest.raises(InputError, match=r"portions.*must be"):
             AnnotateGender(portions=wrong)(women())
     for wrong in ("1", float("nan"), [1.5], 0):
         with pytest.raises(InputError, match=r"cut-off: .* must be a whole number of at least 1"):

@@ -354,12 +354,14 @@ def test_encoders_of_other_dimensions_are_named(tiny):
     short = library(folder)
     short.append(Dense(32, 8))
     ranker = BiEncoder(folder, documents_by=BiEncoder(InMemory(short, short.tokenizer)))
-    with pytest.raises(InputError, match=r"32 dimensions, but those of documents 8; for documents_by, give an encoder"):
+    message = r"of queries have 32 dimensions, but those of documents 8; for documents_by, give an encoder"
+    with pytest.raises(InputError, match=message):
         ranker.score(["a"], ["b"])
     for forward in (ranker.forward, ranker.forward_matrix):
         with pytest.raises(InputError, match="of queries have 32 dimensions"):
             forward(**ranker.tokenise(["a"], ["b"]))
-    with pytest.raises(InputError, match=r"Retriever: the model makes vectors .*\(32,\), but the documents' vectors have 8"):
+    message = r"Retriever: the model makes vectors of shape \(32,\), but the documents' vectors have 8"
+    with pytest.raises(InputError, match=message):
         ranker.retriever([{"docno": "d", "text": "b"}])(pd.DataFrame({"qid": ["q"], "query": ["a"]}))
     assert ranker.encode_docs([]).shape == (0, 8) and ranker.encode_queries([]).shape == (0, 32)
 

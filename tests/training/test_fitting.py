@@ -436,7 +436,8 @@ def test_folders_that_cannot_be_loaded(tiny, tmp_path):
     assert T5Reranker(str(tmp_path / "saved")).max_length is None  # the options of another class are none of its own
     (tmp_path / "saved" / ABOUT).write_text("{")
     for opens in (CrossEncoder, CrossEncoder.load):
-        with pytest.raises(InputError, match=r"damaged: pyterrier_debias_training.json has changed since it was written"):
+        told = r"saved is damaged: pyterrier_debias_training.json has changed since it was written"
+        with pytest.raises(InputError, match=told):
             opens(str(tmp_path / "saved"))
     (tmp_path / "saved" / ABOUT).unlink()
     with pytest.raises(InputError, match=r"saved is damaged: pyterrier_debias_training.json is missing"):

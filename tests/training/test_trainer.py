@@ -283,7 +283,8 @@ def test_a_damaged_checkpoint_is_named(tiny, tmp_path):
             continue
         whole = (last / name).read_bytes()
         (last / name).write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-        with pytest.raises(InputError, match=rf"checkpoint-2 is damaged: {re.escape(name)} has changed .*, or remove it"):
+        message = rf"checkpoint-2 is damaged: {re.escape(name)} has changed since it was written.*, or remove it"
+        with pytest.raises(InputError, match=message):
             fitted(tiny(), max_steps=2, checkpoints=tmp_path, resume=True)
         (last / name).write_bytes(whole)
     (last / "pyterrier_debias.json").write_text(json.dumps({**told, "version": "another"}))

@@ -226,7 +226,7 @@ def wished_portions(groups: tuple[str, ...], portions: Mapping[str, float] | Non
     if portions is None:
         return np.full(len(groups), 1 / len(groups))
     if not isinstance(portions, Mapping):
-        raise InputError(f"portions={portions!r} must map each of {', '.join(groups)} to its portion")
+        raise InputError(f"portions={portions!r} must be a mapping from each of {', '.join(groups)} to its portion")
     for group, portion in portions.items():
         check_number("portions", str(group), portion)
     if set(portions) != set(groups) or not np.isclose(sum(portions.values()), 1) or min(portions.values()) < 0:
