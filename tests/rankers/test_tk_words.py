@@ -124,7 +124,7 @@ def test_a_tk_over_glove(glove, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"config": {"convention": "paper"}}, r"which is a separate argument; write .*convention=\.\.\.\)"),
+        ({"config": {"convention": "paper"}}, r"config sets 'convention', which .*; write .*convention=\.\.\.\)"),
         ({"config": {"positional": "none"}}, "config sets 'positional', which is a separate argument"),
         ({"config": {"hidden_size": 9}}, "config sets 'hidden_size', which the embeddings and .* determine; leave it out"),
         ({"config": {"mask_unknown": False}}, "config sets 'mask_unknown', which the embeddings and their tokenizer determine"),
