@@ -163,7 +163,7 @@ def test_every_plot_function_takes_ax_and_returns_axes():
         assert (optional[0].name, optional[0].default) == ("ax", None), name
         assert all(p.kind is p.KEYWORD_ONLY for p in optional[1:]), name
         assert signature.return_annotation == "Axes", name
-        assert "\n            ax: " in function.__doc__ or "\n        ax: " in function.__doc__, name
+        assert "\n    ax: " in inspect.cleandoc(function.__doc__), name
 
 
 LONG = [f"BM25 >> cross-encoder/ms-marco-MiniLM-L6-v2 rotated {i}" for i in range(4)]
