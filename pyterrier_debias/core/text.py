@@ -214,11 +214,14 @@ _ROWS = 100_000
 
 def _row_hashes(frame: pd.DataFrame) -> np.ndarray:
     """A hash of the cells of each row."""
-    numeric = [name for name, column in frame.items() if pd.api.types.is_numeric_dtype(column)]
-    same = frame.astype({name: np.float64 if name in numeric else object for name in frame.columns})
-    for name in (name for name in frame.columns if name not in numeric):
+
+    def plain(column: pd.Series) -> pd.Series:
+        if pd.api.types.is_numeric_dtype(column):
+            return column.astype(np.float64)
         # What cannot be hashed has a mark too: a name is no place to refuse it.
-        same[name] = pd.Series([value if _is_text(value) else repr(value) for value in same[name]], same.index, dtype=object)
+        return pd.Series([value if _is_text(value) else repr(value) for value in column], column.index, dtype=object)
+
+    same = pd.DataFrame({name: plain(column) for name, column in frame.items()}, index=frame.index)
     return pd.util.hash_pandas_object(same, index=False).to_numpy()
 
 
