@@ -9,20 +9,19 @@ test to any other attribute that words indicate.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, cast
 
 import numpy as np
 import pandas as pd
-import pyterrier as pt
 
 from pyterrier_debias.core.bias import Examined, Figure, Finding, JointBias, Parts, p_text
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.evaluation import judged_qids
-from pyterrier_debias.core.frames import pair_numbers, reads_frames, with_string_ids
+from pyterrier_debias.core.frames import ROWS, QueryRows, pair_numbers, reads_frames, with_string_ids
 from pyterrier_debias.core.statistics import Interval, bootstrap_interval, inverted_interval, randomisation_test
 from pyterrier_debias.core.systems import Context, System
 from pyterrier_debias.core.text import regex_word
@@ -38,6 +37,8 @@ _CUTOFF = 10
 _CUTOFFS = (5, 10, 20)
 _ARAB, _ABS, _NFAIRR = f"ARaB@{_CUTOFF}", f"abs(ARaB@{_CUTOFF})", f"NFaiRR@{_CUTOFF}"
 _NEUTRAL = "neutral queries"
+#: A part of all lists has at most this many times :data:`ROWS` rows.
+_LISTS = 6
 #: How far the values of a query can be apart.
 _FURTHEST = {"ARaB": np.inf, "NFaiRR": 1.0}
 _ORDER = "order - random order"
@@ -312,7 +313,7 @@ class _Examined:
         evaluator: The evaluator used.
         found: The evaluated rankings of the systems; None if no query is neutral.
         candidates: For each system with a ranker, the same values for its candidates in their original order.
-        runs: Each system's results for the neutral queries; a ranker's results end with the candidates that it left out.
+        lists: Each system's results for the neutral queries.
         texts: The documents' texts.
         neutral: How many judged queries are neutral.
         judged: How many queries are judged.
@@ -323,7 +324,7 @@ class _Examined:
     evaluator: ARaBEvaluator | None
     found: BiasResult | None
     candidates: dict[str, pd.DataFrame]
-    runs: _Lists
+    lists: _Lists
     texts: Texts
     neutral: int
     judged: int
@@ -333,35 +334,38 @@ class _Examined:
         judged = set(judged_qids(context.topics, context.qrels))
         qids = [qid for qid in bias.neutral_qids(context.topics) if qid in judged]
 
-        runs = _Lists(context, qids)
-        if not runs:
-            return cls(bias, context, None, None, {}, runs, Texts({}), len(qids), len(judged))
-        alike = {s.name: context.first_alike(s) for s in context.systems if s.ranker is not None and s.name in runs}
-        first = {s.name: s for s in alike.values()}
-        background = union_background((frame[["qid", "docno", "score"]] for frame in runs.values()), context.depth)
-        docnos = pd.concat([background[["docno"]], *(runs.candidates(s)[["docno"]] for s in first.values())])
-        docnos = docnos.drop_duplicates("docno", ignore_index=True)
+        lists = _Lists(context, qids)
+        if not lists.systems:
+            return cls(bias, context, None, None, {}, lists, Texts({}), len(qids), len(judged))
         # Loaded and counted once, whoever asks: all systems, their candidates, the background, what contributes.
+        docnos = pd.DataFrame({"docno": lists.docnos()})
         texts = Texts(dict(zip(docnos["docno"].tolist(), Texts(context.dataset).of(docnos, f"{bias.name} bias"))))
-        evaluator = ARaBEvaluator(
-            _CUTOFFS, wordlist=bias.wordlist, contrast=bias.contrast, texts=texts, depth=10 * context.depth, background=background
-        )
-        topics = pd.DataFrame({"qid": qids})
+
+        def evaluator(**background: Any) -> ARaBEvaluator:
+            return ARaBEvaluator(_CUTOFFS, wordlist=bias.wordlist, contrast=bias.contrast, texts=texts, **background)
+
+        measured: dict[tuple[bool, str], list[pd.DataFrame]] = {}
+        for part in lists.parts():
+            own = evaluator(background=union_background(part.runs.values(), context.depth), depth=10 * context.depth)
+            for ranked_again, frames in ((True, part.runs), (False, part.candidates)):
+                for name, frame in frames.items():
+                    measured.setdefault((ranked_again, name), []).append(own(frame))
+        values = {key: pd.concat(parts, ignore_index=True) for key, parts in measured.items()}
+        # Resampling draws by place: sorted by query, the same results in another order give the same p values.
+        runs = {name: values[True, name].sort_values("qid", kind="stable") for name in lists.systems}
+        candidates = {name: values[False, first] for name, first in lists.candidates.items() if len(values[False, first])}
         if bias.clusters is not None:
-            topics = topics.assign(cluster=topics["qid"].map(cluster_of(context.topics, bias.clusters, f"{bias.name} bias")))
-        made = {name: pt.apply.generic(lambda _, name=name: runs[name]) for name in runs}
-        found = evaluator.evaluate(made, topics, clusters=None if bias.clusters is None else "cluster", seed=context.seed)
-        lists = ((name, runs.candidates(system)) for name, system in first.items())
-        asked = {name: evaluator(frame) for name, frame in lists if len(frame)}
-        candidates = {name: asked[one.name] for name, one in alike.items() if one.name in asked}
-        return cls(bias, context, evaluator, found, candidates, runs, texts, len(qids), len(judged))
+            of = cluster_of(context.topics, bias.clusters, f"{bias.name} bias")
+            runs = {name: frame.assign(cluster=frame["qid"].map(of)) for name, frame in runs.items()}
+        result = BiasResult.of(runs, set(qids), evaluator().convention(), seed=context.seed)
+        return cls(bias, context, evaluator(), result, candidates, lists, texts, len(qids), len(judged))
 
     # ------------------------------------------------------------------------------------------- findings
 
     def findings(self) -> Iterator[Finding]:
         """How far each system's rankings lean: by themselves, against a random order, and against its candidates."""
         for name in (system.name for system in self.context.systems):
-            if name not in self.runs:
+            if name not in self.lists.systems:
                 text = "no judged query is neutral and has results, so nothing can be said."
                 yield self.bias.finding(name, _ARAB, _ORDER, self._nothing(), text)
                 continue
@@ -440,9 +444,8 @@ class _Examined:
     def _parts(self, name: str) -> list[Parts]:
         """The contributions of documents and words to the lean that the order adds."""
         bias = self.bias
-        documents, words, exact = order_parts(
-            self.runs[name], self.texts, _CUTOFF, wordlist=bias.wordlist, contrast=bias.contrast
-        )
+        runs = (part.runs[name] for part in self.lists.parts(name))
+        documents, words, exact = order_parts(runs, self.texts, _CUTOFF, wordlist=bias.wordlist, contrast=bias.contrast)
         return [Parts("document", documents), Parts("word", words, exact)]
 
     def _fair(self, name: str) -> Iterator[Finding]:
@@ -488,7 +491,7 @@ class _Examined:
             yield self.bias.finding(name, measure, _ADDED, interval, text, p=test.p, convention=convention, values=change)
 
     def _passages(self, name: str) -> Finding:
-        table = self._evaluator.contributions(self.runs[name], _CUTOFF, top=None)
+        table = self._evaluator.contributions(self.lists.top(name, _CUTOFF), _CUTOFF, top=None)
         top = table.head(3)
         share = float(table["share"].head(10).sum())
         if len(top):
@@ -521,8 +524,8 @@ class _Examined:
             ),
             Figure(
                 "passages",
-                f"The documents that contribute most to the mean {_ARAB} of {next(iter(self.runs))}, with the words found, over "
-                f"{n} neutral queries.",
+                f"The documents that contribute most to the mean {_ARAB} of {next(iter(self.lists.systems))}, with the words "
+                f"found, over {n} neutral queries.",
                 self._draw_passages,
             ),
         ]
@@ -531,8 +534,8 @@ class _Examined:
     def _draw_passages(self, axes: Any) -> None:
         from pyterrier_debias.core import plots
 
-        name = next(iter(self.runs))
-        table = self._evaluator.contributions(self.runs[name], _CUTOFF, top=10).iloc[::-1]
+        name = next(iter(self.lists.systems))
+        table = self._evaluator.contributions(self.lists.top(name, _CUTOFF), _CUTOFF, top=10).iloc[::-1]
         with plots.style():
             colours = [plots.colour(0) if part > 0 else plots.colour(1) for part in table["part"]]
             axes.barh(range(len(table)), table["part"], color=colours)
@@ -544,38 +547,73 @@ class _Examined:
             plots.label_axes(axes, x=f"contribution to the mean {_ARAB}", y="", title=name, n=n)
 
 
-class _Lists(Mapping[str, pd.DataFrame]):
-    """Each system's results for the neutral queries, if it has any; a ranker's results end with the candidates it left out.
+@dataclass(frozen=True)
+class _Part:
+    """The lists of some neutral queries.
 
-    Results are made on access, because those of all systems at once would be large.
+    Attributes:
+        runs: Each system's results; a ranker's results end with the candidates that it left out.
+        candidates: The candidates of rankers, by the first system that has them.
+    """
+
+    runs: dict[str, pd.DataFrame]
+    candidates: dict[str, pd.DataFrame]
+
+
+class _Lists:
+    """The lists of all systems for the neutral queries, in parts, so that memory does not grow with the number of systems.
 
     Args:
         context: The audit.
         qids: The neutral queries.
+
+    Attributes:
+        systems: The systems that have results, by name.
+        candidates: For each system with a ranker, the name of the first system with the same candidates.
     """
 
-    def __init__(self, context: Context, qids: Iterable[str]):
-        self._context, self._qids = context, set(qids)
-        self._systems = {system.name: system for system in context.systems if len(self._cut(context.results(system, depth=1)))}
+    def __init__(self, context: Context, qids: list[str]):
+        self._context, self._qids = context, qids
+        self.systems = {one.name: one for one in context.systems if len(context.results(one, depth=1, qids=qids))}
+        first = {name: context.first_alike(one) for name, one in self.systems.items() if one.ranker is not None}
+        self.candidates = {name: one.name for name, one in first.items()}
+        self._retrieved = {one.name: context.candidates(one) for one in first.values()}
+        self._rows = {name: QueryRows(frame["qid"]) for name, frame in self._retrieved.items()}
 
-    def _cut(self, frame: pd.DataFrame) -> pd.DataFrame:
-        columns = [column for column in frame.columns if column != "text"]  # they are loaded once for all
-        return frame.loc[frame["qid"].isin(self._qids) & (frame["rank"] < self._context.depth), columns].reset_index(drop=True)
+    def docnos(self) -> list[str]:
+        """The documents of all lists."""
+        frames = (frame for part in self.parts() for frame in (*part.runs.values(), *part.candidates.values()))
+        return list(dict.fromkeys(docno for frame in frames for docno in frame["docno"].unique()))
 
-    def candidates(self, system: System) -> pd.DataFrame:
-        """The candidates of the neutral queries."""
-        return self._cut(self._context.candidates(system))
+    def parts(self, name: str | None = None) -> Iterator[_Part]:
+        """The lists of one system, or of all."""
+        systems = self.systems if name is None else {name: self.systems[name]}
+        first = list(dict.fromkeys(self.candidates[name] for name in systems if name in self.candidates))
+        # As many rows as for one system at a time.
+        queries = max(1, _LISTS * ROWS // (self._context.depth * (len(systems) + len(first))))
+        for start in range(0, len(self._qids), queries):
+            qids = self._qids[start : start + queries]
+            candidates = {name: self._candidates(name, qids) for name in first}
+            runs = {name: self.top(name, qids=qids) for name in systems}
+            whole = {
+                name: run if systems[name].ranker is None else _whole(run, candidates[self.candidates[name]])
+                for name, run in runs.items()
+            }
+            yield _Part(whole, candidates)
 
-    def __getitem__(self, name: str) -> pd.DataFrame:
-        system = self._systems[name]
-        run = self._cut(self._context.results(system, depth=self._context.depth))
-        return run if system.ranker is None else _whole(run, self.candidates(system))
+    def top(self, name: str, depth: int | None = None, qids: list[str] | None = None) -> pd.DataFrame:
+        """A system's results for some queries, or for all: the first ``depth`` documents, or as many as a ranker is given."""
+        depth = self._context.depth if depth is None else min(depth, self._context.depth)
+        return _without_text(self._context.results(self.systems[name], depth=depth, qids=self._qids if qids is None else qids))
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._systems)
+    def _candidates(self, name: str, qids: list[str]) -> pd.DataFrame:
+        rows = self._rows[name].of(qids, self._context.depth)[0]
+        return _without_text(self._retrieved[name]).take(rows).reset_index(drop=True)
 
-    def __len__(self) -> int:
-        return len(self._systems)
+
+def _without_text(frame: pd.DataFrame) -> pd.DataFrame:
+    """A frame without texts, which are loaded once for all."""
+    return frame.drop(columns="text", errors="ignore")
 
 
 def _whole(run: pd.DataFrame, candidates: pd.DataFrame) -> pd.DataFrame:

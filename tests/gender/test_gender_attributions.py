@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyterrier_debias.gender.formulas.attributions import _summed, order_weights
+from pyterrier_debias.gender.formulas.attributions import _joined, _summed, order_weights
 
 
 def coded(names):
@@ -16,15 +16,16 @@ def coded(names):
 def test_parts_are_summed_by_item_and_those_of_0_are_left_out():
     items, qids = coded(["a", "b", "a", "a", "c"]), coded(["1", "1", "1", "2", "2"])
     found = _summed(items, coded(["x", "y", "x", "x", "z"]), qids, np.array([0.5, 1.0, -0.25, -1.0, 0.0]))
-    assert found.values.tolist() == [["a", "x", "2", 2, -0.75], ["b", "y", "1", 1, 1.0]]
-    assert _summed(*[coded(["a"])] * 3, np.zeros(1)).empty
+    assert found.values.tolist() == [["a", "x", "2", 1.0, 2, -0.75], ["b", "y", "1", 1.0, 1, 1.0]]
+    assert _joined([found], 2).values.tolist() == [["a", "x", "2", 2, -0.375], ["b", "y", "1", 1, 0.5]]
+    assert _joined([_summed(*[coded(["a"])] * 3, np.zeros(1))], 1).empty
 
 
 PARTS = st.tuples(st.sampled_from("abc"), st.sampled_from("xy"), st.sampled_from(["1", "2", "10"]), st.integers(-2, 2))
 
 
-@given(st.lists(PARTS, min_size=1, max_size=30))
-def test_sums_of_parts_agree_with_a_loop(parts):
+@given(st.lists(PARTS, min_size=1, max_size=30), st.sets(st.sampled_from(["1", "2", "10"])))
+def test_sums_of_parts_agree_with_a_loop(parts, first):
     sums = {}
     for item, note, qid, value in parts:
         if value:
@@ -34,8 +35,12 @@ def test_sums_of_parts_agree_with_a_loop(parts):
         [item, note, min(of, key=lambda qid: (-abs(of[qid]), qid)), len(of), float(sum(of.values()))]
         for (item, note), of in sorted(sums.items())
     ]
-    items, notes, qids, values = zip(*parts)
-    assert _summed(coded(items), coded(notes), coded(qids), np.array(values, dtype=float)).values.tolist() == expected
+    tables = []
+    for own in ([part for part in parts if part[2] in first], [part for part in parts if part[2] not in first]):
+        if own:
+            items, notes, qids, values = zip(*own)
+            tables.append(_summed(coded(items), coded(notes), coded(qids), np.array(values, dtype=float)))
+    assert _joined(tables, 1).values.tolist() == expected
 
 
 @pytest.mark.parametrize(("n", "cutoff"), [(1, 1), (4, 2), (3, 3), (2, 10)])

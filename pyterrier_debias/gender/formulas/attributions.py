@@ -5,6 +5,7 @@ Pure functions on rankings and counted words; used for the attribution of the au
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -72,7 +73,7 @@ def word_parts(counts: WordCounts, method: str = "tf", tf_form: str = "log1p_tot
 
 
 def order_parts(
-    results: pd.DataFrame, texts: Any, cutoff: int = 10, *, wordlist: WordListLike = "debias",
+    results: pd.DataFrame | Iterable[pd.DataFrame], texts: Any, cutoff: int = 10, *, wordlist: WordListLike = "debias",
     contrast: str | tuple[str, str] | None = None, method: str = "tf", tf_form: str = "log1p_total",
 ) -> tuple[pd.DataFrame, pd.DataFrame, bool]:  # fmt: skip
     """The contribution of documents and words to the mean difference of ARaB@t between an order and a random order.
@@ -81,7 +82,8 @@ def order_parts(
     contributes one part; see :func:`order_weights` and :func:`word_parts`.
 
     Args:
-        results: ``qid``, ``docno``, ``score`` or ``rank``, for all queries that count.
+        results: ``qid``, ``docno``, ``score`` or ``rank``, for all queries that count; or parts of such a frame, each with
+            other queries.
         texts: Where the texts come from, a :class:`~pyterrier_debias.gender.data.documents.Texts`.
         cutoff: t.
         wordlist: The words of each group, as in :class:`~pyterrier_debias.gender.measures.evaluator.ARaBEvaluator`.
@@ -101,26 +103,35 @@ def order_parts(
         ([['he', 'male', 0.25], ['her', 'female', -0.25], ['she', 'female', -0.25]], True)
     """
     words = WordList.of(wordlist)
-    run = with_string_ids(results, "contributions")
-    check_pairs(run, "contributions")
-    run = in_order(run, "contributions")
-    counts, own = counted(run, texts, words, "regex_word", "contributions")
-    slices = query_slices(run["qid"])
-    weight = np.concatenate([order_weights(rows.stop - rows.start, cutoff) for rows in slices.values()]) / len(slices)
-    lean = arab.leans(arab.magnitudes(counts, method, tf_form), words, contrast)
-    found = [", ".join(f"{word} {count}" for word, count in said.items()) for said in counts.found()]
-    queries, qids = pd.factorize(run["qid"], sort=True)
-    note, notes = pd.factorize(np.array(found, dtype=object))
-    documents = _summed(pd.factorize(run["docno"]), (note[own], notes), (queries, qids), weight * lean[own])
-    rows = counts.take(own)
-    part, exact = word_parts(rows, method, tf_form)
-    owner = np.array(words.owners, dtype=np.int64)[rows.words]
-    values = weight[rows.rows] * np.array(list(words.contrast(contrast).values()))[owner] * part
-    return documents, _summed((rows.words, words.words), (owner, words.names), (queries[rows.rows], qids), values), exact
+    signs = np.array(list(words.contrast(contrast).values()))
+    queries, exact = 0, True
+    tables: tuple[list[pd.DataFrame], list[pd.DataFrame]] = [], []
+    for part in [results] if isinstance(results, pd.DataFrame) else results:
+        run = with_string_ids(part, "contributions")
+        check_pairs(run, "contributions")
+        run = in_order(run, "contributions")
+        counts, number = counted(run, texts, words, "regex_word", "contributions")
+        number, documents = pd.factorize(number)
+        counts = counts.take(documents)
+        slices = query_slices(run["qid"])
+        weight = np.concatenate([np.empty(0), *(order_weights(rows.stop - rows.start, cutoff) for rows in slices.values())])
+        lean = arab.leans(arab.magnitudes(counts, method, tf_form), words, contrast)
+        found = [", ".join(f"{word} {count}" for word, count in said.items()) for said in counts.found()]
+        query, qids = pd.factorize(run["qid"], sort=True)
+        note, notes = pd.factorize(np.array(found, dtype=object))
+        tables[0].append(_summed(pd.factorize(run["docno"]), (note[number], notes), (query, qids), weight * lean[number]))
+        rows = counts.take(number)
+        terms, exact = word_parts(rows, method, tf_form)
+        owner = np.array(words.owners, dtype=np.int64)[rows.words]
+        values = weight[rows.rows] * signs[owner] * terms
+        tables[1].append(_summed((rows.words, words.words), (owner, words.names), (query[rows.rows], qids), values))
+        queries += len(slices)
+    of_documents, of_words = (_joined(parts, queries) for parts in tables)
+    return of_documents, of_words, exact
 
 
 def _summed(items: _Coded, notes: _Coded, queries: _Coded, values: np.ndarray) -> pd.DataFrame:
-    """The sum of each item's parts, the query where it contributes most, and in how many queries it contributes.
+    """The sum of each item's parts, the query where it contributes most and how much, and in how many queries it contributes.
 
     Args:
         items: The item of each part.
@@ -137,13 +148,20 @@ def _summed(items: _Coded, notes: _Coded, queries: _Coded, values: np.ndarray) -
     order = np.lexsort((query[at], -np.abs(total), own))
     most = order[np.flatnonzero(np.diff(own[order], prepend=-1))]
     names = [np.asarray(names, dtype=object)[codes] for codes, (_, names) in ((item[first], items), (note[first], notes))]
-    found = pd.DataFrame(
+    return pd.DataFrame(
         {
             "item": names[0], "note": names[1], "qid": np.asarray(queries[1], dtype=object)[query[at[most]]],
-            "queries": np.bincount(own, minlength=len(first)), "contribution": np.bincount(own, total, len(first)),
+            "most": np.abs(total[most]), "queries": np.bincount(own, minlength=len(first)),
+            "contribution": np.bincount(own, total, len(first)),
         }
     )  # fmt: skip
-    return found.astype({"item": "str"}).sort_values(["item", "note"], ignore_index=True)[ITEM]
+
+
+def _joined(parts: Sequence[pd.DataFrame], queries: int) -> pd.DataFrame:
+    """One table from those of parts of the queries; contributions are divided by the number of all queries."""
+    found = pd.concat(parts, ignore_index=True).sort_values(["most", "qid"], ascending=[False, True])
+    found = found.groupby(["item", "note"], as_index=False).agg({"qid": "first", "queries": "sum", "contribution": "sum"})
+    return found.assign(contribution=found["contribution"] / queries).astype({"item": "str"})[ITEM]
 
 
 def _numbered(one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
