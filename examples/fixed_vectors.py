@@ -1,4 +1,4 @@
-"""Rankers that train in seconds: a linear layer over a bi-encoder's vectors, which are not changed. Programs import it.
+"""Rankers that train in seconds: a linear layer over a bi-encoder's fixed vectors. Programs import this module.
 
 Every text is encoded once, and its vector is stored. Only the layer is trained, that is, the way in which vectors are compared.
 Search teams do the same if they cannot encode their collection again.
@@ -23,10 +23,10 @@ from pyterrier_debias.core.files import write_whole
 from pyterrier_debias.core.text import digest
 from pyterrier_debias.rankers.base import InMemory
 
-#: What the cosine is multiplied by in an untrained adapter, as losses over cosines usually do.
+#: The factor of the cosine in an untrained adapter; losses over cosines usually have such a factor.
 SCALE = 20.0
 
-#: Names whose vectors were given, and how long these are.
+#: Names of encoders whose vectors were given to :func:`remember`, and the dimensions of these vectors.
 _GIVEN: dict[str, int] = {}
 
 
@@ -37,16 +37,16 @@ def _encoder(name: str) -> SentenceTransformer:
 
 @cache
 def _known(name: str, task: str) -> dict[str, np.ndarray]:
-    """What an encoder has made of queries or of documents."""
+    """The vectors that an encoder has made of queries or of documents, by text."""
     return {}
 
 
 def vectors(encoder: str, task: str, texts: Sequence[str]) -> np.ndarray:
-    """What an encoder makes of texts, with length 1; each is encoded once in a process.
+    """An encoder's vectors of texts, with length 1; each text is encoded once per process.
 
     Args:
         encoder: Folder or hub name of a bi-encoder.
-        task: ``'query'`` or ``'document'``: the encoder may have prompts of its own for either.
+        task: ``'query'`` or ``'document'``: the encoder may have a prompt for each.
         texts: n texts.
 
     Returns:
@@ -64,25 +64,25 @@ def vectors(encoder: str, task: str, texts: Sequence[str]) -> np.ndarray:
 
 
 def remember(encoder: str, task: str, texts: Sequence[str], made: np.ndarray) -> None:
-    """Give vectors for texts, which no encoder has to make; other texts then have vectors of zeros.
+    """Give the vectors of texts directly, so that no encoder is needed; all other texts then have vectors of zeros.
 
     Args:
         encoder: Any name.
         task: As for :func:`vectors`.
         texts: n texts.
-        made: Shape [n, d], of length 1.
+        made: The vectors, of length 1; shape [n, d].
     """
     _GIVEN[encoder] = made.shape[1]
     _known(encoder, task).update(zip(texts, made.astype(np.float32)))
 
 
 def read_once(encoder: str, task: str, texts: Sequence[str], folder: Path) -> None:
-    """Encode texts that rankers are going to ask for, or read back what an earlier run with this folder made of them.
+    """Encode texts that rankers will need, or read their vectors if an earlier run stored them in the folder.
 
     Args:
         encoder: Folder or hub name of a bi-encoder.
         task: As for :func:`vectors`.
-        texts: All of them; other texts, or another order, are encoded anew.
+        texts: All texts; if the texts or their order differ from an earlier run, they are encoded anew.
         folder: Where vectors are kept.
     """
     known = _known(encoder, task)
@@ -98,7 +98,7 @@ def read_once(encoder: str, task: str, texts: Sequence[str], folder: Path) -> No
 
 
 class KnownVectors(InputModule):
-    """The first module of a sentence-transformers model: looks up what an encoder makes of a text, once for all its copies."""
+    """The first module of a sentence-transformers model: looks up an encoder's vector of a text. Its copies share vectors."""
 
     config_keys: ClassVar[list[str]] = ["encoder", "size"]
 
@@ -121,11 +121,11 @@ class KnownVectors(InputModule):
         return features
 
     def get_embedding_dimension(self) -> int:
-        """How long a vector is."""
+        """Dimensions of a vector."""
         return self.size
 
     def save(self, output_path: str, *_: Any, **__: Any) -> None:
-        """Write which encoder it is."""
+        """Write the configuration, which names the encoder."""
         self.save_config(output_path)
 
 
@@ -134,8 +134,8 @@ def adapter(encoder: str, *, dropout: float | None = None, **options: Any) -> Bi
 
     Args:
         encoder: Folder or hub name of the bi-encoder whose vectors are compared, or a name given to :func:`remember`.
-        dropout: Of the vectors in training; None for .1.
-        options: Of the ranker.
+        dropout: Dropout of the vectors in training; None for .1.
+        options: Options of the ranker.
 
     Returns:
         An untrained ranker: it ranks by the encoder's cosine.
@@ -148,15 +148,15 @@ def adapter(encoder: str, *, dropout: float | None = None, **options: Any) -> Bi
 
 
 def open_adapter(folder: str | Path, **options: Any) -> BiEncoder:
-    """An adapter that was saved, over the same encoder.
+    """A saved adapter, over the same encoder.
 
     Args:
-        folder: What ``BiEncoder.save`` has written.
-        options: Of the ranker, those of the saved one.
+        folder: The folder that ``BiEncoder.save`` wrote.
+        options: Options of the ranker; the same as those of the saved ranker.
 
     Returns:
         The ranker.
     """
-    # Its first module is the class above, which is not of the library's own.
+    # The first module is the class above, which sentence-transformers does not define.
     module = SentenceTransformer(str(folder), trust_remote_code=True, device="cpu")
     return BiEncoder(InMemory(module, None), **options)

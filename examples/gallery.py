@@ -1,11 +1,12 @@
-"""The pictures of the documentation's gallery: what each bias looks like if it is planted, and if it is not.
+"""The pictures of the documentation's gallery: what each bias looks like when it is planted and when it is not.
 
     python examples/gallery.py --out pyterrier_debias/pt_docs
 
 makes planted collections in which one bias is as strong as possible, measures it with the code that its page shows, and writes
-`gallery_position.png`, `gallery_gender.png`, `gallery_linguistic.png` and `gallery_pooling.png`; and, over the strength of
-planted rankers, `gallery_source.png`, `gallery_length.png` and `gallery_order.png`. It needs no model and no download, and takes
-a minute on one core with 120 topics (`--topics`). `survivorship_bias/curve.py` draws the picture of survivorship bias.
+`gallery_position.png`, `gallery_gender.png`, `gallery_linguistic.png` and `gallery_pooling.png`. It also writes
+`gallery_source.png`, `gallery_length.png` and `gallery_order.png`, which show a bias as a function of the planted strength. It
+needs no model and no download, and takes a minute on one core with 120 topics (`--topics`). `survivorship_bias/curve.py` draws
+the picture of survivorship bias.
 """
 
 import argparse
@@ -44,12 +45,12 @@ BIASED, TWIN = "biased ranker", "its unbiased twin"
 
 
 def rankers(bias: str) -> dict[str, PlantedRanker]:
-    """A ranker with this bias, and the same one without."""
+    """A ranker with this bias, and the same ranker without it."""
     return {BIASED: PlantedRanker(bias, strength=1.0, seed=0), TWIN: PlantedRanker(bias, strength=0.0, seed=0)}
 
 
 def points(axes: Axes, names: Sequence[str], groups: dict[str, pd.DataFrame]) -> None:
-    """Points with intervals, one colour a group: columns ``value``, ``low`` and ``high``, in the order of ``names``."""
+    """Draw points with intervals, one colour per group: columns ``value``, ``low`` and ``high``, in the order of ``names``."""
     for number, (group, rows) in enumerate(groups.items()):
         places = np.arange(len(names)) + (number - (len(groups) - 1) / 2) / (len(groups) + 1)
         errors = [rows["value"] - rows["low"], rows["high"] - rows["value"]]
@@ -92,7 +93,7 @@ def linguistic(axes: Axes, topics: int) -> None:
 
 
 def pooling(axes: Axes, topics: int) -> None:
-    """nDCG@10 of BM25, whose first passages were judged, and of a ranker that was not pooled, by four sets of judgements."""
+    """nDCG@10 of BM25, whose first passages were judged, and of a ranker that was not pooled, with four sets of judgements."""
     dataset = PlantedCollection(seed=1, topics=topics, pooling=0.7, survivorship=0)
     asked, pooled, full = dataset.get_topics(), dataset.get_qrels(), dataset.get_qrels("full")
     bm25 = pt.Transformer.from_df(dataset.get_runs()["bm25"])
@@ -115,7 +116,7 @@ def pooling(axes: Axes, topics: int) -> None:
 
 
 def by_strength(axes: Axes, topics: int, bias: SystemBias, *, name: str) -> None:
-    """The primary figure of a bias over the strength at which a ranker has it."""
+    """The primary figure of a bias as a function of the strength of a ranker's bias."""
     dataset = PlantedCollection(seed=1, topics=topics)
     candidates = pt.Transformer.from_df(dataset.get_runs()["bm25"]) >> dataset.text_loader()
     strengths = (0.0, 0.5, 1.0)
@@ -129,18 +130,18 @@ def by_strength(axes: Axes, topics: int, bias: SystemBias, *, name: str) -> None
 
 
 def source(axes: Axes, topics: int) -> None:
-    """How far originals are ahead of rewritten texts."""
+    """How far originals are ranked above rewritten texts."""
     corpus = PlantedCollection(seed=1, topics=topics).corpus
     by_strength(axes, topics, SourceBias(corpus[["docno"]].assign(text=corpus["text"].map(machine_written))), name="source")
 
 
 def length(axes: Axes, topics: int) -> None:
-    """How long the first documents are among those of their relevance."""
+    """How long the first documents are, compared with documents of the same relevance."""
     by_strength(axes, topics, LengthBias(), name="length")
 
 
 def order(axes: Axes, topics: int) -> None:
-    """How far a result follows the list that was given."""
+    """How far a result follows the order of the given list."""
     by_strength(axes, topics, OrderBias(shuffles=1), name="order")
 
 

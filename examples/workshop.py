@@ -1,7 +1,7 @@
-"""Code shared by the programs that train rankers. They import it; it is not a program.
+"""Code shared by the programs that train rankers. The programs import this module; it is not a program itself.
 
-Settings, topics and judgements, encoders reduced to their lowest layers, arms that are stored on disk when they are finished,
-statistics over seeds and queries, and the writing of results.
+It contains settings, topics and judgements, encoders reduced to their lowest layers, arms that are stored on disk when they are
+finished, statistics over seeds and queries, and functions that write results.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ from pyterrier_debias.training.report import versions
 
 @dataclass(frozen=True, kw_only=True)
 class Shared:
-    """The settings that all programs have; a subclass adds its own, and gives defaults.
+    """The settings that all programs have; a subclass adds its own settings and may change the defaults.
 
     Attributes:
         model: Encoder that the rankers start from: hub name, folder, or ``minilm``.
-        layers: How many of its layers are kept; None for all.
+        layers: How many of the encoder's lowest layers are kept; None for all.
         dropout: Dropout of the rankers' encoders in training; None for the model's own. Without dropout, processors use a faster
             attention kernel, and a ranker learns more in few steps.
         head_std: Standard deviation of the weights of a cross-encoder's new head; None for the model's own
-            ``initializer_range`` (.02 in BERT). Under so small a head, many steps pass before the encoder learns.
+            ``initializer_range`` (.02 in BERT). With weights as small as BERT's, many steps pass before the encoder learns.
         precision: Precision of training.
         batch_size: Triples per step.
         triples: Triples per arm.
-        steps: Steps per arm, in place of ``triples``.
+        steps: Optimiser steps per arm, used instead of ``triples``.
         depth: Candidates per query.
         queries: Number of test queries.
         seeds: Number of seeds.
@@ -80,49 +80,49 @@ class Shared:
 
     #: Settings that must be at least 1.
     POSITIVE: ClassVar[tuple[str, ...]] = ("batch_size", "triples", "depth", "queries", "seeds", "resamples")
-    #: The values that a setting may have, where there are only a few.
+    #: The allowed values of the settings that have only a few.
     CHOICES: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     def optimiser_steps(self) -> int:
-        """Steps of an arm."""
+        """Number of optimiser steps per arm."""
         return self.steps or math.ceil(self.triples / self.batch_size)
 
     def record(self) -> dict[str, Any]:
-        """The settings that all arms in a folder share; seeds may be added later."""
+        """The settings that all arms in a folder share; ``seeds`` and ``resamples`` may change later."""
         return {name: value for name, value in asdict(self).items() if name not in ("seeds", "resamples")}
 
 
 def base_parser(doc: str | None, default: Shared) -> argparse.ArgumentParser:
-    """The options that all programs have; those that are not given keep the configuration's value."""
+    """A parser with the options that all programs have; an option that is not given keeps the configuration's value."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help=f"encoder that rankers start from: hub name, folder, or minilm (default {default.model})")
-    parser.add_argument("--layers", type=int, help=f"how many of its layers are kept (default {default.layers}; 0: all)")
+    parser.add_argument("--layers", type=int, help=f"how many of its lowest layers are kept (default {default.layers}; 0: all)")
     parser.add_argument("--triples", type=int, help=f"training triples per arm (default {default.triples})")
-    parser.add_argument("--steps", type=int, help="steps of the optimiser per arm, in place of --triples")
+    parser.add_argument("--steps", type=int, help="optimiser steps per arm, instead of --triples")
     parser.add_argument("--precision", help=f"precision of training: float32, or bfloat16, which is faster if the processor "
                         f"supports it (default {default.precision})")
     parser.add_argument("--depth", type=int, help=f"candidates per query (default {default.depth})")
     parser.add_argument("--queries", type=int, help=f"test queries (default {default.queries})")
-    parser.add_argument("--seeds", type=int, help=f"how many times everything is trained (default {default.seeds})")
+    parser.add_argument("--seeds", type=int, help=f"number of seeds; each arm is trained once per seed (default {default.seeds})")
     parser.add_argument("--config", type=Path, help="JSON file with further settings, e.g. full.json beside this program")
-    parser.add_argument("--estimate", action="store_true", help="print how long it will take, and stop")
+    parser.add_argument("--estimate", action="store_true", help="print how long the program will take, and stop")
     parser.add_argument("--out", type=Path, required=True, help="folder for results; a run that was stopped continues from it")
     return parser
 
 
 def read_settings(options: argparse.Namespace, default: Any) -> Any:
-    """Defaults, changed by the configuration, changed by the command line.
+    """The default settings, changed by the configuration and then by the command line.
 
     Args:
-        options: What the parser gave; ``config`` is the configuration's path.
-        default: The settings for everything that is not given.
+        options: The parsed options; ``config`` is the path of the configuration.
+        default: The default settings.
 
     Returns:
         Settings of the same class.
 
     Raises:
         InputError: For a configuration that cannot be read, an unknown setting, a number below 1, or a value that a setting
-            does not have.
+            does not allow.
     """
     known = {f.name for f in fields(default)}
     chosen: dict[str, Any] = {}
@@ -133,7 +133,7 @@ def read_settings(options: argparse.Namespace, default: Any) -> Any:
             raise InputError(f"--config {options.config} cannot be read as JSON ({error})") from error
     unknown = sorted(set(chosen) - known)
     if unknown:
-        raise InputError(f"--config {options.config}: unknown setting {unknown[0]!r}; there are {', '.join(sorted(known))}")
+        raise InputError(f"--config {options.config}: unknown setting {unknown[0]!r}; use one of {', '.join(sorted(known))}")
     chosen |= {name: value for name, value in vars(options).items() if name in known and value is not None}
     if chosen.get("layers") == 0:
         chosen["layers"] = None
@@ -167,7 +167,7 @@ def named(option: str, given: Sequence[str], what: str = "FILE") -> dict[str, st
         if not name or not path:
             raise InputError(f"{option} {text}: write NAME={what}")
         if name in found:
-            raise InputError(f"{option} {text}: {name!r} is named twice; give each {what.lower()} a name of its own")
+            raise InputError(f"{option} {text}: {name!r} is used twice; give each {what.lower()} its own name")
         found[name] = path
     return found
 
@@ -176,7 +176,7 @@ def named(option: str, given: Sequence[str], what: str = "FILE") -> dict[str, st
 
 
 def held(qrels: pd.DataFrame, dataset: Any) -> pd.DataFrame:
-    """Judgements of passages that a collection in memory holds; a sample of a larger one may lack some."""
+    """Judgements of the passages that a collection in memory holds; a sample of a larger collection may lack judged passages."""
     return qrels[qrels["docno"].isin(dataset.corpus["docno"])] if isinstance(dataset, Collection) else qrels
 
 
@@ -184,11 +184,12 @@ def both_years(folder: Path, *, ties: str = "docno") -> Collection:
     """TREC DL 2019 and 2020 as one collection, with the runs of both.
 
     Args:
-        folder: With the splits ``dl19`` and ``dl20``.
+        folder: A folder with the splits ``dl19`` and ``dl20``.
         ties: See :func:`~pyterrier_debias.open_dataset`.
 
     Returns:
-        The collection; the topics' column ``type`` has the year, which is a control if queries are compared by their wording.
+        The collection; the topics' column ``type`` holds the year, which serves as a control when queries are compared by their
+        wording.
     """
     years = {year: open_dataset(folder, split=year, ties=ties) for year in ("dl19", "dl20")}
     first = years["dl19"]
@@ -207,11 +208,11 @@ def single_positives(folder: Path, option: str) -> pd.DataFrame:
     """Queries of MS MARCO's small development set that have one relevant passage, with its text.
 
     Args:
-        folder: With ``msmarco_dev_small``.
-        option: The option that named it.
+        folder: The folder that contains ``msmarco_dev_small``.
+        option: The command-line option that named the folder; for the error message.
 
     Returns:
-        ``qid``, ``docno``, ``label``, ``query`` and ``positive``: title and passage, "- " where a title is missing.
+        ``qid``, ``docno``, ``label``, ``query`` and ``positive``: title and passage, with "- " in place of a missing title.
 
     Raises:
         InputError: If the folder lacks the passages.
@@ -221,19 +222,19 @@ def single_positives(folder: Path, option: str) -> pd.DataFrame:
     except OSError as error:
         raise InputError(f"{option} {folder} lacks msmarco_dev_small/positives_text.jsonl.gz ({error})") from error
     qrels = read_qrels(folder / "msmarco_dev_small" / "qrels.dev.small.txt.gz")
-    # The text is that of one relevant passage of each query; the file does not say which, if there are several.
+    # The file has the text of one relevant passage per query. If a query has several, the file does not say which one it is.
     return qrels[~qrels["qid"].duplicated(keep=False)].merge(pd.DataFrame(map(json.loads, lines)).astype({"qid": str}), on="qid")
 
 
 def sampled_tests(folder: Path) -> dict[str, Collection]:
-    """The test queries of MS MARCO's samples, with BM25's lists over all of MS MARCO.
+    """The test queries of MS MARCO's samples, with BM25's rankings over all of MS MARCO.
 
     Args:
-        folder: With ``msmarco_trec_dl`` and ``msmarco_dev600``.
+        folder: The folder that contains ``msmarco_trec_dl`` and ``msmarco_dev600``.
 
     Returns:
-        TREC DL 2019 and 2020 (97 queries), and dev600 (600 queries of the small development set, whose relevant passage counts as
-        grade 2, as passages that answer the query do in TREC DL), by name.
+        By name: TREC DL 2019 and 2020 (97 queries), and dev600 (600 queries of the small development set, whose relevant passage
+        counts as grade 2, like passages that answer the query in TREC DL).
     """
     dev = open_dataset(folder / "msmarco_dev600", "msmarco_sparse")
     graded = dev.get_qrels().assign(label=lambda frame: 2 * (frame["label"] > 0))
@@ -254,14 +255,14 @@ def answerable(topics: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw(topics: pd.DataFrame, n: int, seed: int, purpose: str) -> pd.DataFrame:
-    """At most n topics, drawn by their qids."""
+    """At most n topics, drawn at random; the draw depends only on the seed, the purpose and the qids."""
     order = sorted(range(len(topics)), key=lambda i: keyed_hash(seed, purpose, topics["qid"].iat[i]))
     return topics.iloc[sorted(order[:n])].reset_index(drop=True)
 
 
 # Rankers
 
-#: What encoders' configurations call their dropout (BERT and its kin; DistilBERT).
+#: The names of dropout in encoders' configurations (BERT and similar encoders; DistilBERT).
 DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout")
 
 
@@ -269,8 +270,8 @@ def encoder_of(settings: Any, out: Path) -> str:
     """The encoder that rankers start from: the model itself, or a copy of its lower layers in the results' folder.
 
     Args:
-        settings: Something with ``model``, ``layers``, ``dropout`` and ``head_std``; see :class:`Shared`.
-        out: Where the copy is kept.
+        settings: An object with ``model``, ``layers``, ``dropout`` and ``head_std``; see :class:`Shared`.
+        out: The results' folder.
 
     Returns:
         Hub name or folder.
@@ -287,11 +288,11 @@ def encoder_of(settings: Any, out: Path) -> str:
 
 
 def adapter_of(settings: Any, encoder: str | None = None, **options: Any) -> BiEncoder:
-    """An untrained linear layer over vectors; see :func:`fixed_vectors.adapter`. Torch is imported where one is made.
+    """An untrained linear layer over vectors; see :func:`fixed_vectors.adapter`. Torch is imported only when this is called.
 
     Args:
-        settings: Something with ``model`` and ``dropout``; see :class:`Shared`.
-        encoder: The encoder of the vectors, in place of the whole model.
+        settings: An object with ``model`` and ``dropout``; see :class:`Shared`.
+        encoder: The encoder that makes the vectors; None for ``settings.model``.
         options: Options of the ranker.
     """
     from fixed_vectors import adapter
@@ -307,12 +308,12 @@ def keep_layers(
     Args:
         model: Hub name or folder of a Hugging Face encoder.
         layers: How many layers stay; None for all.
-        folder: Where to write.
+        folder: The folder to write.
         dropout: Dropout of the copy in training; None for the model's own.
-        head_std: Standard deviation of new heads over the copy; None for the model's own.
+        head_std: Standard deviation of the weights of new heads on the copy; None for the model's own.
 
     Raises:
-        InputError: If the model has fewer layers, keeps them in no list, or names its dropout in no known way.
+        InputError: If the model has fewer layers, does not keep its layers in one list, or has no known name for its dropout.
     """
     import torch
     from transformers import AutoModel, AutoTokenizer
@@ -325,13 +326,13 @@ def keep_layers(
     if layers is not None:
         lists = [m for m in encoder.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == depth]
         if not 1 <= layers <= depth or len(lists) != 1:
-            raise InputError(f"model {model} has {depth} layers, of which {layers} cannot be kept; choose others with --layers")
+            raise InputError(f"model {model} has {depth} layers, so {layers} cannot be kept; choose another number with --layers")
         del lists[0][layers:]
         config.num_hidden_layers = layers
     if dropout is not None:
         names = [name for name in DROPOUTS if hasattr(config, name)]
         if not names:
-            raise InputError(f"model {model}: its configuration names no dropout ({', '.join(DROPOUTS)}); set dropout to null")
+            raise InputError(f"model {model}: its configuration has none of {', '.join(DROPOUTS)}; set dropout to null")
         for name in names:
             setattr(config, name, dropout)
     if head_std is not None:
@@ -342,20 +343,20 @@ def keep_layers(
 
 
 def pace(ranker: Any, candidates: pd.DataFrame, qrels: pd.DataFrame, training: Training) -> tuple[float, float]:
-    """Try how fast a ranker trains.
+    """Measure how fast a ranker trains.
 
     Args:
         ranker: Any ranker; it is trained for a few steps.
-        candidates: What it trains on; a few queries will do.
+        candidates: Training candidates; a few queries are enough.
         qrels: Their judgements.
-        training: How.
+        training: Options of the training.
 
     Returns:
-        Seconds of a step, and of what comes before the first one.
+        Seconds per step, and seconds that pass before the first step.
     """
     ranker.score(["a"], ["b"])  # loads weights and libraries
     seconds = []
-    for steps in (4, 1, 4):  # the first warms up, and reads what adapters remember
+    for steps in (4, 1, 4):  # the first run warms up, and reads the texts whose vectors adapters then store
         ranker.training = replace(training, max_steps=steps)
         started = time.perf_counter()
         ranker.fit(candidates, qrels)
@@ -372,11 +373,11 @@ class Arm:
     """One trained ranker and its measures.
 
     Attributes:
-        labels: Columns that identify its rows, such as ``ranker`` and ``seed``; together they are its name.
-        make: ``make(folder, checkpoints)`` returns its rows and may store files in the folder.
-        kind: The ranker, for estimates of time.
-        steps: Steps of training.
-        reads: Texts that are read in evaluation; see :func:`reads`.
+        labels: Columns that identify the arm's rows, such as ``ranker`` and ``seed``; together they make the arm's name.
+        make: ``make(folder, checkpoints)`` returns the arm's rows and may store files in the folder.
+        kind: The kind of ranker, for estimates of time.
+        steps: Number of training steps.
+        reads: Number of texts that are read in evaluation, for estimates of time.
     """
 
     labels: dict[str, Any]
@@ -387,7 +388,7 @@ class Arm:
 
     @property
     def name(self) -> str:
-        """Name of its folder."""
+        """Name of the arm's folder."""
         return "-".join(re.sub(r"[^\w.]+", "_", str(value)) for value in self.labels.values())
 
 
@@ -397,11 +398,11 @@ def same_run(out: Path, program: str, settings: Shared, collections: Sequence[st
     Args:
         out: The folder.
         program: Name of the program.
-        settings: Everything in the folder shares them, except ``seeds`` and ``resamples``.
+        settings: The settings; all results in a folder share them, except ``seeds`` and ``resamples``.
         collections: Names of the collections.
 
     Raises:
-        InputError: If the folder holds results of another program, of other collections or other settings.
+        InputError: If the folder holds results of another program, other collections or other settings.
     """
     record = json.loads(json.dumps({"program": program, "collections": list(collections), **settings.record()}))
     path = out / "arms.json"
@@ -412,19 +413,18 @@ def same_run(out: Path, program: str, settings: Shared, collections: Sequence[st
     differ = [name for name in record if there.get(name) != record[name]]
     if differ:
         raise InputError(
-            f"{out} holds arms with another {differ[0]} ({there.get(differ[0])!r}, now {record[differ[0]]!r}); name another "
-            f"folder"
+            f"{out} holds arms made with {differ[0]}={there.get(differ[0])!r}, not {record[differ[0]]!r}; name another folder"
         )
 
 
 class Workshop:
-    """Carries out arms in a folder, each once.
+    """Runs arms in a folder, each of them once.
 
     Args:
         out: The folder.
-        program: Which program.
-        settings: All arms in the folder share them.
-        materials: The collections, which have a ``name``.
+        program: Name of the program.
+        settings: The settings that all arms in the folder share.
+        materials: The collections, each with a ``name``.
 
     Raises:
         InputError: See :func:`same_run`.
@@ -435,7 +435,7 @@ class Workshop:
         same_run(out, program, settings, [material.name for material in materials])
 
     def folder(self, arm: Arm) -> Path:
-        """Where a finished arm lies."""
+        """The folder of a finished arm."""
         return self.out / "arms" / arm.name
 
     def open(self, arms: Sequence[Arm]) -> list[Arm]:
@@ -443,10 +443,10 @@ class Workshop:
         return [arm for arm in arms if not (self.folder(arm) / "rows.csv").is_file()]
 
     def carry_out(self, arms: Sequence[Arm], seconds: Mapping[str, float]) -> pd.DataFrame:
-        """Make the unfinished arms, and read all arms.
+        """Run the unfinished arms, and read the rows of all arms.
 
         Args:
-            arms: The arms in their order.
+            arms: The arms in the order in which they are run.
             seconds: Expected seconds of each unfinished arm, by its name.
 
         Returns:
@@ -471,13 +471,13 @@ class Workshop:
 
 
 def minutes(seconds: float) -> str:
-    """A time to read."""
+    """A time as text."""
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
 # Statistics
 
-#: From means of shape [..., conditions] to values of shape [...].
+#: A function from means of shape [..., conditions] to values of shape [...].
 Statistic = Callable[[np.ndarray], np.ndarray]
 
 
@@ -504,7 +504,7 @@ def matrix(rows: pd.DataFrame, measure: str, by: Sequence[str]) -> tuple[list[tu
 
 
 def compare(before: np.ndarray, after: np.ndarray, resamples: int) -> dict[str, Any]:
-    """Two conditions: means, their difference with its interval over seeds and queries, and Wilcoxon's test over queries.
+    """Compare two conditions: the difference of means with its interval over seeds and queries, and Wilcoxon's test over queries.
 
     Args:
         before: Shape [seeds, queries].
@@ -523,9 +523,9 @@ def compare(before: np.ndarray, after: np.ndarray, resamples: int) -> dict[str, 
 
 
 def article_interval(values: np.ndarray, articles: np.ndarray, statistic: Statistic, resamples: int) -> Interval:
-    """A statistic of means, with its interval over seeds and articles, of which each draw takes all questions or none.
+    """A statistic of means, with its interval over seeds and articles; each draw takes all questions of an article or none.
 
-    Questions on one article share the ranked paragraphs, and are similar.
+    Questions about one article share the ranked paragraphs and are similar to each other.
 
     Args:
         values: Shape [seeds, questions, conditions].
@@ -551,7 +551,7 @@ def over_articles(
     *,
     less: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> dict[str, Any]:
-    """As :func:`compare`, but over seeds and articles; on request the difference in some questions minus that in others.
+    """Like :func:`compare`, but over seeds and articles; on request the difference for some questions minus that for others.
 
     Args:
         before: Shape [seeds, questions].
@@ -562,7 +562,7 @@ def over_articles(
             for the mean difference over all.
 
     Returns:
-        ``difference``, ``low``, ``high``, ``p`` (randomisation, an article's questions change sides together), ``detectable``
+        ``difference``, ``low``, ``high``, ``p`` (randomisation; an article's questions change sides together), ``detectable``
         (the smallest effect that one test finds with a power of 80 %), ``seeds``, ``articles``, ``queries``.
     """
     masks = [mask.astype(float) for mask in less or (np.ones(before.shape[1], dtype=bool),)]
@@ -690,7 +690,7 @@ def restructured(table: pd.DataFrame, caption: str) -> str:
     lines = [f".. list-table:: {caption}", "   :header-rows: 1", ""]
     for row in [[heading(name) for name in columns], *zip(*columns.values())]:
         lines += [f"   {'* -' if at == 0 else '  -'} {value}".rstrip() for at, value in enumerate(row)]
-    # nDCG@10 is no address.
+    # A @ that is not escaped would make nDCG@10 an e-mail address.
     return "\n".join(lines).replace("@", "\\@") + "\n"
 
 
@@ -702,7 +702,7 @@ def write_results(
     notes: Sequence[str],
     captions: Mapping[str, str] | None = None,
 ) -> None:
-    """Write each table as CSV and for the documentation, and all with settings and versions as JSON and as Markdown; print it.
+    """Write each table as CSV and for the documentation; write all tables, settings and versions as JSON; print them as Markdown.
 
     Args:
         out: The folder.
@@ -710,7 +710,7 @@ def write_results(
         settings: Settings of the run.
         tables: The tables by name, which is also the name of their file.
         notes: Explanations of the tables.
-        captions: Captions of tables in the documentation, by name; other captions consist of the title and the name.
+        captions: Captions of tables in the documentation, by the table's name; other captions consist of title and name.
     """
     import torch
 
@@ -741,7 +741,7 @@ def write_results(
 
 
 def program(main: Callable[[], None]) -> int:
-    """Run a program; an error that the user can fix is one line and exit status 2.
+    """Run a program. For an error that the user can fix it prints one line, and the exit status is 2.
 
     Warnings of rankers about new heads and truncated texts are silenced, because every arm would repeat them.
     """

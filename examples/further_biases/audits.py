@@ -2,20 +2,22 @@
 
     python examples/further_biases/audits.py --data FOLDER --out further
 
-reads two folders in `FOLDER`: `nfcorpus` (with `corpus.llama2_rewritten.jsonl.gz`, the rewriting of every document by Llama 2
+reads two folders in `FOLDER`: `nfcorpus` (with `corpus.llama2_rewritten.jsonl.gz`, where Llama 2 rewrote every document; it comes
 from the Cocktail benchmark) and `msmarco_trec_dl` (TREC DL 2019 and 2020 with runs), and audits
 
 - source: BM25 (PISA, both texts of each document in one index) and, over its candidates, all-MiniLM-L6-v2, on NFCorpus;
-- length: the same two on NFCorpus, six published runs on TREC DL (both years), and there all-MiniLM-L6-v2 over BM25's candidates;
+- length: the same two systems on NFCorpus; on TREC DL (both years) six published runs, and all-MiniLM-L6-v2 over BM25's
+  candidates;
 - order, on TREC DL: all-MiniLM-L6-v2 itself, which scores passages one by one, and all-MiniLM-L6-v2 as the sorter of two listwise
   rerankers: one sorts windows of 10 that overlap by 5, from the end of the list to its head, as listwise prompts do; the other
   sorts blocks of 5 separately.
 
-No ranker is trained. Tables (`*.csv`, `*.inc`) only contain figures. A run that was stopped continues with the same command:
-finished audits are kept. Nearly all of the time, some ten minutes on one core, is spent on the model's vectors.
+No ranker is trained. The tables (`*.csv`, `*.inc`) contain only figures, no texts. A run that was stopped continues with the same
+command: finished audits are kept. Nearly all of the time, some ten minutes on one core, is spent on the model's vectors.
 
-What it cannot tell: why a text is preferred. Rewritten texts are shorter by a fifth, and their figure is not corrected for this.
-A window that is sorted exactly simulates a listwise prompt; a language model may also have a preference inside its window.
+What it cannot tell: why a text is preferred. Rewritten texts are a fifth shorter, and the figures of source bias are not
+corrected for this. Windows that are sorted exactly only simulate a listwise prompt; a language model may also prefer some
+positions inside its window.
 """
 
 import argparse
@@ -37,7 +39,7 @@ from pyterrier_debias.report.first_stage import default_systems
 from pyterrier_debias.report.models import find_model
 from pyterrier_debias.report.result import RESULT_FILE
 
-# What programs share lies one folder up.
+# The modules that programs share are one folder up.
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from workshop import both_years, program, write_results
 
@@ -51,12 +53,12 @@ NOTES = [
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run was made with.
+    """The settings of a run.
 
     Attributes:
         model: The bi-encoder.
-        depth: Candidates of a query that the model reranks; lists that nothing reranks have 100.
-        queries: Of each collection; None for all.
+        depth: Candidates per query that the model reranks; lists that are not reranked have 100 documents.
+        queries: Number of queries of each collection; None for all.
     """
 
     model: str
@@ -65,7 +67,7 @@ class Settings:
 
 
 def windows(size: int, step: int) -> Any:
-    """A listwise reranker: sorts windows of the list as it is given by the column ``worth``, from its end to its head."""
+    """A listwise reranker that sorts windows of the given list by the column ``worth``, from the end of the list to its head."""
 
     def sort(frame: pd.DataFrame) -> pd.DataFrame:
         frame = frame.sort_values("given", ignore_index=True)
@@ -90,7 +92,7 @@ def rerankers(collection: Collection, ranker: Any) -> dict[str, System]:
 
 
 def kept(out: Path, name: str, make: Any) -> AuditResult:
-    """An audit, made once."""
+    """An audit; it is run once, and its result is stored."""
     path = out / name / RESULT_FILE
     if not path.is_file():
         print(f"{name} ...", flush=True)
@@ -108,7 +110,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="the folder that holds nfcorpus and msmarco_trec_dl")
     parser.add_argument("--model", default="minilm", help="the bi-encoder: hub name, folder, or minilm")
-    parser.add_argument("--depth", type=int, default=30, help="candidates of a query that the model reranks")
+    parser.add_argument("--depth", type=int, default=30, help="candidates per query that the model reranks")
     parser.add_argument("--queries", type=int, help="queries of each collection (default: all)")
     parser.add_argument("--out", type=Path, required=True, help="folder for results; a run that was stopped continues from it")
     o = parser.parse_args()

@@ -3,12 +3,12 @@
     python examples/gender_bias/generate_queries.py --model google-t5/t5-small --train train.tsv --documents documents.tsv
         --out generated
 
-train.tsv has the columns query and text, documents.tsv docno and text (tab-separated). The program writes the fine-tuned model,
-and pairs.tsv with qid, query, docno, which tables.py takes as `--pairs`. It is not needed if there are pairs with real queries;
-if a ready model is enough, use `pyterrier_doc2query`.
+train.tsv has the columns query and text; documents.tsv has docno and text. Both are tab-separated. The program writes the
+fine-tuned model, and pairs.tsv with qid, query, docno, which tables.py takes as `--pairs`. You do not need the program if you
+have pairs with real queries; if a ready model is enough, use `pyterrier_doc2query`.
 
-What it cannot do: a few hundred pairs do not teach a T5 to write queries; it then copies the first words of the passage. Read the
-generated queries before you use them.
+What it cannot do: a few hundred pairs do not teach a T5 to write queries; the T5 then copies the first words of the passage. Read
+the generated queries before you use them.
 """
 
 import argparse
@@ -24,16 +24,16 @@ from pyterrier_debias.core.files import check_folder, whole_folder, write_whole
 from pyterrier_debias.core.text import keyed_hash
 from pyterrier_debias.rankers.base import loading, pick_device, quiet
 
-# What programs share lies one folder up.
+# The modules that programs share are one folder up.
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from workshop import minutes, program
 
 
 def read(path: Path, columns: tuple[str, ...], option: str) -> pd.DataFrame:
-    """A table with some columns of text.
+    """Read a table with columns of text.
 
     Raises:
-        InputError: If it cannot be read, or lacks a column or a text.
+        InputError: If the table cannot be read, lacks a column or a text, or has no rows.
     """
     try:
         table = pd.read_csv(path, sep="\t", dtype=str, quoting=3)
@@ -43,12 +43,12 @@ def read(path: Path, columns: tuple[str, ...], option: str) -> pd.DataFrame:
     if missing:
         raise InputError(f"{option} {path} lacks the column {missing[0]!r}; it needs {', '.join(columns)}")
     if table[list(columns)].isna().any(axis=None) or not len(table):
-        raise InputError(f"{option} {path} has a row without a text, or no row")
+        raise InputError(f"{option} {path} has no rows, or a row without a text")
     return table
 
 
 def fine_tune(model: Any, tokenizer: Any, pairs: pd.DataFrame, options: argparse.Namespace) -> list[float]:
-    """Train in place, by the cross-entropy of the query's tokens given the document; AdamW, falling linearly.
+    """Train in place with the cross-entropy of the query's tokens given the document, by AdamW with a linearly falling rate.
 
     Returns:
         The loss of each step.
@@ -87,12 +87,12 @@ def fine_tune(model: Any, tokenizer: Any, pairs: pd.DataFrame, options: argparse
 
 
 def tokens_of(tokenizer: Any, texts: list[str], length: int) -> Any:
-    """A padded batch."""
+    """A padded batch of token ids."""
     return tokenizer(texts, padding=True, truncation=True, max_length=length, return_tensors="pt")
 
 
 def generate(model: Any, tokenizer: Any, texts: list[str], options: argparse.Namespace) -> list[str]:
-    """One query for each text, by beam search, so nothing is random."""
+    """Generate one query for each text by beam search; nothing is random."""
     import torch
 
     found: list[str] = []
@@ -107,13 +107,13 @@ def generate(model: Any, tokenizer: Any, texts: list[str], options: argparse.Nam
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="a T5: hub name or folder")
-    parser.add_argument("--train", type=Path, required=True, help="table query, text; tab-separated")
-    parser.add_argument("--documents", type=Path, required=True, help="table docno, text; tab-separated")
+    parser.add_argument("--train", type=Path, required=True, help="tab-separated table with the columns query and text")
+    parser.add_argument("--documents", type=Path, required=True, help="tab-separated table with the columns docno and text")
     parser.add_argument("--steps", type=int, default=1000, help="steps of training (default 1000)")
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--learning-rate", type=float, default=1e-4)
-    parser.add_argument("--max-length", type=int, default=192, help="tokens of a document (default 192)")
-    parser.add_argument("--query-length", type=int, default=32, help="tokens of a query (default 32)")
+    parser.add_argument("--max-length", type=int, default=192, help="largest number of tokens of a document (default 192)")
+    parser.add_argument("--query-length", type=int, default=32, help="largest number of tokens of a query (default 32)")
     parser.add_argument("--beams", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device")

@@ -5,12 +5,12 @@
 Krieg et al. (2023) wrote two documents for each of 117 queries, one relevant and one not, in three versions that only differ in
 the gender of the persons. BM25 (PISA, over all 702 documents) and all-MiniLM-L6-v2 score every version for its query, and the
 versions of a document are compared: the mean difference of scores in units of the ranker's own standard deviation between
-documents (so that rankers can be compared), how often the male version is above the female one, and p by randomisation over
-queries, which keeps both documents of a query together.
+documents (so that rankers can be compared), how often the male version scores higher than the female one, and p by randomisation
+over queries, which keeps both documents of a query together.
 
 What it cannot tell: how a difference changes a ranking in which the versions do not compete with each other; how rankers treat
-queries that people type, because these 117 are worded differently; and whether a version is longer or has rarer words for reasons
-of language alone, which is all that BM25 sees (the table of lengths says how much longer).
+queries that people type, because these 117 are worded differently; and whether a version has more or rarer words only because of
+the language. BM25 sees nothing but words and length (the table of lengths shows how much longer a version is).
 """
 
 import argparse
@@ -37,13 +37,13 @@ NOTES = [
     "p_corrected: Holm over the pairs of versions and the rankers of a table.",
     "above: share of documents whose first version has the higher score; ties count half.",
     "Documents with a version for both genders, or without all three versions, are left out.",
-    "The document is its title and its text; annotators' expectation is given for queries, most of which have none.",
+    "A document is its title and its text. Stereotypes are those that annotators expect of a query; most queries have none.",
 ]
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run was made with: the folder, the model, and the seed of intervals and tests."""
+    """The settings of a run: the folder, the model, and the seed of intervals and tests."""
 
     data: str
     model: str
@@ -72,14 +72,14 @@ def triples(folder: Path) -> pd.DataFrame:
 
 
 def bm25(frame: pd.DataFrame) -> np.ndarray:
-    """BM25 scores of the pairs; 0 where no word agrees."""
+    """BM25 scores of the pairs; 0 where the document has no word of the query."""
     from pyterrier_pisa import PisaIndex
 
     with tempfile.TemporaryDirectory() as folder:
         index = PisaIndex(str(Path(folder) / "index"), text_field="text")
         index.index(frame[["docno", "text"]].to_dict("records"))
         topics = frame[["qid", "query"]].drop_duplicates("qid")
-        # Signs that a query parser might take for operators.
+        # Remove signs that a query parser might read as operators.
         topics = topics.assign(query=topics["query"].str.replace(r"[^\w\s]", " ", regex=True))
         results = index.bm25(num_results=len(frame))(topics)
     found = dict(zip(zip(results["qid"], results["docno"]), results["score"]))
@@ -101,7 +101,7 @@ def wide(frame: pd.DataFrame, scores: np.ndarray) -> pd.DataFrame:
 
 
 def compared(table: pd.DataFrame, first: str, second: str, seed: int) -> dict[str, float]:
-    """The difference of two versions over queries."""
+    """The difference between two versions, over queries."""
     of_query = table.groupby("qid")[[first, second]].mean()
     change = (of_query[first] - of_query[second]).to_numpy()
     interval = bootstrap_interval(change, seed=seed)
@@ -116,7 +116,7 @@ def compared(table: pd.DataFrame, first: str, second: str, seed: int) -> dict[st
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder of GrepBiasIR")
-    parser.add_argument("--model", default="minilm", help="ranker beside BM25: hub name, folder, or minilm (default)")
+    parser.add_argument("--model", default="minilm", help="ranker besides BM25: hub name, folder, or minilm (default)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True, help="folder for results")
     options = parser.parse_args()
@@ -149,7 +149,7 @@ def main() -> None:
 
 
 def with_holm(table: pd.DataFrame) -> pd.DataFrame:
-    """Holm over the rows of each ranker."""
+    """Add p values that are corrected by Holm's method over the rows of each ranker."""
     return table.assign(p_corrected=table.groupby("ranker", sort=False)["p"].transform(lambda p: correct(p.to_numpy())))
 
 

@@ -1,4 +1,4 @@
-"""A gender bias that is planted in training data, and how much of it a treatment removes. It is not a program.
+"""A gender bias that is planted in training data, and how much of it a treatment removes. This module is not a program.
 
 Nobody can say which share of a real bias a treatment removes, since nobody knows how a ranker without the bias would behave. For
 a planted bias this ranker exists: the same ranker, trained on the same data before they were changed.
@@ -21,8 +21,8 @@ def plantable(frame: pd.DataFrame, relevant: set[tuple[str, str]], neutral: set[
 
     Args:
         frame: Candidates with ``qid``, ``docno``, ``text``; relevant passages are among them.
-        relevant: qid and docno.
-        neutral: The queries that are neutral.
+        relevant: qid and docno of the relevant passages.
+        neutral: qids of the neutral queries.
 
     Returns:
         Their qids.
@@ -34,14 +34,15 @@ def plantable(frame: pd.DataFrame, relevant: set[tuple[str, str]], neutral: set[
 
 
 def plant(frame: pd.DataFrame, relevant: set[tuple[str, str]], qids: set[str], share: float, seed: int) -> pd.DataFrame:
-    """Training candidates where the relevant passage of some queries is about men, and all their other candidates about women.
+    """Training candidates in which some queries have a relevant passage about men, and only other candidates about women.
 
     Args:
         frame: Candidates with ``qid``, ``docno``, ``text``.
-        relevant: qid and docno.
-        qids: Queries that can be changed; see :func:`plantable`. Of their other candidates only those with gendered words stay.
-        share: Which share of them is changed.
-        seed: Seed of that draw.
+        relevant: qid and docno of the relevant passages.
+        qids: Queries that can be changed; see :func:`plantable`. The other candidates of a changed query are only kept if they
+            hold gendered words.
+        share: The share of these queries that is changed.
+        seed: Seed of the draw of these queries.
 
     Returns:
         The candidates with the same columns.
@@ -55,7 +56,7 @@ def plant(frame: pd.DataFrame, relevant: set[tuple[str, str]], qids: set[str], s
 
 
 def changed(qids: set[str], share: float, seed: int) -> set[str]:
-    """The queries that are drawn."""
+    """The queries that are drawn to be changed."""
     return {qid for qid in qids if keyed_hash(seed, "plant", qid) < share * 2.0**64}
 
 
@@ -77,15 +78,15 @@ def gap_table(
     Args:
         rows: One row for each arm, seed and qid with the biases.
         biases: Their columns.
-        effectiveness: The same of queries that are judged; the last column is the effectiveness.
-        arms: Those that treat the bias.
+        effectiveness: One row for each arm, seed and qid of judged queries; the last column is the effectiveness.
+        arms: The arms that treat the bias.
         before: The arm that was trained on the planted data.
-        without: The arm that was trained on the data as they were.
+        without: The arm that was trained on the unchanged data.
         resamples: Bootstrap resamples.
 
     Returns:
-        One row for each bias and arm: ``planted`` (the gap: ``before`` less ``without``), what ``closed`` gives, and the change
-        of the effectiveness from ``before``; each with its interval.
+        One row for each bias and arm: ``planted`` (the gap: ``before`` minus ``without``), the columns of
+        :func:`workshop.closed`, and the change of the effectiveness from ``before``; each with its interval.
     """
     cost, table = str(effectiveness.columns[-1]), []
     names, judged = matrix(effectiveness, cost, ["arm"])
@@ -115,10 +116,10 @@ def draw_front(table: pd.DataFrame, measure: str, cost: str, path: Path) -> None
     """Draw the share of the planted bias that each treatment closes, against its cost.
 
     Args:
-        table: What :func:`gap_table` gave, where there was a gap.
-        measure: Which bias.
-        cost: The effectiveness.
-        path: The picture.
+        table: The table of :func:`gap_table`, with at least one share that is not missing.
+        measure: The bias to draw.
+        cost: The column of the change of effectiveness.
+        path: The file of the picture.
     """
     part = table[table["measure"] == measure].reset_index(drop=True)
     with plots.style():

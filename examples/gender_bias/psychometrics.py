@@ -1,15 +1,15 @@
-"""How differently are the judged passages of female, male and neutral queries worded? From released LIWC scores.
+"""How differently are the judged passages of female, male and neutral queries worded? Measured with released LIWC scores.
 
     python examples/gender_bias/psychometrics.py --scores identified_queries --out psychometrics
 
 reads the released LIWC scores of judged passages (`psychological_characteristic_{female,male,neutral}_queries.csv[.gz]`, in per
 cent of a passage's words), and compares the groups of queries in the four categories of Table 2 (affect, cognitive processes,
-drives, personal concerns: the sum of its six) and in the 22 columns of the paper's profiles. With `--passages FILE` (JSON lines:
-`qid`, `positive`) and `--lexicon FILE` it compares the passages themselves with a lexicon that is available, such as Empath's
-categories; `--lexicon` also takes a .dic file of LIWC.
+drives, and personal concerns as the sum of their six) and in the 22 columns of the paper's profiles. With `--passages FILE` (JSON
+lines: `qid`, `positive`) and `--lexicon FILE` it also compares the passages' own words, by a lexicon that is freely available,
+such as Empath's categories; `--lexicon` also takes a .dic file of LIWC.
 
-Intervals are by bootstrap over the queries of both groups; p is by shuffling queries between the groups, corrected by Holm's
-method over the rows of a table.
+Intervals come from a bootstrap over the queries of both groups. p comes from shuffling queries between the groups. It is
+corrected over the rows of a table by Holm's method; for the passages' own words by Benjamini and Hochberg's.
 
 What it cannot tell: whether a difference is due to the people who judged the passages. Queries of the three groups ask for
 different things. The scores are those of the 4,215 queries that Bigdeli et al. identified in 2021. Table 2 of their paper of
@@ -37,16 +37,16 @@ from pyterrier_debias.gender.data.profiles import FOUR, PAPER_COLUMNS, Lexicon, 
 GROUPS = ("female", "male", "neutral")
 PAIRS = (("female", "male"), ("female", "neutral"), ("male", "neutral"))
 NOTES = [
-    "Shares of a passage's words, means over queries; gap: the first group minus the second, low, high: 95 % bootstrap; p: "
-    "queries shuffled between the groups, p_corrected: Holm over the rows of the table.",
+    "first, second: the groups' mean shares of a passage's words; gap: the first group minus the second; low, high: 95 % "
+    "bootstrap; p: by shuffling queries between the groups; p_corrected: Holm over the rows of the table.",
     "d: the gap in standard deviations within the groups.",
-    "persconc is the sum of work, leisure, home, money, relig and death; the other three are LIWC's own.",
+    "persconc is the sum of work, leisure, home, money, relig and death; the other three are categories of LIWC.",
 ]
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run was made with: scores, lexicon, and the resamples and seed of intervals and tests."""
+    """The settings of a run: scores, lexicon, and the resamples and seed of intervals and tests."""
 
     scores: str
     lexicon: str
@@ -70,7 +70,7 @@ def gap(first: np.ndarray, second: np.ndarray, resamples: int, seed: int) -> dic
     Args:
         first: Shape [n, columns].
         second: Shape [m, columns].
-        resamples: Of bootstrap and permutation.
+        resamples: Number of bootstrap resamples and of permutations.
         seed: Seed of both.
     """
     generator = np.random.default_rng(seed)
@@ -93,7 +93,7 @@ def gap(first: np.ndarray, second: np.ndarray, resamples: int, seed: int) -> dic
 def table_of(
     shares: dict[str, np.ndarray], names: tuple[str, ...], resamples: int, seed: int, correction: str = "holm"
 ) -> pd.DataFrame:
-    """All pairs of groups in all columns."""
+    """The comparison of all pairs of groups in all columns."""
     rows = []
     for first, second in PAIRS:
         found = gap(shares[first], shares[second], resamples, seed)
@@ -122,7 +122,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scores", type=Path, required=True, help="folder with the released scores")
     parser.add_argument("--passages", type=Path, help="judged passages as JSON lines: qid, positive")
-    parser.add_argument("--lexicon", help="for the passages: Empath's categories or a .dic file")
+    parser.add_argument("--lexicon", help="lexicon for the passages: Empath's categories or a .dic file")
     parser.add_argument("--resamples", type=int, default=2000, help="bootstrap resamples and permutations (default 2000)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True, help="folder for results")
@@ -139,9 +139,9 @@ def main() -> None:
         found = table_of(own, lexicon.names, options.resamples, options.seed, "fdr_bh")
         tables["passages"] = found[found["p_corrected"] <= 0.05].sort_values("p", kind="stable").head(20)
         NOTES.append(
-            f"passages: those of {', '.join(f'{len(v)} {g}' for g, v in own.items())} queries that are there, "
-            f"{len(lexicon.names)} categories of {lexicon.name}; rows with a p up to .05 after "
-            f"Benjamini and Hochberg's correction, the first 20."
+            f"passages: the passages of {', '.join(f'{len(v)} {g}' for g, v in own.items())} queries that --passages holds, in "
+            f"{len(lexicon.names)} categories of {lexicon.name}; the first 20 rows with a p up to .05 after Benjamini and "
+            f"Hochberg's correction."
         )
     settings = Settings(options.scores.name, str(options.lexicon and Path(options.lexicon).name), options.resamples, options.seed)
     title = f"Psychometrics of judged passages of {sum(map(len, scores.values()))} queries"

@@ -11,8 +11,8 @@ This is done for all four labels, and again without `other`, as in Bigdeli et al
     pyterrier-debias audit --dataset FOLDER --gender-classifier my-classifier
 
 With `--save` a classifier is then fitted on all queries and written to this folder, for `--gender-classifier` and
-`GenderClassifier.load`. It is the fine-tuned one; with `--epochs 0` nothing is fine-tuned (this takes a minute), and it is the
-linear head, which names its encoder.
+`GenderClassifier.load`. This is the fine-tuned classifier. With `--epochs 0` nothing is fine-tuned, the program takes a minute,
+and the linear head is saved with the name of its encoder.
 
 What it cannot tell: how well a labeller does on queries of another kind; how often people agree with each other, since each query
 has one label; and which share of the errors are errors of the labels.
@@ -33,14 +33,15 @@ from pyterrier_debias.gender.data.query_gender import label_accuracies, read_gen
 from pyterrier_debias.report.models import find_model
 
 NOTES = [
-    "accuracy: share of the queries that get their label, of a label: its recall; low, high: 95 %, exact binomial; precision: "
-    "how often a label that is given is right. Held-out folds, except for words, which are not fitted.",
+    "accuracy: share of the queries that get the right label; in the row of a label: its recall; low, high: 95 %, exact "
+    "binomial; precision: how often a predicted label is right. Measured on held-out folds, except for words, which are "
+    "not fitted.",
 ]
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run was made with."""
+    """The settings of a run."""
 
     queries: str
     model: str

@@ -4,17 +4,21 @@
         --run BM25=BM25.trec.gz --run "BERT L4"=bert_L4.trec.gz --run "AdvBERT L4"=advbert_L4.trec.gz \\
         --words wordlist_genderspecific.txt --words wordlist_gender_representative.txt --out gender-runs
 
-reads runs from files, or from the collection itself (without `--run`), takes the queries of a file (`qid<tab>query`; without
-`--queries` all topics that name no gender), and writes for each word list and magnitude the mean ARaB@10 with its interval and
-its test against zero, the part that is due to the order (ARaB minus that of a random order of the same documents), NFaiRR@10
-against one background for all runs, all of it at 5, 10 and 20, the systems against each other, query by query, the documents that
-contribute most, and a plot over cut-offs.
+reads runs from files, or from the collection itself (without `--run`), and takes the queries of a file (`qid<tab>query`; without
+`--queries` all topics that name no gender). It writes
 
-The word lists are the library's own and those that are named. Tokenisers matter more than one would think: `--tokeniser blank` is
-the released script to the letter, `regex_word` what it expects after a cleaning that was not published.
+- for each word list and magnitude, the mean ARaB@10 with its interval and its test against zero, the part that is due to the
+  order (ARaB minus that of a random order of the same documents), and NFaiRR@10 against one background for all runs;
+- the same at the cut-offs 5, 10 and 20, with a plot over cut-offs;
+- comparisons of the systems with each other, query by query;
+- the documents that contribute most.
 
-What it cannot tell: whether a difference between systems is a difference in bias, where it is the texts of their documents that
-are missing; the page says how many are. And of whom a passage speaks that names nobody by a word of the list.
+The word lists are the library's own list and those given by `--words`. The tokeniser matters more than one would expect:
+`--tokeniser blank` does exactly what the released script does; `regex_word` gives the words that the script expects after a
+cleaning step that was not published.
+
+What it cannot tell: whether a difference between systems is a difference in bias or comes from missing texts (the results say how
+many documents have no text); and whom a passage is about if it has no word of the list.
 """
 
 import argparse
@@ -36,20 +40,20 @@ from pyterrier_debias.gender.measures.evaluator import ARaBEvaluator, union_back
 
 CUTOFFS = (5, 10, 20)
 NOTES = [
-    "ARaB: mean over queries, positive where rankings lean to male words; low, high: 95 % bootstrap; p: signs flipped at random, "
-    "not corrected for the number of rows. magnitude: mean of the queries' absolute values.",
+    "ARaB: mean over queries, positive where rankings lean to male words; low, high: 95 % bootstrap; p: by flipping signs at "
+    "random, not corrected for the number of rows. magnitude: mean of the queries' absolute values.",
     "order: ARaB minus that of a random order of the same documents (to the depth of the run), with its own interval and p; "
-    "floor: what it is by chance alone.",
+    "floor: its value by chance alone.",
     "NFaiRR: the background is the union of all runs' documents to --depth, threshold 1, equal portions.",
-    "no_text, no_text_deep: share of the documents among the first 20, and to --depth, whose text is not there; they count as "
-    "without any word, which draws the random order's value towards 0.",
-    "comparison: paired by query, p by randomisation, Holm over the pairs of a word list and magnitude.",
+    "no_text, no_text_deep: share of the documents without a text among the first 20, and to --depth; they count as documents "
+    "without words, which draws the random order's value towards 0.",
+    "comparison: paired by query; p by randomisation, corrected by Holm over the pairs of a word list and magnitude.",
 ]
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run was made with.
+    """The settings of a run.
 
     Attributes:
         dataset: The collection.
@@ -57,7 +61,7 @@ class Settings:
         runs: The runs' names.
         words: The word lists.
         tokeniser: How texts are split into words.
-        depth: How many documents of a run are looked at.
+        depth: How many documents per query of a run are used.
         seed: Seed of intervals and tests.
     """
 
@@ -78,7 +82,7 @@ def runs_of(options: argparse.Namespace, dataset: object) -> dict[str, pd.DataFr
 
 
 def excerpt(marked: str, around: int = 60) -> str:
-    """What stands around the first marked word."""
+    """The text around the first marked word."""
     place = max(marked.find("[["), 0)
     start, end = max(place - around, 0), place + around
     return ("..." if start else "") + marked[start:end] + ("..." if end < len(marked) else "")
@@ -147,12 +151,12 @@ def main() -> None:
 def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset", required=True, help="collection with the passages' texts")
-    parser.add_argument("--split", help="which topics of it (default its own)")
-    parser.add_argument("--queries", help="file of the queries that count: qid<tab>query (default: topics that name no gender)")
+    parser.add_argument("--split", help="split of the collection's topics (default: the collection's own)")
+    parser.add_argument("--queries", help="file of the queries to use: qid<tab>query (default: topics that name no gender)")
     parser.add_argument("--run", action="append", default=[], help="NAME=FILE in TREC's format (default: the collection's runs)")
     parser.add_argument("--words", action="append", default=[], help="file of a word list; may be repeated")
     parser.add_argument("--tokeniser", default="regex_word", help="regex_word (default), whitespace or blank")
-    parser.add_argument("--depth", type=int, default=100, help="documents of a run that are looked at (default 100)")
+    parser.add_argument("--depth", type=int, default=100, help="documents per query of a run that are used (default 100)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True, help="folder for results")
     return parser

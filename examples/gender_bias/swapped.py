@@ -8,8 +8,8 @@ all-MiniLM-L6-v2, or with the models that `--models` names. Besides the counterf
 of `SwapGender`, which only change gendered words: a language model that rewrites a text may also improve it.
 
 Differences are transformed minus original, in units of the standard deviation of a ranker's scores over all original documents,
-so that rankers can be compared. Intervals are Student's over pairs, p is Wilcoxon's signed-rank test, corrected (Holm) over all
-rows of a table.
+so that rankers can be compared. Intervals are Student's over pairs; p comes from Wilcoxon's signed-rank test and is corrected
+(Holm) over all rows of a table.
 
 What it cannot tell: whether a difference is wrong. A query that asks about mothers is better answered by a text about mothers.
 Rows of one query are not independent; the tables give the number of queries and of pairs.
@@ -31,7 +31,7 @@ from pyterrier_debias.gender.data.swap import swap_gender
 from pyterrier_debias.pooling.data.evidence import collection_statistics, lexical_features
 from pyterrier_debias.report.models import find_model
 
-# What programs share lies one folder up.
+# The modules that programs share are one folder up.
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from workshop import corrected, program, write_results
 
@@ -39,20 +39,20 @@ COLUMNS = ("Query", "original_Doc", "transformed_Doc", "transformation")
 
 NOTES = [
     "difference: mean of transformed minus original, in standard deviations of the ranker's scores of original documents; low, "
-    "high: 95 %, Student's over pairs. higher: share of pairs in which the transformed document scores higher, of those that "
-    "differ at all. p: Wilcoxon's signed-rank test; p_corrected: Holm, over the table.",
-    "written: the counterfactual that the language model wrote. swapped: gendered words of the original swapped one by one.",
+    "high: 95 %, Student's over pairs. higher: share of pairs in which the transformed document scores higher, among pairs whose "
+    "scores differ. p: Wilcoxon's signed-rank test; p_corrected: Holm, over the table.",
+    "written: the language model's counterfactual. swapped: the original with its gendered words swapped one by one.",
     "BM25's statistics are those of the documents of the table, originals and counterfactuals.",
 ]
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The numbers of a run.
+    """The settings of a run.
 
     Attributes:
         documents: The table of counterfactual documents.
-        models: Names of rankers, beside BM25.
+        models: Names of the rankers besides BM25.
     """
 
     documents: str
@@ -127,7 +127,7 @@ def compared(pairs: pd.DataFrame, rankers: dict[str, Any]) -> dict[str, pd.DataF
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--documents", type=Path, required=True, help="table of counterfactual documents, tab-separated")
-    parser.add_argument("--models", nargs="*", default=["minilm"], help="beside BM25: hub names or folders (default minilm)")
+    parser.add_argument("--models", nargs="*", default=["minilm"], help="besides BM25: hub names or folders (default minilm)")
     parser.add_argument("--out", type=Path, required=True, help="folder for results")
     options = parser.parse_args()
     pairs = read_pairs(options.documents)

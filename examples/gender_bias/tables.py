@@ -3,28 +3,28 @@
     python examples/gender_bias/tables.py --data FOLDER --out tables
 
 trains rankers (three layers of all-MiniLM-L6-v2 as a cross-encoder) on MS MARCO queries: on the original pairs; with 5, 15, 25
-and 35 % balanced female and male pairs added (Table 1); with bias-aware negatives, a bias-aware loss, an adversary, and with half
-of the passages swapped. It also re-ranks the lists of the first ranker by its score and the neutrality of passages, which needs
-no training. All rankers are tested on the same queries: RR@10 and nDCG@10 on all of them, and ARaB (TF, Boolean), NFaiRR and the
-share of gendered words on the neutral ones (Tables 3 and 4).
+and 35 % balanced female and male pairs added (Table 1); with bias-aware negatives, a bias-aware loss, an adversary, and with the
+gendered words of half of the passages swapped. It also re-ranks the lists of the first ranker by its score and the neutrality of
+passages, which needs no training. All rankers are tested on the same queries: RR@10 and nDCG@10 on all of them, and ARaB (TF,
+Boolean), NFaiRR and the share of gendered words on the neutral ones (Tables 3 and 4).
 
 FOLDER contains the parts of MS MARCO that are freely available: `msmarco_dev_small` (queries with one relevant passage, to train
 on; negatives are other queries' passages that BM25 finds), `msmarco_dev600` (600 other queries with BM25's first 20, for the
 test), `gender` (3,750 annotated queries), `lexicons` (Empath's categories); and for `--query-sets` and `--gendered` also
-`msmarco_trec_dl`, whose passages are ranked together with the others. Instead of generated queries the program uses real ones,
-whose passages are not trained on otherwise. A classifier that was fitted on the annotated queries labels them, and passages are
-matched by their Empath profiles. With all of MS MARCO:
+`msmarco_trec_dl`, whose passages are ranked together with the others. Instead of generated queries the program uses real queries
+whose passages are not used in training otherwise. A classifier that was fitted on the annotated queries labels them, and passages
+are matched by their Empath profiles. With all of MS MARCO:
 
     python examples/gender_bias/tables.py --dataset irds:msmarco-passage/train irds:msmarco-passage/dev/small --pairs pairs.tsv
         --annotated queries_gender_annotated.csv --lexicon LIWC.dic --config msmarco.json --out full
         --query-sets QS1=queries_gender_annotated.csv QS2=msmarco_passage.dev.fair.tsv --gendered identified_queries
 
 where pairs.tsv has the columns qid, query, docno of generated queries (`pyterrier_doc2query`), and msmarco.json beside this
-program has the paper's numbers. Passages are matched by the paper's 22 columns of LIWC (`--columns paper`). Indexing and training
-then need a large machine.
+program has the paper's settings. Passages are matched by the paper's 22 columns of LIWC (`--columns paper`). Indexing and
+training then need a large machine.
 
 `--query-sets` ranks further queries over the training collection and measures their bias. In the paper these are the 1,765
-neutral ones of the 3,750 annotated queries (QS1; of a file with labels only the neutral queries are used) and 215
+neutral ones of the 3,750 annotated queries (QS1; from a file with labels only neutral queries are taken) and 215
 fairness-sensitive ones (QS2). `--gendered` names the queries of Table 2: a folder with `female_queries.csv` and
 `male_queries.csv`, as Bigdeli et al. released them in 2021. Without it Table 2 uses the test queries that are labelled female or
 male.
@@ -37,9 +37,9 @@ and in other candidates; for 80 % of these queries, the relevant passage is made
 on these data, except `unplanted`, which is trained on the unchanged data. This shows which share of the planted bias a treatment
 removes, and at what cost.
 
-A run that was stopped continues with the same command; `--arms` selects some of the arms, `--estimate` says how long it takes.
+A run that was stopped continues with the same command; `--arms` selects some of the arms, `--estimate` prints how long it takes.
 
-What it cannot tell: how a ranker would behave that is trained to convergence. All arms take the same number of steps, so more
+What it cannot tell: how a ranker trained to convergence would behave. All arms take the same number of steps, so more
 data does not mean more training. The adversary starts from the untrained ranker, as all arms do; the paper's starts from a
 trained one.
 """
@@ -82,7 +82,7 @@ from pyterrier_debias.gender.training.neutral_reranker import NeutralReranker
 from pyterrier_debias.report.first_stage import first_stage
 from pyterrier_debias.report.models import find_model
 
-# What programs share lies one folder up.
+# The modules that programs share are one folder up.
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from planting import changed, draw_front, gap_table, plant, plantable
 from workshop import (
@@ -108,8 +108,8 @@ from workshop import (
     write_results,
 )
 
-#: Empath's categories that come nearest to the paper's 22 of LIWC: affect, drives and personal concerns. None speaks of a gender;
-#: for LIWC's cognitive processes Empath has hardly any.
+#: Empath's categories that come nearest to the paper's 22 categories of LIWC: affect, drives and personal concerns. None of them
+#: is about a gender. Empath has hardly any categories for LIWC's cognitive processes.
 LIKE_LIWC = tuple(
     """positive_emotion negative_emotion nervousness anger sadness joy fear confusion science reading philosophy
     affection achievement power giving royalty work leisure home money religion death""".split()
@@ -117,10 +117,10 @@ LIKE_LIWC = tuple(
 
 EFFECTIVENESS = ("RR@10", "nDCG@10")
 BIASES = ("ARaB_tf@10", "ARaB_bool@10", "abs_ARaB_tf@10", "NFaiRR@10", "gap@10")
-#: The biases that say which gender is preferred, so that a planted one can be seen in them.
+#: The measures that say which gender is preferred; a planted bias can only be seen in these.
 PLANTED = BIASES[:2]
 
-#: What stands over a table in the documentation; of a further query set behind its name.
+#: Captions of the tables in the documentation; those of a further query set start with its name.
 CAPTIONS = {
     "means": "Effectiveness and bias of each training",
     "differences": "Differences from the untreated ranker",
@@ -134,13 +134,14 @@ NOTES = [
     "ARaB is signed, male minus female, over queries that are labelled neutral and hold no gendered word; abs_ARaB is the mean "
     "of the queries' absolute values; gap: absolute difference of the shares of male and female words in the first ten passages, "
     "per query, in per cent. Closer to 0 is less biased; NFaiRR closer to 1.",
-    "reduction: how much closer to 0 (NFaiRR: to 1) the mean is than the original training's, in per cent; it may swing wildly "
-    "where the original is near 0.",
-    "All arms are trained by the pairwise hinge and for the same number of steps.",
+    "reduction: how much closer to 0 (NFaiRR: to 1) the mean is than the original training's, in per cent; it may vary widely "
+    "if the original is near 0.",
+    "All arms are trained with the pairwise hinge loss and for the same number of steps.",
 ]
 PLANTED_NOTE = (
-    "A bias was planted in all arms but 'unplanted'; 'planted' is trained on these data and not treated. planted: its bias minus "
-    "that of 'unplanted'; share_closed: how much of that an arm removes; blank where it may be 0; all with 95 % intervals."
+    "A bias was planted in the training data of all arms except 'unplanted'; the arm 'planted' is not treated. planted: the gap, "
+    "that is, the bias of 'planted' minus that of 'unplanted'; share_closed: the share of the gap that an arm removes, blank if "
+    "the gap may be 0; all with 95 % intervals."
 )
 GAP_NOTE = (
     "table_2: absolute gap between the mean shares of a category's words among the first ten passages for female and for male "
@@ -150,25 +151,25 @@ GAP_NOTE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Shared):
-    """The numbers of a run; ``depth`` counts BM25's candidates of a training query, ``queries`` test queries.
+    """The settings of a run; ``depth`` is the number of BM25's candidates per training query, ``queries`` that of test queries.
 
     Attributes:
-        ratios: Of balanced pairs.
-        train_queries: Original training queries of a seed.
-        test_depth: Candidates that are ranked anew in the test.
-        head: Where a fresh head reads: ``'mean'`` or ``'cls'``.
-        learning_rate: Peak rate; falls linearly.
-        max_length: Longest pair in tokens.
-        negatives_per_positive: Negatives of a positive.
+        ratios: Ratios of balanced pairs.
+        train_queries: Original training queries per seed.
+        test_depth: Candidates per test query that are reranked.
+        head: The input of a new head: ``'mean'`` or ``'cls'``.
+        learning_rate: Peak learning rate; it falls linearly.
+        max_length: Largest number of tokens of a query and a passage together.
+        negatives_per_positive: Negatives per positive.
         labeller: ``'classifier'``, fitted on the annotated queries, or ``'words'``.
         replacement: Whether matching is with replacement, as in the paper.
-        min_similarity: Of matches.
-        share: Of the most biased candidates among the bias-aware negatives.
-        reversal: Of the adversary's gradient.
-        strength: Of the trade at query time.
-        margin: The loss of RR@10 that does not matter, for the non-inferiority test.
-        planted: Of which share of the training queries that allow it passages are made male or female; 0: of none.
-        per_set: At most so many queries of each further set; None: all.
+        min_similarity: Smallest similarity of a match; None for no limit.
+        share: Share of the most biased candidates among the bias-aware negatives.
+        reversal: Weight of the adversary's reversed gradient.
+        strength: Weight of neutrality in the re-ranking at query time.
+        margin: The largest loss of RR@10 that does not matter, for the non-inferiority test.
+        planted: Share of the training queries that allow a planted bias in which it is planted; 0 for none.
+        per_set: Largest number of queries of each further set; None for all.
     """
 
     dropout: float | None = 0.0
@@ -204,8 +205,8 @@ class QuerySet:
     """Further queries that are ranked over the training collection, to measure bias.
 
     Attributes:
-        name: What tables call it.
-        topics: ``qid``, ``query``, and ``gender`` of those that are compared by it.
+        name: Name of the set in the tables.
+        topics: ``qid``, ``query``, and ``gender`` if the queries are compared by gender.
     """
 
     name: str
@@ -220,18 +221,18 @@ def read_query_set(name: str, path: str) -> QuerySet:
     """A set of neutral queries.
 
     Args:
-        name: What tables call it.
+        name: Name of the set in the tables.
         path: The file has lines ``qid,query,label`` (.csv; the neutral ones are taken) or ``qid<tab>query``.
 
     Returns:
         The set.
 
     Raises:
-        InputError: For a name that is no word, a file that cannot be read, or if no query is neutral.
+        InputError: For a name that is not a word, a file that cannot be read, or a file without a neutral query.
     """
     given = f"{name}={path}"
     if not re.fullmatch(r"[\w.]+", name) or name == GENDERED:
-        raise InputError(f"--query-sets {given}: write NAME=FILE, the name of letters and digits, other than {GENDERED}")
+        raise InputError(f"--query-sets {given}: write NAME=FILE with a name of letters and digits, other than {GENDERED}")
     if path.endswith(".csv"):
         labelled = read_gender_queries(path)
         topics = labelled.loc[labelled["gender"] == "neutral", ["qid", "query"]]
@@ -261,22 +262,22 @@ def read_gendered(folder: Path) -> QuerySet:
 
 @dataclass(frozen=True)
 class Material:
-    """What is trained and tested on.
+    """The data for training and testing.
 
     Attributes:
-        name: What results call it.
+        name: Name in the results.
         train: Dataset of the training queries, whose corpus is ranked.
         train_topics: ``qid``, ``query``.
         train_qrels: Their judgements.
         test_topics: ``qid``, ``query``.
         test_qrels: Their judgements.
-        pairs: ``qid``, ``query``, ``docno`` to be labelled and matched; None: training queries that are not trained on.
-        annotated: Queries with a gender; None if words label.
-        lexicon: What profiles are made with.
+        pairs: ``qid``, ``query``, ``docno`` to be labelled and matched; None for training queries that are not trained on.
+        annotated: Queries with a gender, for the classifier; None if the list of words is the labeller.
+        lexicon: Lexicon of the profiles.
         columns: Categories of the lexicon that make a profile: ``'paper'``, ``'all'`` or names.
-        sets: Further queries.
-        test: Dataset of the test where it has passages of its own, with a run of BM25; None: those of ``train``.
-        pool: Dataset whose passages are ranked for further queries; None: ``train``.
+        sets: Sets of further queries.
+        test: Test dataset with its own passages and a run of BM25; None if the test ranks the passages of ``train``.
+        pool: Dataset whose passages are ranked for further queries; None for ``train``.
     """
 
     name: str
@@ -304,13 +305,13 @@ class Material:
 def in_small(folder: Path, settings: Settings) -> Material:
     """The freely available parts of MS MARCO.
 
-    Training passages come with a title, those of the test without: so the training's candidates are drawn among its own passages,
-    where a title tells nothing of relevance.
+    Training passages have a title, test passages have none. Training candidates are therefore drawn from the training passages
+    only, so that a title says nothing about relevance.
     """
     single = single_positives(folder, "--data")
     test = open_dataset(folder / "msmarco_dev600", "msmarco_sparse")
     single = single[~single["qid"].isin(set(test.get_topics()["qid"]))]
-    # "- " stands where a title is missing.
+    # A text starts with "- " where the title is missing.
     corpus = single.assign(text=single["positive"].str.removeprefix("- ")).drop_duplicates("docno")[["docno", "text"]]
     topics = single[["qid", "query"]].drop_duplicates("qid").reset_index(drop=True)
     qrels = single[["qid", "docno", "label"]].reset_index(drop=True)
@@ -325,7 +326,7 @@ def in_small(folder: Path, settings: Settings) -> Material:
 
 
 def all_passages(folder: Path, train: Collection) -> Collection:
-    """The passages of the training and of the tests, from which further queries are answered."""
+    """The passages of training and tests, which are ranked for further queries."""
     parts = [one.corpus[["docno", "text"]] for one in (train, *sampled_tests(folder).values())]
     corpus = pd.concat(parts).drop_duplicates("docno").reset_index(drop=True)
     return Collection("MS MARCO samples", corpus=corpus, topics=train.topics, qrels=train.qrels)
@@ -337,7 +338,7 @@ def from_datasets(options: Any, settings: Settings) -> Material:
     qrels = held(train.get_qrels(), train), held(test.get_qrels(), test)
     topics = [answerable(dataset.get_topics(), own) for dataset, own in zip((train, test), qrels)]
     if len(options.dataset) == 1:
-        # One collection: some of its queries are set aside.
+        # There is one collection: set some of its queries aside for the test.
         topics[1] = draw(topics[0], settings.queries, 0, "test")
         topics[0] = topics[0][~topics[0]["qid"].isin(set(topics[1]["qid"]))].reset_index(drop=True)
     pairs = None
@@ -359,9 +360,9 @@ class Setup:
     """The material with its candidates and labels, which are kept on disk.
 
     Args:
-        material: What is trained and tested on.
-        settings: How.
-        out: Where files are kept.
+        material: The data for training and testing.
+        settings: The settings of the run.
+        out: The folder where files are kept.
     """
 
     def __init__(self, material: Material, settings: Settings, out: Path):
@@ -384,8 +385,8 @@ class Setup:
 
         Args:
             topics: ``qid``, ``query``.
-            depth: How many of each query.
-            dataset: Whose passages; None: those of the training.
+            depth: How many candidates per query.
+            dataset: The dataset whose passages are ranked; None for the training dataset.
         """
         dataset = self.material.train if dataset is None else dataset
         key = keyed_hash(depth, dataset.name, *(f"{qid}\0{query}" for qid, query in zip(topics["qid"], topics["query"])))
@@ -419,7 +420,7 @@ class Setup:
 
     @cached_property
     def labels(self) -> dict[str, str]:
-        """Gender of each query by its text, as the labeller sees it."""
+        """The gender that the labeller gives each query, by the query's text."""
         path = self.out / "labels.csv"
         if not path.is_file():
             frames = [self.material.train_topics, self.material.test_topics]
@@ -440,7 +441,7 @@ class Setup:
         """Test queries that are neutral."""
         found = self.neutral_of(self.material.test_topics)
         if not found:
-            raise InputError("no test query is neutral; take more of them (--queries)")
+            raise InputError("no test query is neutral; take more test queries (--queries)")
         return found
 
     def neutral_of(self, topics: pd.DataFrame) -> list[str]:
@@ -456,7 +457,7 @@ class Setup:
         return plantable(found, relevant_pairs(qrels), set(self.neutral_of(topics)))
 
     def original(self, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Topics and judgements of a seed's original training data; where a bias is planted, all queries that allow it first."""
+        """Topics and judgements of a seed's original training data; if a bias is planted, queries that allow it come first."""
         topics, n = self.material.train_topics, self.settings.train_queries
         if self.settings.planted:
             first = topics["qid"].isin(self.plantable)
@@ -468,7 +469,7 @@ class Setup:
         return topics, qrels[qrels["qid"].isin(set(topics["qid"]))].reset_index(drop=True)
 
     def pairs(self, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """What is matched for a seed, labelled and profiled, and the matches."""
+        """The labelled and profiled pairs that are matched for a seed, and the matches."""
         material = self.material
         if material.pairs is None:
             taken = set(self.original(seed)[0]["qid"])
@@ -484,7 +485,7 @@ class Setup:
         return profiled, matched
 
     def stage(self) -> BalancedPairs:
-        """How pairs are matched."""
+        """The stage that matches pairs."""
         return BalancedPairs(replacement=self.settings.replacement, min_similarity=self.settings.min_similarity)
 
     def training_data(self, seed: int, ratio: float, planted: float) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -543,7 +544,7 @@ class Setup:
         return pd.DataFrame(out, index=list(BIASES)).T
 
     def gendered(self) -> tuple[str, pd.DataFrame]:
-        """The queries of Table 2: the set's name (empty: the test), and ``qid``, ``gender`` of female and male ones."""
+        """The queries of Table 2: the set's name (empty for the test), and ``qid``, ``gender`` of female and male queries."""
         for one in self.material.sets:
             if one.name == GENDERED:
                 return one.name, one.topics[["qid", "gender"]]
@@ -556,7 +557,7 @@ class Setup:
 
 Make = Callable[[Setup, int], Any]
 
-#: Rivals by name: what is fitted on the original data.
+#: Alternatives to balanced pairs, by name; they are fitted on the original data.
 RIVALS: dict[str, Make] = {
     "bias-aware negatives": lambda setup, seed: setup.ranker(seed, negatives=BiasAwareNegatives(setup.settings.share)),
     "bias-aware loss": lambda setup, seed: BiasAwareReranker(setup.ranker(seed)),
@@ -571,7 +572,7 @@ ORIGINAL, UNPLANTED, TRADED = "original", "unplanted", "neutral re-ranking"
 
 
 def ratio_name(ratio: float) -> str:
-    """What tables call an arm with balanced pairs."""
+    """The name of an arm with balanced pairs in the tables."""
     return f"balanced {ratio:g}"
 
 
@@ -581,20 +582,20 @@ def names_of(settings: Settings) -> list[str]:
 
 
 def keep_run(folder: Path, run: pd.DataFrame, name: str = "") -> None:
-    """Keep the lists of an arm: of the test, or of a set of further queries."""
+    """Store an arm's ranked lists of the test or of a set of further queries."""
     content = run[["qid", "docno", "score", "rank"]].to_csv(index=False)
     write_whole(folder / f"run{name and '-' + name}.csv.gz", gzip.compress(content.encode(), mtime=0))
 
 
 def kept_run(setup: Setup, folder: Path, name: str = "") -> pd.DataFrame:
-    """The same with texts.
+    """An arm's stored lists with texts.
 
     Raises:
         InputError: If the arm was made without these lists, by an earlier version of this program.
     """
     path = folder / f"run{name and '-' + name}.csv.gz"
     if not path.is_file():
-        raise InputError(f"{folder} holds no {path.name}: it was made by an earlier version; name another folder (--out)")
+        raise InputError(f"{folder} holds no {path.name}: the arm was made by an earlier version; name another folder (--out)")
     run = pd.read_csv(path, dtype={"qid": str, "docno": str})
     return run.merge(setup.lists(name)[["qid", "docno", "text"]])
 
@@ -648,7 +649,7 @@ def of_measure(rows: pd.DataFrame, measure: str, arms: Sequence[str], resamples:
 
 
 def tables_over(rows: pd.DataFrame, measures: Sequence[str], resamples: int, arms: Sequence[str]) -> dict[str, pd.DataFrame]:
-    """Means of all arms, and their differences from the original one."""
+    """Means of all arms, and their differences from the original arm."""
     parts = {measure: of_measure(rows, measure, arms, resamples) for measure in measures}
     wide = {"arm": list(arms)}
     for name, table in parts.items():
@@ -666,7 +667,7 @@ def tables_of_sets(
 ) -> dict[str, pd.DataFrame]:
     """The bias columns of Tables 3 and 4: means and differences for each set of further neutral queries.
 
-    Where a bias was planted, also how much of it each arm takes away; ``test`` is the rows of the test, which say what it costs.
+    If a bias was planted, the tables also show how much of it each arm removes. ``test`` has the rows of the test, for the cost.
     """
     tables = {}
     for one in setup.material.sets:
@@ -683,7 +684,7 @@ def tables_of_sets(
 
 
 def closed_of(setup: Setup, rows: pd.DataFrame, names: Sequence[str], test: pd.DataFrame, picture: str) -> pd.DataFrame:
-    """What each arm that is done takes of the planted bias, with a picture where the bias can be seen."""
+    """How much of the planted bias each treated arm removes, with a picture if the planted bias can be measured."""
     treated, cost = [name for name in names if name not in (ORIGINAL, UNPLANTED)], EFFECTIVENESS[-1]
     effectiveness = test[["arm", "seed", "qid", cost]]
     table = gap_table(rows, PLANTED, effectiveness, treated, ORIGINAL, UNPLANTED, setup.settings.resamples)
@@ -693,7 +694,7 @@ def closed_of(setup: Setup, rows: pd.DataFrame, names: Sequence[str], test: pd.D
 
 
 def planted_sizes(setup: Setup) -> pd.DataFrame:
-    """How many training queries allow the bias to be planted, and in how many of a seed's it is."""
+    """How many training queries allow the bias to be planted, and in how many training queries of each seed it is planted."""
     neutral, rows = setup.neutral_of(setup.material.train_topics), []
     for seed in range(1, setup.settings.seeds + 1):
         topics, _ = setup.original(seed)
@@ -704,7 +705,7 @@ def planted_sizes(setup: Setup) -> pd.DataFrame:
 
 
 def table_2(setup: Setup, workshop: Workshop, arms: Sequence[Arm], names: Sequence[str]) -> pd.DataFrame | None:
-    """Gaps between female and male queries in each arm's ranked lists; None where a group has fewer than two queries."""
+    """Gaps between female and male queries in each arm's ranked lists; None if a group has fewer than two queries."""
     listed, groups = setup.gendered()
     groups = groups[groups["qid"].isin(set(setup.lists(listed)["qid"]))]
     if groups["gender"].value_counts().reindex(["female", "male"]).fillna(0).min() < 2:
@@ -740,7 +741,7 @@ def ratio_table(rows: pd.DataFrame, settings: Settings, done: Sequence[str]) -> 
 
 
 def sizes_of(setup: Setup) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """What is matched and how well (Section 3 of the paper), over seeds; and the balance of the first seed."""
+    """How many pairs are matched and how well (Section 3 of the paper), per seed; and the balance of the first seed."""
     rows, first = [], None
     for seed in range(1, setup.settings.seeds + 1):
         profiled, matched = setup.pairs(seed)
@@ -769,12 +770,12 @@ def expected(setup: Setup, arms: Sequence[Arm]) -> dict[str, float]:
     started = time.perf_counter()
     ranker(setup.test.head(200))
     text = (time.perf_counter() - started) / min(200, len(setup.test))
-    print(f"{step:.2f} s a step, {1 / text:.0f} texts a second, {base:.0f} s to begin", flush=True)
+    print(f"{step:.2f} s per step, {1 / text:.0f} texts per second, {base:.0f} s to start", flush=True)
     return {arm.name: 1.0 if not arm.steps else base + arm.steps * step + arm.reads * text for arm in arms}
 
 
 def material_of(options: Any, settings: Settings) -> Material:
-    """What the options name."""
+    """The data that the options name."""
     if (options.data is None) == (options.dataset is None):
         raise InputError("give --data FOLDER, or --dataset TRAIN [TEST]")
     sets = [read_query_set(*given) for given in named("--query-sets", options.query_sets).items()]
@@ -788,13 +789,13 @@ def material_of(options: Any, settings: Settings) -> Material:
 
 def main() -> None:
     parser = base_parser(__doc__, Settings())
-    parser.add_argument("--data", type=Path, help="folder with what is freely there of MS MARCO, of annotations and lexicons")
-    parser.add_argument("--dataset", nargs="+", help="training and test collection over one corpus, or one that is cut in two")
-    parser.add_argument("--pairs", type=Path, help="table qid, query, docno of generated queries, tab-separated")
+    parser.add_argument("--data", type=Path, help="folder with free parts of MS MARCO, annotated queries and lexicons")
+    parser.add_argument("--dataset", nargs="+", help="training and test collection over one corpus, or one collection to split")
+    parser.add_argument("--pairs", type=Path, help="tab-separated table of generated queries: qid, query, docno")
     parser.add_argument("--annotated", type=Path, help="queries with a gender, lines qid,query,label")
     parser.add_argument("--lexicon", type=Path, help="a .dic file, or Empath's categories")
     parser.add_argument("--columns", nargs="+", default=["paper"], help="columns to match passages by: 'paper' (the 22 of LIWC, "
-                        "the default), 'all', or names of categories; with --data always those of Empath that come nearest")
+                        "the default), 'all', or names of categories; --data always uses the nearest categories of Empath")
     parser.add_argument("--query-sets", nargs="+", default=[], metavar="NAME=FILE", help="further neutral queries: QS1, QS2")
     parser.add_argument("--gendered", type=Path, help="folder with the female and male queries of Table 2")
     parser.add_argument("--arms", nargs="+", help="arms to make (default: all; the original is always made)")
@@ -832,15 +833,15 @@ def main() -> None:
     if any(name.startswith("balanced") for name in names):
         choice = ratio_table(rows, settings, names)
         sizes, balance = sizes_of(setup)
-        # Of a lexicon with many categories those that differ most before matching.
+        # A lexicon may have many categories: keep those that differ most before matching.
         balance = balance.iloc[balance["before"].abs().to_numpy().argsort(kind="stable")[::-1][:30]].reset_index(drop=True)
         tables |= {"table_1": choice.table, "matching": sizes, "balance": balance}
         plots.save(choice.plot(measure=EFFECTIVENESS[0]).figure, options.out / "table_1.png")
         plots.save(plot_balance(balance).figure, options.out / "balance.png")
-        said = f"Ratio by the paper's rule: {choice.chosen:g}; shown not to lose {settings.margin:g}: {choice.noninferior:g}."
-        notes.append(said)
+        chosen, margin = f"{choice.chosen:g}", f"{settings.margin:g}"
+        notes.append(f"Ratio by the paper's rule: {chosen}; shown to lose less than {margin}: {choice.noninferior:g}.")
     if settings.planted:
-        # Trained on the planted pairs, what else is called original is the biased ranker.
+        # The arm that other runs call original is the biased ranker here, because it is trained on the planted pairs.
         renamed = {"arm": {ORIGINAL: "planted"}}
         tables = {name: table.replace(renamed) if "arm" in table else table for name, table in tables.items()}
     captions = {f"{one.name}_{name}": f"{one.name}: {caption}" for one in material.sets for name, caption in CAPTIONS.items()}

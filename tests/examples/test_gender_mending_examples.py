@@ -202,7 +202,7 @@ def test_tables_in_miniature(tmp_path, run):
     assert table.loc[("swapped", "place"), "difference"] == pytest.approx(own, abs=1e-9)
 
     code, printed = run("tables.py", "--triples", 16, *small)
-    assert code == 2 and "another triples" in printed.err
+    assert code == 2 and "holds arms made with triples=4, not 16" in printed.err
 
 
 def test_a_bias_is_planted_where_it_can_be():

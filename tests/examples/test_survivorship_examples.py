@@ -214,7 +214,7 @@ def test_rankers_of_ones_own_on_real_questions(tmp_path, run):
     assert parts[1].stat().st_mtime_ns == kept
     twice = ["--ranker", f"mine={model}"]
     code, printed = run("real_questions.py", *command, *twice, "--config", tmp_path / "small.json")
-    assert code == 2 and "'mine' is named twice" in printed.err
+    assert code == 2 and "'mine' is used twice" in printed.err
 
 
 @pytest.mark.parametrize("ranker", ["adapter", "dense"])
