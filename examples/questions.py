@@ -1,7 +1,7 @@
-"""Questions whose answer paragraph is known, and lists for labellers. Programs import it; it is not a program.
+"""Questions whose answer paragraph is known, and lists for labellers. Programs import this module.
 
-The lists are those of BM25, of the lowest layer of a bi-encoder, and of both together (reciprocal rank fusion). So a ranker can
-be measured on questions that it did not choose itself.
+The lists are those of BM25, of the lowest layer of a bi-encoder, and of both together (reciprocal rank fusion). With them a
+ranker can be measured on questions that it did not choose itself.
 """
 
 import tempfile
@@ -33,8 +33,8 @@ class Questions:
     """A SQuAD file as a collection.
 
     Attributes:
-        name: Of the file.
-        collection: Its paragraphs, each a passage.
+        name: Name of the file.
+        collection: The paragraphs of the file; each is a passage.
         topics: ``qid``, ``query`` and ``article``.
         qrels: The paragraph that each question was asked about.
     """
@@ -46,7 +46,7 @@ class Questions:
 
     @classmethod
     def of(cls, path: str | Path, most: int | None = None) -> "Questions":
-        """Read a file; ``most`` keeps every n-th question, so that about so many are left."""
+        """Read a file. With ``most``, every n-th question is kept, so that at most ``most`` questions are left."""
         collection = read_squad(path)
         qrels = collection.get_qrels()
         titles = collection.get_corpus().set_index("docno")["title"]
@@ -63,24 +63,24 @@ class Questions:
 
 
 def train_and_test(train: str, test: str, most: int | None = None) -> tuple[Questions, Questions]:
-    """The questions of two SQuAD files, of the second so many at most.
+    """The questions of two SQuAD files; at most ``most`` questions of the second.
 
     Raises:
         InputError: If the files have articles in common.
     """
     learned, tested = Questions.of(train), Questions.of(test, most)
     if set(learned.topics["article"]) & set(tested.topics["article"]):
-        raise InputError("--train and --test have articles in common; their questions share paragraphs")
+        raise InputError("--train and --test have articles in common; name files whose questions do not share paragraphs")
     return learned, tested
 
 
 def file_names(train: str | None, test: str | None) -> dict[str, str | None]:
-    """Both files by their names, for the record of a run: they may lie elsewhere the next time."""
+    """The names of both files for the record of a run, without folders, because the files may be moved."""
     return {name: value and Path(value).name for name, value in (("train", train), ("test", test))}
 
 
 def lowest_layers(model: str, layers: int | None, folder: Path) -> str:
-    """The lowest layers of an encoder, kept in a folder, without dropout; the encoder itself where all are taken."""
+    """The lowest layers of an encoder, kept in a folder, without dropout; the encoder itself if all layers are kept."""
     source = find_model(model, "bi").source
     if layers is None:
         return source
@@ -91,15 +91,15 @@ def lowest_layers(model: str, layers: int | None, folder: Path) -> str:
 
 
 def bi_encoder(model: str, layers: int | None, folder: Path, *, max_length: int | None = None, **options: Any) -> BiEncoder:
-    """The lowest layers of a bi-encoder under mean pooling; all of them as they are published where none are cut off."""
+    """The lowest layers of a bi-encoder with mean pooling; the published model if all layers are kept."""
     given = {} if layers is None else {"pooling": "mean", "similarity": "cosine"}
     return BiEncoder(lowest_layers(model, layers, folder), max_length=max_length, **given, **options)
 
 
 def over_layer(questions: Questions, model: str, folder: Path, **options: Any) -> BiEncoder:
-    """A linear layer over the vectors of an encoder's lowest layer; until it is trained, that layer's own order.
+    """A linear layer over the vectors of an encoder's lowest layer; before training it ranks by these vectors.
 
-    Vectors are those of a plain encoder's mean; each text is encoded once, and kept in the folder.
+    A vector is the mean over a text's tokens. Each text is encoded once, and its vector is stored in the folder.
     """
     from fixed_vectors import adapter, read_once
 
@@ -114,7 +114,7 @@ def bm25(questions: Questions, depth: int) -> pd.DataFrame:
     """BM25 by PISA over all paragraphs.
 
     Raises:
-        InputError: Where PISA is not installed.
+        InputError: If PISA is not installed.
     """
     if not pisa_installed():
         raise InputError("BM25 needs PISA: pip install 'pyterrier-debias[pisa]' (Linux on x86-64)")
@@ -123,7 +123,7 @@ def bm25(questions: Questions, depth: int) -> pd.DataFrame:
 
 
 def dense(questions: Questions, ranker: BiEncoder, depth: int) -> pd.DataFrame:
-    """A bi-encoder over all paragraphs."""
+    """The results of a bi-encoder over all paragraphs."""
     return ranker.retriever(questions.collection, num_results=depth)(questions.topics)
 
 
@@ -144,18 +144,18 @@ def kept(path: Path, make: Any) -> pd.DataFrame:
         made = Path(folder) / path.name
         pt.io.write_results(run, str(made))
         write_whole(path, made.read_bytes())
-    # As it will be read again: scores in files have fewer digits.
+    # Read the file back as later calls do: scores in files have fewer digits.
     return pt.io.read_results(str(path))
 
 
 def lists(questions: Questions, model: str, folder: Path, *, depth: int) -> Mapping[str, pd.DataFrame]:
-    """What labellers could have been shown, each ``depth`` long, the first document first.
+    """Lists that labellers could have been shown, each with ``depth`` documents, the first document first.
 
     Args:
         questions: The questions.
-        model: Whose lowest layer makes one of the lists.
-        folder: Where runs are kept.
-        depth: Documents of each question.
+        model: The encoder whose lowest layer makes one of the lists.
+        folder: The folder where runs are stored.
+        depth: Documents per question.
 
     Returns:
         Name to run.

@@ -1,10 +1,10 @@
-"""EqualizeIR over alpha: how mean, spread and slope change as the biased learner counts more.
+"""EqualizeIR over alpha: how mean, spread and slope change as the weight of the biased learner grows.
 
     python examples/linguistic_bias/alpha.py --dataset nfcorpus --out equalize
 
 trains bi-encoders against one weak learner (the weaker model) at several alphas, and draws mean, coefficient of variation and
-slope on complexity over alpha. Each is compared with an alternative that needs no training: the plain ranker's scores minus alpha
-times those of the learner. Alpha 0 is plain training. All alphas of a seed share one learner, that of alpha 0.1.
+slope on complexity over alpha. Each ranker is compared with an alternative that needs no training: the plain ranker's scores
+minus alpha times those of the learner. Alpha 0 is plain training. All alphas of a seed share one learner, that of alpha 0.1.
 
 If `--out` is the folder of equalize.py, its finished arms are used; the tables go into the subfolder `alpha`. Settings,
 `--config`, `--estimate` and continuing a run that was stopped work as in equalize.py.
@@ -23,9 +23,9 @@ from workshop import minutes, program, read_settings, write_results
 from pyterrier_debias import InputError
 from pyterrier_debias.core import plots
 
-#: Alphas beyond 0 and that of the settings.
+#: Alphas besides 0 and the value in the settings.
 ALPHAS = (0.25, 0.5, 1.0)
-#: What the pictures show, and its name on the axis.
+#: The columns that the pictures show, and their names on the axes.
 SHOWN = {"mean": "mean nDCG@10", "sd": "sd of nDCG@10", "cv": "c_v of nDCG@10", "slope given controls": "slope, controlled"}
 
 NOTES = [
@@ -42,7 +42,7 @@ def trained_name(alpha: float) -> str:
 
 
 def rival_name(alpha: float) -> str:
-    """The name of its rival."""
+    """The name of the alternative that needs no training."""
     return f"plain minus {alpha:g} times weaker model"
 
 
@@ -77,11 +77,11 @@ def draw_curve(table: pd.DataFrame, path) -> None:
 
 def main() -> None:
     options = parser(__doc__)
-    options.add_argument("--alphas", nargs="+", type=float, default=list(ALPHAS), help="besides 0 and the value of the settings")
+    options.add_argument("--alphas", nargs="+", type=float, default=list(ALPHAS), help="alphas besides 0 and the settings' value")
     options = options.parse_args()
     settings = read_settings(options, Settings())
     if not all(0 < alpha <= 1 for alpha in options.alphas):
-        raise InputError(f"--alphas {options.alphas} must lie above 0 and at most at 1")
+        raise InputError(f"--alphas {options.alphas}: each must be above 0 and at most 1")
     study = begin(options, settings)
     names = {settings.alpha: PAPERS} | {a: trained_name(a) for a in sorted(options.alphas) if a != settings.alpha}
     own = {name: Way(at_alpha(alpha), 1.2, after=PAPERS) for alpha, name in names.items() if name != PAPERS}

@@ -7,11 +7,11 @@ late interaction (ColBERT) over all-MiniLM-L6-v2's vectors of words, and a T5 ra
 stanford` adds the syntactic indices, `--runs-only` leaves out whatever needs vectors. Bi-encoders search the whole collection and
 also re-rank BM25's candidates; late interaction and T5 only re-rank. For each ranker the tables have the mean, standard deviation
 and coefficient of variation of nDCG@10, the slope on complexity with and without controls, thirds by complexity, and each index
-of complexity by itself; a picture shows the curve with its band.
+of complexity by itself; a picture shows the curve with its confidence band.
 
 `--multi FOLDER` names a trained multi-vector model. Without it, a random projection over MiniLM's vectors of words is used: late
-interaction, but not ColBERT. Settings and `--config` are those of equalize.py; `--seeds` has no effect, because only queries are
-drawn. A collection's test queries are used alone, or with training queries that were set aside (see equalize.py).
+interaction, but not ColBERT. Settings and `--config` are those of equalize.py; `--seeds` has no effect, because the bootstrap
+only draws queries. A collection's test queries are used alone, or with training queries that were set aside (see equalize.py).
 
 What it cannot tell: whether wording is the cause; the needs behind complex queries may be the difficult ones (see
 WordingSensitivity).
@@ -37,12 +37,12 @@ NOTES = [
     "tests: slope for one standard deviation of complexity given the length of the query and the logarithm of the number of "
     "relevant documents, interval and p by permutation; uncontrolled: without the controls.",
     "indices: each index of complexity by itself, given the controls; p_corrected: Holm over the indices of a ranker.",
-    "A collection's own runs were made over its whole corpus, of which only a sample may be here.",
+    "A collection's own runs were made over its whole corpus; here the collection may be only a sample of it.",
 ]
 
 
 def reranked(ranker: Any, source: Source) -> pd.DataFrame:
-    """Measures of each query, BM25's candidates re-ranked."""
+    """Measures of each query when the ranker re-ranks BM25's candidates."""
     return of_run(ranker(source.dataset.text_loader()(source.candidates)), source, USES[1])
 
 
@@ -50,7 +50,7 @@ def late_interaction(settings: Settings, folder: str | None, out: Path) -> tuple
     """A trained multi-vector model, or one whose projection is drawn at random over MiniLM's vectors of words."""
     if folder:
         return f"multi-vector ({Path(folder).name})", MultiVector(folder, max_length=settings.max_length)
-    # The bare encoder: behind its pooling there are no vectors of words.
+    # The encoder without its pooling, after which there are no vectors of words.
     where = out / "encoder-whole"
     if not where.is_dir():
         keep_layers(find_model(settings.model, "bi").source, None, where)
@@ -81,7 +81,7 @@ def measured(sources: list[Source], settings: Settings, options: Any) -> pd.Data
             print(f"{source.name}: {name}", flush=True)
             parts.append(reranked(ranker, source).assign(name=name))
     found = pd.concat(parts, ignore_index=True)
-    # One name for each use, since a disparity table knows systems only.
+    # One name for each use, because a disparity table distinguishes only systems.
     return found.assign(name=found["name"].where(found["use"] == USES[0], found["name"] + ", re-ranking"))
 
 
@@ -89,7 +89,7 @@ def main() -> None:
     options = parser(__doc__, trains=False)
     options.add_argument("--multi", metavar="FOLDER", help="a trained multi-vector (ColBERT) model")
     options.add_argument("--t5", metavar="FOLDER", help="a T5 ranker")
-    options.add_argument("--runs-only", action="store_true", help="BM25 and the collections' own runs alone: nothing is encoded")
+    options.add_argument("--runs-only", action="store_true", help="only BM25 and the collections' own runs: nothing is encoded")
     options = options.parse_args()
     settings = read_settings(options, Settings())
     lessons, sources = opened(options, settings)

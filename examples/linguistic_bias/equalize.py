@@ -2,11 +2,11 @@
 
     python examples/linguistic_bias/equalize.py --dataset nfcorpus --out equalize
 
-trains bi-encoders (the first three layers of all-MiniLM-L6-v2, because the whole model is already better than any ranker after so
-little training) on NFCorpus: plainly, by EqualizeReranker with each of its four biased learners, and by alternatives: reverse
-weighting by complexity, group DRO over thirds of complexity, focal weighting. A last alternative needs no training: the plain
-ranker's scores minus alpha times those of the weak learner. All rankers retrieve from the whole collection, as in the paper, and
-re-rank BM25's candidates. BM25 and the ranker before training are measured as well.
+trains bi-encoders (the first three layers of all-MiniLM-L6-v2, because the whole model without training is already better than
+any ranker after so little training) on NFCorpus: by plain training, by EqualizeReranker with each of its four biased learners,
+and by alternatives: reverse weighting by complexity, group DRO over thirds of complexity, focal weighting. A last alternative
+needs no training: the plain ranker's scores minus alpha times those of the weak learner. All rankers retrieve from the whole
+collection, as in the paper, and re-rank BM25's candidates. BM25 and the ranker before training are measured as well.
 
 The tables have the mean, standard deviation and coefficient of variation of nDCG@10 over queries, as in the paper, and also the
 slope of nDCG@10 on complexity with and without controls (the number of words of the query, the logarithm of the number of its
@@ -15,12 +15,12 @@ relevant documents), because a spread between queries may have other causes than
 - Further collections (`--dataset fiqa_subset --dataset msmarco_trec_dl`) are used for tests only. In collections larger than
   `max_documents`, candidates are only re-ranked.
 - `--config adapters.json` trains linear layers over vectors of the whole model (`examples/fixed_vectors.py`), with learners over
-  vectors of its first layer. Such rankers are good from the beginning, and train in seconds once all texts are encoded.
-- `--config full.json` is near the paper's setting, on BEIR: `--train irds:beir/nfcorpus/train --dataset irds:beir/nfcorpus/test`.
-  The paper trains on each collection, which takes one run per collection.
+  vectors of its first layer. Such rankers are good from the start, and train in seconds once all texts are encoded.
+- `--config full.json` is close to the paper's setting, on BEIR: `--train irds:beir/nfcorpus/train --dataset
+  irds:beir/nfcorpus/test`. The paper trains on each collection, which takes one run per collection.
 - Arms can be made by several commands (`--arms`, `--seeds`); the last one, which names all of them, reads the finished ones. A
   run that was stopped continues with the same command. The small setting is the default; on NFCorpus its 24 arms took some two
-  minutes each on one core, less than an hour in all. `--estimate` says how long it takes on this machine.
+  minutes each on one core, less than an hour in all. `--estimate` prints how long it takes on this machine.
 
 What it cannot tell: the results of training to convergence, or of a larger model. Half of NFCorpus' queries have one or two
 words, so their complexity reflects little more than their number of words.
@@ -50,10 +50,10 @@ from workshop import minutes, program, read_settings, write_results
 
 #: The ranker that others are compared with, and the one that the paper is about.
 PLAIN, PAPERS = "plain", "Equalize, weaker model"
-#: What is made where nothing else is said.
+#: The arms that are made by default.
 ARMS = [name for name in WAYS if name not in ("reverse weight, of the probability", "weight by complexity", "kernel whitening")]
 
-#: What stands over a table in the documentation.
+#: Captions of the tables in the documentation.
 CAPTIONS = {
     "validation": "nDCG@10 on validation queries",
     "spread": "Mean, sd and c_v of nDCG@10",
@@ -70,20 +70,21 @@ NOTES = [
     "queries.",
     "retrieved: the whole collection is searched; reranked: BM25's candidates; validated: retrieved, for validation queries.",
     "slope: change of nDCG@10 with one standard deviation of complexity; given controls: length of the query and logarithm of "
-    "the number of relevant documents. Its interval draws seeds and queries; p: permutation, of the mean over seeds; share: of "
-    "the variance of nDCG@10 that complexity explains beyond the controls, and what chance alone gives. p_corrected: Holm.",
-    "changes: from plain training; p there: paired t-test of the slope given controls, p_corrected: Holm.",
+    "the number of relevant documents. Intervals draw seeds and queries; p: permutation, of the mean over seeds; share: share of "
+    "the variance of nDCG@10 that complexity explains beyond the controls; share by chance: its value by chance alone; "
+    "p_corrected: Holm.",
+    "changes: differences from plain training; p: paired t-test of the slope given controls; p_corrected: Holm.",
     "tests: EqualizeReranker with the weaker model against each other ranker; p: paired t-test over queries, of the means over "
     "seeds; p_corrected: Bonferroni over the table.",
-    "learners: accuracy, biased accuracy: the share of training pairs in which the robust and the biased model put the positive "
+    "learners: accuracy, biased accuracy: the share of training pairs in which the robust and the biased model rank the positive "
     "higher, over the last half of the steps; learners that were trained on all data already know these pairs. biased mean: the "
-    "mean of the learner by itself, if it was measured. Changes are from plain training.",
+    "mean of the learner by itself, if it was measured. Changes are differences from plain training.",
     "plain minus weaker model: scores of the plain ranker minus alpha times those of the weaker learner, without training.",
 ]
 
 
 def with_rivals(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of trained rankers, with those of BM25, the untrained start, and the rival that needs no training."""
+    """The rows of trained rankers, with those of BM25, the untrained ranker, and the alternative that needs no training."""
     settings, seeds = study.settings, range(study.settings.seeds)
     path = study.workshop.out / "untrained.csv"
     if not path.is_file():
@@ -99,7 +100,7 @@ def with_rivals(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def less_biased(study: Study, seed: int, alpha: float) -> pd.DataFrame:
-    """The plain ranker's scores minus alpha times those of the weaker learner, over T: what EqualizeReranker tends to."""
+    """The plain ranker's scores minus alpha / T times those of the weaker learner, which EqualizeReranker tends to."""
     parts = []
     for source in study.sources:
         plain, biased = study.encoded(PLAIN, seed, source), study.encoded(PAPERS, seed, source, "biased")
@@ -109,7 +110,7 @@ def less_biased(study: Study, seed: int, alpha: float) -> pd.DataFrame:
 
 
 def validation(rows: pd.DataFrame) -> pd.DataFrame:
-    """Mean nDCG@10 on validation queries, retrieved, by ranker and seed: does training beat its start?"""
+    """Mean nDCG@10 of retrieval on validation queries, by ranker and seed: are rankers better than before training?"""
     seen = rows[(rows["use"] == "validated") & (rows["model"] == "robust")]
     if seen.empty:
         return pd.DataFrame({"ranker": []})
@@ -118,7 +119,7 @@ def validation(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def accuracies(study: Study, rankers: Sequence[str]) -> pd.DataFrame:
-    """In which share of training pairs robust and biased model put the positive higher, over the last half of the steps."""
+    """Share of training pairs in which robust and biased model rank the positive higher, over the last half of the steps."""
     rows = []
     for ranker in rankers:
         for seed in range(study.settings.seeds):

@@ -1,4 +1,4 @@
-"""Tables and pictures of spread, slopes and tests over seeds and queries. The programs import it; it is not a program."""
+"""Tables and pictures of spread, slopes and tests over seeds and queries. The programs import this module."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pyterrier_debias.linguistic.formulas.slope import design, partial_slope
 
 #: The controls of the slope: words of the query, and the logarithm of the number of its relevant documents.
 CONTROLS = ("length", "relevant")
-#: Collections put together.
+#: The name of all collections together.
 TOGETHER = "all collections (macro)"
 
 
@@ -26,17 +26,17 @@ TOGETHER = "all collections (macro)"
 
 
 def mean_of(m: np.ndarray) -> np.ndarray:
-    """mu."""
+    """The mean, mu."""
     return m[..., 0]
 
 
 def sd_of(m: np.ndarray) -> np.ndarray:
-    """sigma, ddof 0."""
+    """The standard deviation, sigma, with ddof 0."""
     return np.sqrt(np.maximum(m[..., 1] - m[..., 0] ** 2, 0.0))
 
 
 def cv_of(m: np.ndarray) -> np.ndarray:
-    """c_v = sigma / mu."""
+    """The coefficient of variation, c_v = sigma / mu."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(m[..., 0] > 0, sd_of(m) / m[..., 0], np.nan)
 
@@ -54,8 +54,8 @@ def macro(collections: Sequence[np.ndarray], statistic: Callable[[np.ndarray], n
 
     Args:
         collections: Arrays of shape [seeds, queries, conditions].
-        statistic: From means of shape [..., conditions] to values of shape [...].
-        resamples: How many.
+        statistic: A function from means of shape [..., conditions] to values of shape [...].
+        resamples: Number of bootstrap resamples.
 
     Returns:
         ``estimate``, ``low``, ``high``.
@@ -73,7 +73,7 @@ def macro(collections: Sequence[np.ndarray], statistic: Callable[[np.ndarray], n
 
 
 def by_use(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    """Tables that have rows, each cut into one for each use: the first use under the table's own name."""
+    """Tables that have rows, each split into one table per use; that of the first use keeps the table's name."""
     out = {}
     for name, table in tables.items():
         parts = dict(list(table.groupby("use", sort=False))) if "use" in table else {"": table}
@@ -90,8 +90,8 @@ class Results:
     Args:
         rows: ``seed``, ``qid``, ``dataset``, ``use``, ``ranker`` and the measure; each ranker has the same queries and seeds.
         sources: The collections.
-        resamples: Of the bootstrap and of permutations.
-        measure: Which measure.
+        resamples: Number of bootstrap resamples and of permutations.
+        measure: The column of the measure.
     """
 
     def __init__(self, rows: pd.DataFrame, sources: Sequence[Source], resamples: int, measure: str = MEASURES[0]):
@@ -111,7 +111,7 @@ class Results:
         return self._values[use, dataset][ranker]
 
     def topics(self, dataset: str) -> pd.DataFrame:
-        """The queries in that order, with complexity and controls."""
+        """The queries in the order of their qids, with complexity and controls."""
         return self.sources[dataset].topics.sort_values("qid", ignore_index=True)
 
     def of(self, use: str, dataset: str) -> list[str]:
@@ -133,7 +133,7 @@ class Results:
         return pd.DataFrame(rows)
 
     def over_datasets(self) -> pd.DataFrame:
-        """The same as the mean over collections (Table 1); empty if there is one."""
+        """The same statistics as means over collections (Table 1); empty if there is only one collection."""
         rows = []
         for use in USES:
             datasets = [dataset for one, dataset in self.cells if one == use]
@@ -148,7 +148,7 @@ class Results:
         return pd.DataFrame(rows)
 
     def changes(self, before: str) -> pd.DataFrame:
-        """What each ranker changes of another one's mean, spread and slopes, with intervals over seeds and queries."""
+        """Changes of mean, spread and slopes from one ranker to each other ranker, with intervals over seeds and queries."""
         rows = []
         for use, dataset in self.cells:
             base = self.values(use, dataset, before)
@@ -177,7 +177,7 @@ class Results:
         return table
 
     def slopes(self) -> pd.DataFrame:
-        """The slope of the measure on complexity, for one standard deviation of it, without and with controls."""
+        """The slope of the measure on complexity, per standard deviation of complexity, without and with controls."""
         rows = []
         for use, dataset in self.cells:
             for ranker in self.of(use, dataset):
@@ -203,7 +203,7 @@ class Results:
         return self._slopes[key]
 
     def against(self, ranker: str) -> pd.DataFrame:
-        """Paired tests of one ranker against each other one (Table 3), p values corrected by Bonferroni over the table."""
+        """Paired tests of one ranker against each other ranker (Table 3); Bonferroni corrects p values over the table."""
         rows = []
         for use, dataset in self.cells:
             own = self.values(use, dataset, ranker)
@@ -239,10 +239,10 @@ class Results:
         """The biased learners, and what the rankers trained against them change (Tables 5 to 8).
 
         Args:
-            biased: Rows like those of the results, of learners themselves, under the names of the rankers; some may be missing.
+            biased: Rows like those of the results, but of the learners, under the names of the rankers; some may be missing.
             robust: Names of rankers to names of learners.
-            accuracy: ``ranker``, ``accuracy`` and ``biased_accuracy``: in which share of the training pairs either model puts the
-                positive higher.
+            accuracy: ``ranker``, ``accuracy`` and ``biased_accuracy``: the share of the training pairs in which each model ranks
+                the positive higher.
             before: The plain ranker.
         """
         weak = Results(biased, list(self.sources.values()), self.resamples, self.measure)
@@ -264,7 +264,7 @@ class Results:
     # Pictures
 
     def _long(self, use: str, dataset: str, rankers: Sequence[str] | None = None) -> pd.DataFrame:
-        """The mean over seeds of each query, with complexity, as ``pt.Experiment(perquery=True)`` has it."""
+        """The mean over seeds of each query, with complexity, in the format of ``pt.Experiment(perquery=True)``."""
         topics = self.topics(dataset)
         found = {name: self.values(use, dataset, name).mean(axis=0) for name in rankers or self.of(use, dataset)}
         own = topics[["qid", "complexity"]].assign(measure=self.measure)

@@ -1,24 +1,24 @@
-"""A positive control for bias by wording: what does a ranker lose on complex questions if it only learned from simple ones?
+"""A positive control for bias by wording: what does a ranker lose on complex questions if it only learns from simple ones?
 
     python examples/linguistic_bias/simple_questions.py --train squad_train_v1.1_44articles.json \\
         --test squad_dev_v1.1_rebuilt.json --config examples/linguistic_bias/simple_questions.json --out simple
 
 trains bi-encoders that read the text (the lowest layers of all-MiniLM-L6-v2; the other paragraphs of a batch are negatives) on
-equal numbers of questions of one SQuAD file: of its simplest third, of its most complex third, or of all. They rank all
+equal numbers of questions of one SQuAD file: from its simplest third, from its most complex third, or from all. They rank all
 paragraphs of the other file for its questions. With `--config simple_questions_cross.json` the rankers are cross-encoders
 instead: negatives are paragraphs that BM25 finds, and BM25's first paragraphs are re-ranked. The gap is a difference of
 differences: the gain of learning from all questions over learning from simple ones on complex test questions, minus the same gain
 on simple test questions. The limits of the thirds come from the training questions and are applied to the test questions.
-Intervals and tests are over seeds and articles, because questions on one article share the ranked paragraphs.
+Intervals and tests are over seeds and articles, because questions about one article share the ranked paragraphs.
 
-Some training articles are held out. `--pilot` learns from all questions at each of the rates in the settings, and from simple
-ones at the chosen rate, with one seed each, and tests on these articles alone. Rate and sizes are fixed before the test data are
-used.
+Some training articles are held out for the pilot. With `--pilot`, rankers learn from all questions at each of the learning rates
+in the settings, and from simple questions at the chosen rate, with one seed each. They are tested only on the held-out articles.
+The rate and the sizes are fixed before the test data are used.
 
 If the gap is above `least_gap`, and only then, the treatments of the settings (`treatments`) are trained on the same simple
 questions, to see which share of the gap each closes.
 
-A run that was stopped continues with the same command. Complexity is computed once. `--estimate` says how long it takes.
+A run that was stopped continues with the same command. Complexity is computed once. `--estimate` prints how long it takes.
 
 What it cannot tell: the effect of treatments if some of the training questions are complex.
 """
@@ -40,7 +40,7 @@ from pyterrier_debias.core.text import keyed_hash
 from pyterrier_debias.linguistic.measures.disparity import query_length
 from pyterrier_debias.training.groups import AddJudged
 
-# What programs share lies one folder up.
+# The modules that programs share are one folder up.
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from questions import Questions, bm25, dense, file_names, kept, train_and_test
 from reporting import cv_of, mean_of, moments
@@ -65,10 +65,10 @@ from workshop import (
 )
 
 MEASURES = ("nDCG@10", "RR@10")
-#: Parts of the questions by their complexity, simplest first, and all together.
+#: Parts of the questions by their complexity, simplest first, and the name of all together.
 THIRDS = ("simple", "middle", "complex")
 ALL = "all"
-#: What rankers learn from; each is compared with the first.
+#: The questions that rankers learn from; each choice is compared with the first.
 TRAINED_ON = ("simple", ALL, "complex")
 UNTRAINED = "nothing: untrained"
 #: Treatments that are tried on simple questions: EqualizeIR, its alternatives, and EqualizeIR with larger alphas.
@@ -76,7 +76,7 @@ TREATMENTS: dict[str, Way] = {
     **{name: way for name, way in WAYS.items() if name not in ("plain", "reverse weight, of the probability")},
     **{f"Equalize, alpha {alpha:g}": Way(at_alpha(alpha), 1.2, after="Equalize, weaker model") for alpha in (0.5, 1.0)},
 }
-#: What an arm is called that learns from simple questions with a treatment.
+#: The names of arms that learn from simple questions with a treatment, and the treatments.
 TREATED = {f"{THIRDS[0]}: {name}": name for name in TREATMENTS}
 #: Columns that name an arm, without its seed.
 ARM = ["tested_on", "rate", "trained_on"]
@@ -84,18 +84,18 @@ ARM = ["tested_on", "rate", "trained_on"]
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Wording):
-    """The numbers of a run; ``queries`` are those of the test.
+    """The settings of a run; ``queries`` is the number of test questions.
 
     ``ranker`` may also be ``'cross'``: a cross-encoder over BM25's first ``depth`` paragraphs, in training and in the test.
 
     Attributes:
         train: SQuAD file of the questions to learn from.
         test: SQuAD file of the questions to test on.
-        size: Questions of an arm.
-        held_out: Articles of the training file for the pilot, which no arm learns from.
+        size: Number of training questions per arm.
+        held_out: Number of training articles that are held out for the pilot; no arm learns from them.
         rates: Learning rates that the pilot tries; ``learning_rate`` is one of them.
-        least_gap: The stop rule: treatments are tried only where the interval of the gap lies above it.
-        treatments: Which, by their names in ``TREATMENTS``; one that learns against another's weak model stands behind it.
+        least_gap: The stop rule: treatments are only tried if the interval of the gap is above this value.
+        treatments: Names of treatments in ``TREATMENTS``; one that learns against the weak model of another comes after it.
     """
 
     train: str | None = None
@@ -114,22 +114,22 @@ class Settings(Wording):
     CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {**Wording.CHOICES, "ranker": (*Wording.CHOICES["ranker"], CROSS)}
 
     def record(self) -> dict[str, Any]:
-        """Files by their names; the rate and the treatment are in the names of arms."""
+        """The settings of a folder; files by their names, without rates and treatments, which are in the names of arms."""
         known = {**super().record(), **file_names(self.train, self.test)}
         return {name: value for name, value in known.items() if name not in ("learning_rate", "rates", "treatments")}
 
     def check_treatments(self) -> None:
-        """Refuse unknown treatments, and those whose weak model is not made before them.
+        """Refuse unknown treatments, and treatments whose weak model is not made before them.
 
         Raises:
-            InputError: Naming the treatment.
+            InputError: For such a treatment.
         """
         for at, name in enumerate(self.treatments):
             if name not in TREATMENTS:
-                raise InputError(f"setting treatments: there is no {name!r}; there are {', '.join(TREATMENTS)}")
+                raise InputError(f"setting treatments: there is no {name!r}; use some of {', '.join(TREATMENTS)}")
             after = TREATMENTS[name].after
             if after and after not in self.treatments[:at]:
-                raise InputError(f"setting treatments: {name!r} needs the weak model of {after!r}, which must stand before it")
+                raise InputError(f"setting treatments: {name!r} needs the weak model of {after!r}, which must come before it")
 
 
 @dataclass(frozen=True)
@@ -137,12 +137,12 @@ class Setup:
     """Two files of questions with their complexity.
 
     Attributes:
-        name: Of both.
-        train: Candidates to learn from, each question with its paragraph; ``complexity``, ``third``, ``article``.
+        name: The names of both files.
+        train: The training questions, each with its paragraph; with ``complexity``, ``third``, ``article``.
         qrels: Their judgements.
-        tests: What may be tested on, by name: held-out articles of the training file, and the test.
-        found: Of cross-encoders the candidates to learn from, and by the name of a test those to re-rank.
-        report: One row for training and test: how many questions fall in each third, and how far complexity is only length.
+        tests: The test sets by name: the held-out articles of the training file, and the test file.
+        found: For cross-encoders: the candidates to learn from, and the candidates to re-rank by the name of the test set.
+        report: One row each for training and test: number of questions in each third, and how far complexity is only length.
     """
 
     name: str
@@ -157,7 +157,7 @@ class Setup:
         """Read both files.
 
         Raises:
-            InputError: For a missing file, articles in common, or thirds with fewer questions than an arm has.
+            InputError: For a missing file, articles in common, or thirds with fewer questions than an arm needs.
         """
         if settings.test is None or settings.train is None:
             raise InputError("name two SQuAD files, --train and --test")
@@ -176,7 +176,7 @@ class Setup:
         frame = train.with_paragraphs().merge(known.loc[known["part"] == "train", ["qid", "complexity", "third"]], on="qid")
         fewest = int(frame["third"].value_counts().min())
         if fewest < settings.size:
-            raise InputError(f"setting size={settings.size}: a third has {fewest} training questions only")
+            raise InputError(f"setting size={settings.size}: a third has only {fewest} training questions; choose a smaller size")
         parts = {"training": known[known["part"] == "train"], "test": tests["test"].topics}
         report = pd.DataFrame([{"questions": name, **described(part)} for name, part in parts.items()])
         found = {}
@@ -188,24 +188,24 @@ class Setup:
         return cls(f"{train.name}, {test.name}", frame, train.qrels, tests, found, report)
 
     def part(self, name: str, settings: Settings, seed: int) -> pd.DataFrame:
-        """The questions that an arm learns from, with their paragraphs: equally many, drawn by the seed."""
+        """The questions that an arm learns from, with their paragraphs: the same number for all arms, drawn by the seed."""
         able = self.train if name == ALL else self.train[self.train["third"] == name]
         return draw(able, settings.size, seed, "train")
 
     def lists(self, part: pd.DataFrame) -> pd.DataFrame:
-        """What is given to a ranker to learn from: these questions with all of their candidates."""
+        """The training data of a ranker: these questions with all their candidates."""
         known = self.found.get("train")
         return part if known is None else known[known["qid"].isin(part["qid"])].reset_index(drop=True)
 
 
 def candidates(questions: Questions, name: str, settings: Settings, out: Path) -> pd.DataFrame:
-    """BM25's first paragraphs of each question, without their texts; the run is kept in a file."""
+    """BM25's first paragraphs for each question, without their texts; the run is stored in a file."""
     run = kept(out / f"bm25-{name.replace(' ', '_')}.res.gz", lambda: bm25(questions, settings.depth))
     return run.merge(questions.topics[["qid", "query"]], on="qid")
 
 
 def complexities(train: pd.DataFrame, aside: pd.Series, test: pd.DataFrame, settings: Settings, out: Path) -> pd.DataFrame:
-    """``qid``, ``part``, ``words``, ``complexity`` of all questions, normalised over those to learn from; kept in a file."""
+    """``qid``, ``part``, ``words``, ``complexity`` of all questions, normalised over the training questions; stored."""
     path = out / "complexity.csv"
     if not path.is_file():
         stage = complexity_of(settings).fit(train[~aside])
@@ -213,13 +213,13 @@ def complexities(train: pd.DataFrame, aside: pd.Series, test: pd.DataFrame, sett
         found = pd.concat([stage(topics).assign(part=name) for name, topics in parts.items()])
         found = found.assign(words=query_length(found["query"]))[["qid", "part", "words", "complexity"]]
         if found["complexity"].isna().any():
-            raise InputError("some questions have no word, so that they have no complexity")
+            raise InputError("some questions have no words and therefore no complexity; leave them out of the files")
         write_whole(path, found.to_csv(index=False))
     return pd.read_csv(path, dtype={"qid": str})
 
 
 def described(questions: pd.DataFrame) -> dict[str, Any]:
-    """How many fall in each third with how many words, and the rank correlation of complexity with the number of words."""
+    """Size and mean words of each third, and the rank correlation of complexity with the number of words."""
     thirds = questions.groupby("third")["words"]
     sizes, words = thirds.size().reindex(THIRDS, fill_value=0), thirds.mean().reindex(THIRDS)
     return {
@@ -229,7 +229,7 @@ def described(questions: pd.DataFrame) -> dict[str, Any]:
 
 
 def measured(ranker: Any, questions: Questions, lists: pd.DataFrame | None) -> pd.DataFrame:
-    """Measures of each question, its list re-ranked or all paragraphs of its file ranked."""
+    """Measures of each question; the ranker re-ranks the question's list, or ranks all paragraphs of the file."""
     run = ranker(lists) if lists is not None else dense(questions, ranker, 10)
     return per_query(run, questions.qrels, list(MEASURES), questions.topics["qid"].tolist()).reset_index()
 
@@ -256,13 +256,13 @@ def arm_of(setup: Setup, tested: str, rate: float, trained: str, seed: int, sett
         return found.assign(paragraphs=part["docno"].nunique())
 
     steps = 0 if trained == UNTRAINED else round(way.cost * settings.optimiser_steps())
-    # A question is a fifth of a paragraph.
+    # A question takes about a fifth of the time of a paragraph.
     reads = len(questions.collection.get_corpus()) + len(questions.topics) // 5 if lists is None else len(lists)
     return Arm(labels_of(trained), make, CROSS if lists is not None else "bi", steps, reads)
 
 
 def planned(setup: Setup, settings: Settings, workshop: Workshop, *, pilot: bool) -> Iterator[Arm]:
-    """The arms, seed by seed; the untrained ranker once."""
+    """The arms, seed by seed; the untrained ranker occurs once."""
     if pilot:
         tried = [(rate, ALL) for rate in settings.rates]
         for rate, trained in [*tried, (settings.learning_rate, THIRDS[0])]:
@@ -288,7 +288,7 @@ class Results:
     Args:
         rows: ``seed``, ``qid``, the columns of arms, ``paragraphs`` and the measures.
         topics: The test's questions with ``article`` and ``third``.
-        resamples: Of the bootstrap.
+        resamples: Number of bootstrap resamples.
     """
 
     def __init__(self, rows: pd.DataFrame, topics: pd.DataFrame, resamples: int):
@@ -297,7 +297,7 @@ class Results:
         self.articles, self.third = topics["article"].to_numpy(), topics["third"].to_numpy()
 
     def values(self, measure: str) -> dict[tuple[Any, ...], np.ndarray]:
-        """Arm to values of shape [seeds, questions]; those of the untrained ranker in one."""
+        """Values by arm, of shape [seeds, questions]; the untrained ranker has a single seed."""
         fixed = self.rows["trained_on"] == UNTRAINED
         return {
             name: values[..., at]
@@ -320,7 +320,7 @@ class Results:
         return pd.DataFrame(lines).sort_values(["rate", "trained_on"], key=in_order, ignore_index=True)
 
     def gaps(self) -> pd.DataFrame:
-        """What each arm gains over learning from simple questions, on complex and on simple ones, and the difference of both."""
+        """The gain of each arm over learning from simple questions, on complex and on simple questions, and the difference."""
         lines = []
         for measure in MEASURES:
             values = self.values(measure)
@@ -333,7 +333,7 @@ class Results:
         return table.sort_values(["measure", "rate", "trained_on"], key=in_order, ignore_index=True)
 
     def gap(self, before: np.ndarray, after: np.ndarray, name: str = "gap") -> dict[str, Any]:
-        """What one arm, of shape [seeds, questions], gains over another on complex and simple ones; by name, the difference."""
+        """The gains of one arm over another (shape [seeds, questions]) on complex and simple questions; ``name``: their gap."""
         at = {third: self.third == third for third in (THIRDS[2], THIRDS[0])}
         line: dict[str, Any] = {}
         for third, own in at.items():
@@ -344,13 +344,13 @@ class Results:
         return {**line, name: both.pop("difference"), **both}
 
     def treatments(self) -> pd.DataFrame:
-        """What each treatment of simple questions closes of the gap between them and all questions, in nDCG@10."""
+        """How much each treatment closes of the gap between learning from simple and from all questions, in nDCG@10."""
         values = {trained: own for (_, _, trained), own in self.values(MEASURES[0]).items()}
         simple, full, ones = values[THIRDS[0]], values[ALL], np.ones_like(values[ALL])
         masks = [self.third == third for third in (THIRDS[2], THIRDS[0])]
 
         def share(m: np.ndarray) -> np.ndarray:
-            # Sums over complex questions, then over simple ones: learned from simple ones, treated, from all; their number.
+            # For complex, then for simple questions: sums of the arms simple, treated and all, and the number of questions.
             closed, whole = (
                 (m[..., own] - m[..., 0]) / m[..., 3] - (m[..., own + 4] - m[..., 4]) / m[..., 7] for own in (1, 2)
             )  # fmt: skip
@@ -371,7 +371,7 @@ class Results:
         return corrected(pd.DataFrame(lines))
 
     def draw(self, path: Path) -> None:
-        """Draw what arms gain over learning from simple questions, by third of the test."""
+        """Draw the gains of arms over learning from simple questions, by third of the test."""
         values = self.values(MEASURES[0])
         axes = plots.new_axes(6.0, 3.4)
         before = next(own for arm, own in values.items() if arm[2] == THIRDS[0])
@@ -395,7 +395,7 @@ class Results:
 
 
 def decision(gaps: pd.DataFrame, least: float) -> tuple[str, bool]:
-    """What the stop rule says of learning from all questions, in nDCG@10, and whether treatments are to be tried."""
+    """The result of the stop rule for learning from all questions, in nDCG@10, and whether to try treatments."""
     row = gaps[(gaps["measure"] == MEASURES[0]) & (gaps["trained_on"] == ALL)].iloc[0]
     found = f"the gap that learning from all questions closes is {row['gap']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
     if row["low"] > least:
@@ -410,7 +410,7 @@ def in_order(column: pd.Series) -> pd.Series:
     return column if pd.api.types.is_numeric_dtype(column) else column.map(order)
 
 
-#: What stands over a table in the documentation.
+#: Captions of the tables in the documentation.
 CAPTIONS = {
     "questions": "The questions that rankers learn from",
     "means": "nDCG@10 by third of the test questions",
@@ -419,8 +419,9 @@ CAPTIONS = {
 }
 
 NOTES = [
-    "trained_on: equally many questions of the simplest third, of all, or of the most complex third; paragraphs: how many they "
-    "have. simple, middle, complex, mean: nDCG@10 over test questions of that third, and over all; cv: sd / mean over all.",
+    "trained_on: equal numbers of questions of the simplest third, of all, or of the most complex third; paragraphs: number of "
+    "their paragraphs. simple, middle, complex, mean: nDCG@10 over test questions of that third, and over all; cv: sd / mean "
+    "over all.",
     "gain: over learning from simple questions, on complex and on simple test questions; gap: the first minus the second; "
     "closed: the same for a treatment; share closed: closed as a share of the gap that learning from all questions closes.",
     "Intervals: 95 %, bootstrap over seeds and articles; p: randomisation of articles, p_corrected: Holm over the table; "
@@ -433,7 +434,7 @@ def main() -> None:
     options.add_argument("--train", help="SQuAD file of the questions to learn from")
     options.add_argument("--test", help="SQuAD file of the questions to test on")
     options.add_argument("--pilot", action="store_true", help="one seed at each rate, tested on held-out training articles")
-    options.add_argument("--treatments", nargs="+", choices=TREATMENTS, help="treatments, in place of those in the settings")
+    options.add_argument("--treatments", nargs="+", choices=TREATMENTS, help="treatments, instead of those in the settings")
     options = options.parse_args()
     settings = read_settings(options, Settings())
     if options.pilot and settings.learning_rate not in settings.rates:
@@ -471,7 +472,7 @@ def main() -> None:
     tables = {"questions": setup.report, "means": results.means(), "gap": gaps, **more}
     results.draw(options.out / "gains.png")
     notes = [*NOTES, f"stop rule: {found}"]
-    # One test and one rate.
+    # All rows have the same test and, except for the untrained ranker, the same rate.
     tables = {name: table.drop(columns=["tested_on", "rate"], errors="ignore") for name, table in tables.items()}
     write_results(options.out, "Learning from simple questions", settings, tables, notes, CAPTIONS)
 

@@ -1,8 +1,8 @@
-"""Code shared by the programs on wording: collections, complexity, rankers, biased learners, measures. It is not a program.
+"""Code shared by the programs on wording: collections, complexity, rankers, biased learners, measures; not a program itself.
 
 Rankers are bi-encoders. Each arm stores their vectors of a collection's documents and queries, so every ranker is measured twice
-from the same vectors: *retrieved* (exact search over all documents, as in the paper) and *reranked* (the candidates of BM25). A
-ranker minus a part of another one can be measured without encoding anything again.
+from the same vectors: *retrieved* (exact search over all documents, as in the paper) and *reranked* (the candidates of BM25). The
+difference of two rankers' scores can be measured without encoding anything again.
 """
 
 from __future__ import annotations
@@ -52,49 +52,49 @@ from pyterrier_debias.report.first_stage import first_stage
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from workshop import Arm, Shared, Workshop, adapter_of, answerable, base_parser, draw, encoder_of, held, pace
 
-#: What settings call a cross-encoder.
+#: The value of the setting ``ranker`` for a cross-encoder.
 CROSS = "cross"
 #: How a ranker is used.
 USES = ("retrieved", "reranked")
-#: What is measured; the first is what tables of spread and tests speak of.
+#: The measures; tables of spread and tests use the first.
 MEASURES = ("nDCG@10", "RR@10")
-#: The four biased learners, the paper's best first.
+#: The four biased learners; the first is the best in the paper.
 LEARNERS = ("weaker_model", "less_data", "fewer_steps", "biased_data")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Shared):
-    """The numbers of a run; the defaults are the small setting.
+    """The settings of a run; the defaults are the small setting.
 
     Attributes:
         ranker: ``'bi'`` for bi-encoders that are trained whole, ``'adapter'`` for a linear layer over their vectors.
-        train_queries: Training queries of a seed at most.
-        validation_queries: Queries on which plain training is compared with its start; no checkpoint is chosen on them.
+        train_queries: Largest number of training queries per seed.
+        validation_queries: Number of queries on which rankers are compared with the untrained ranker; they choose no checkpoint.
         similarity: ``'dot'`` or ``'cosine'``.
-        temperature: What the scores of robust and biased model together are divided by in training.
-        pooling: How the bi-encoder makes one vector, ``'mean'`` or ``'cls'``; None if the model brings its own.
-        max_length: Longest text in tokens, titles first; adapters: the encoder's own.
-        negatives: ``'in_batch'``: other queries' documents are negatives too; ``'explicit'``: those that were drawn alone.
-        negatives_per_positive: Negatives that are drawn for a positive.
-        learning_rate: Peak rate.
-        weight_decay: AdamW's.
-        warmup: Share of the steps, or their number.
-        schedule: Of the learning rate.
-        alpha: Of EqualizeReranker.
-        biased_temperature: What biased scores are divided by.
-        learner_share: Of the data, or of the steps, for the learners that get less.
-        weak_layers: Layers of the weaker model; None for its own rule, under adapters for as many as the ranker has.
-        weak_model: Another model in its place, such as ``prajjwal1/bert-tiny``; empty for the ranker's own first layers.
-        gamma: Of FocalReranker.
-        dro_bins: Groups of like size, by complexity, for group DRO.
-        dro_step: Of group DRO.
-        index_set: Of LinguisticComplexity, or ``'paper'`` for its preset.
-        parser: Of LinguisticComplexity: ``'stanford'``, or empty for none, and then the syntactic indices are left out.
-        encode_dtype: In which what is measured is encoded; ``'bfloat16'`` is faster on a GPU, and on some processors.
-        measure_learners: Whether all biased learners are measured by themselves, or the weaker model alone.
-        max_documents: Larger collections are re-ranked only.
-        num_results: Documents that are retrieved.
-        split_seed: Of draws of queries.
+        temperature: Divisor of the joint scores of robust and biased model in training.
+        pooling: How the bi-encoder makes one vector, ``'mean'`` or ``'cls'``; None for the model's own pooling.
+        max_length: Largest number of tokens of a text, which starts with its title; adapters use the encoder's own.
+        negatives: ``'explicit'`` for drawn negatives only, ``'in_batch'`` for other queries' documents as well.
+        negatives_per_positive: Negatives drawn for each positive.
+        learning_rate: Peak learning rate.
+        weight_decay: Weight decay of AdamW.
+        warmup: Share of the steps, or number of steps, in which the learning rate rises.
+        schedule: Schedule of the learning rate.
+        alpha: The alpha of EqualizeReranker.
+        biased_temperature: Divisor of the biased scores.
+        learner_share: Share of the data, or of the steps, for the learners that get less.
+        weak_layers: Layers of the weaker model; None for its default, or with adapters for as many layers as the ranker has.
+        weak_model: Another weaker model, such as ``prajjwal1/bert-tiny``; empty for the ranker's own first layers.
+        gamma: The gamma of FocalReranker.
+        dro_bins: Number of groups for group DRO; they have similar sizes and are formed by complexity.
+        dro_step: Step size of group DRO.
+        index_set: Index set of LinguisticComplexity, or ``'paper'`` for its preset.
+        parser: Parser of LinguisticComplexity: ``'stanford'``, or empty for none, which leaves out the syntactic indices.
+        encode_dtype: Data type for encoding in the measurement; ``'bfloat16'`` is faster on a GPU, and on some processors.
+        measure_learners: Whether every biased learner is measured by itself, or only the weaker model.
+        max_documents: Collections with more documents are only re-ranked.
+        num_results: Number of documents that are retrieved.
+        split_seed: Seed of the draws of queries.
     """
 
     ranker: str = "bi"
@@ -136,17 +136,17 @@ class Settings(Shared):
 
 
 def parser(doc: str | None, *, trains: bool = True) -> argparse.ArgumentParser:
-    """The options that all programs have, with those of programs that train."""
+    """A parser with the options that all programs on wording have; ``trains`` adds those of programs that train."""
     parser = base_parser(doc, Settings())
     parser.add_argument(
         "--dataset", action="append", required=True, metavar="SPEC",
-        help="folder or irds: id to test on; may be given again. The first is trained on, too, if --train names no other",
+        help="folder or irds: id to test on; may be repeated. The first is also used for training, unless --train names another",
     )
     if trains:
         parser.add_argument(
             "--ranker", choices=Settings.CHOICES["ranker"], help="bi-encoders (default), or linear layers over fixed vectors"
         )
-    parser.add_argument("--parser", choices=Settings.CHOICES["parser"], help="trees for syntactic indices (default: none)")
+    parser.add_argument("--parser", choices=Settings.CHOICES["parser"], help="parser for the syntactic indices (default: none)")
     parser.add_argument("--train", metavar="SPEC", help="folder or irds: id to train on, such as irds:beir/nfcorpus/train")
     return parser
 
@@ -159,15 +159,16 @@ class Source:
     """A collection to test on.
 
     Attributes:
-        name: What tables call it.
-        dataset: Documents, titles before texts.
-        topics: ``qid``, ``query`` of the test, with ``complexity``, ``length`` and ``relevant`` (log of their number).
-        qrels: Judgements of all its queries.
-        complete: Whether its documents are all there is, and few enough to be retrieved from.
-        out: Where lists are kept.
-        depth: Candidates of a query.
-        recipe: Which queries these are, in words.
-        live: Indices that are in the mean of complexity.
+        name: Name in the tables.
+        dataset: The documents, with titles before texts.
+        topics: ``qid``, ``query`` of the test, with ``complexity``, ``length`` and ``relevant`` (log of the number of relevant
+            documents).
+        qrels: Judgements of all queries of the collection.
+        complete: Whether the collection is small enough to be retrieved from.
+        out: Folder where lists are kept.
+        depth: Candidates per query.
+        recipe: Description of the queries, in words.
+        live: Indices that complexity is the mean of.
     """
 
     name: str
@@ -181,7 +182,7 @@ class Source:
     live: tuple[str, ...]
 
     def bm25(self, topics: pd.DataFrame) -> pd.DataFrame:
-        """``qid``, ``query``, ``docno``, ``score``, ``rank`` of BM25's first results: the collection's run, else PISA's; kept."""
+        """``qid``, ``query``, ``docno``, ``score``, ``rank`` of BM25's results: the collection's run, or PISA's; stored."""
         key = keyed_hash(self.depth, self.name, *topics["qid"])
         path = self.out / "lists" / f"{key:016x}.csv.gz"
         if not path.is_file():
@@ -202,24 +203,24 @@ class Source:
 
     @cached_property
     def candidates(self) -> pd.DataFrame:
-        """What is re-ranked in the test."""
+        """The candidates that are re-ranked in the test."""
         return self.bm25(self.topics)
 
     @cached_property
     def documents(self) -> pd.DataFrame:
-        """``docno``, ``text`` of what rankers encode: everything, or the candidates where that would be too much."""
+        """``docno``, ``text`` of the documents that rankers encode: all of them, or only candidates in a large collection."""
         corpus = self.dataset.get_corpus()[["docno", "text"]]
         return corpus if self.complete else corpus[corpus["docno"].isin(self.candidates["docno"])].reset_index(drop=True)
 
 
 @dataclass(frozen=True, eq=False)
 class Lessons:
-    """What is trained on.
+    """The training data.
 
     Attributes:
         source: The collection, for its lists and texts.
         topics: ``qid``, ``query``, ``complexity`` of queries that can be trained on.
-        validation: ``qid``, ``query`` of others, tested by none.
+        validation: ``qid``, ``query`` of other queries that are not in the test.
         settings: Sizes and seeds.
     """
 
@@ -229,7 +230,7 @@ class Lessons:
     settings: Settings
 
     def candidates(self, seed: int) -> pd.DataFrame:
-        """Training candidates of a seed: BM25's with all that is judged, texts and the queries' complexity."""
+        """Training candidates of a seed: BM25's and all judged documents, with texts and the queries' complexity."""
         topics = draw(self.topics, self.settings.train_queries, seed, "train")
         known = self.topics.set_index("qid")["complexity"]
         found = AddJudged(self.source.qrels)(self.source.bm25(topics))
@@ -245,32 +246,32 @@ def complexity_of(settings: Settings) -> LinguisticComplexity:
 
 
 def with_titles(dataset: Any) -> pd.DataFrame:
-    """``docno``, ``text`` of all documents, a title before the text."""
+    """``docno``, ``text`` of all documents, with the title before the text."""
     rows = [(one["docno"], f"{one.get('title') or ''} {one['text']}".strip()) for one in dataset.get_corpus_iter()]
     return pd.DataFrame(rows, columns=["docno", "text"])
 
 
 def test_split(dataset: Any) -> str | None:
-    """The split that is tested: ``test`` where there is one, else what the collection itself means."""
+    """The split that is tested: ``test`` if the collection has it, otherwise None for the collection's default."""
     return "test" if "test" in getattr(dataset, "topics", {}) else None
 
 
 def open_sources(options: argparse.Namespace, settings: Settings) -> tuple[Lessons | None, list[Source]]:
     """Open the collections to train and test on.
 
-    A collection that is also trained on (NFCorpus) brings ``train`` and ``test``, and ``dev`` for validation. Where its test has
-    fewer queries than are asked for, training queries are set aside and tested, too: spreads and slopes need many queries, and
-    one that is not trained on is as good a test as another.
+    A collection that is also trained on (NFCorpus) has the splits ``train`` and ``test``, and ``dev`` for validation. If its test
+    has fewer queries than the settings ask for, training queries are set aside and tested, too. Spreads and slopes need many
+    queries, and a training query that is not trained on is as good for testing as a test query.
 
     Args:
         options: ``dataset``, ``train`` and ``out``.
         settings: Sizes and seeds.
 
     Returns:
-        What is trained on (None if nothing can be), and what is tested on.
+        The training data (None if there is none), and the collections to test on.
 
     Raises:
-        InputError: For what cannot be opened, or too few queries.
+        InputError: For a collection that cannot be opened or has too few queries.
     """
     seed, sources, lessons = settings.split_seed, [], None
     own = [open_dataset(spec) for spec in options.dataset]
@@ -280,7 +281,7 @@ def open_sources(options: argparse.Namespace, settings: Settings) -> tuple[Lesso
         split = test_split(dataset)
         topics, qrels = dataset.get_topics(*[split] * bool(split)), dataset.get_qrels(*[split] * bool(split))
         tested = draw(answerable(topics, held(qrels, dataset)), settings.queries, seed, "test")
-        recipe, rest, judged = f"{len(tested)} of the test's", None, qrels
+        recipe, rest, judged = f"{len(tested)} test queries", None, qrels
         if number == 0 and can_train:
             part = None if options.train else "train"
             more, more_qrels = train_on.get_topics(*[part] * bool(part)), train_on.get_qrels(*[part] * bool(part))
@@ -290,10 +291,10 @@ def open_sources(options: argparse.Namespace, settings: Settings) -> tuple[Lesso
             rest = pool[~pool["qid"].isin(aside["qid"])].reset_index(drop=True)
             if len(aside):
                 tested = pd.concat([tested, aside], ignore_index=True)
-                recipe += f", {len(aside)} of the training's that were set aside"
+                recipe += f", {len(aside)} training queries that were set aside"
             judged = pd.concat([qrels, more_qrels]).drop_duplicates(["qid", "docno"], ignore_index=True)
         if len(tested) < 3:
-            raise InputError(f"{dataset.name}: fewer than three judged queries to test on")
+            raise InputError(f"{dataset.name}: {len(tested)} judged queries to test on; give a collection with at least three")
         corpus = with_titles(dataset)
         collection = Collection(
             dataset.name, corpus=corpus, topics={"test": tested}, qrels={"test": judged}, runs=provided(dataset, "get_runs")
@@ -306,14 +307,14 @@ def open_sources(options: argparse.Namespace, settings: Settings) -> tuple[Lesso
         name = Path(options.dataset[number].removeprefix("irds:").removesuffix("/test")).name
         source = Source(name, collection, tested, judged, complete, options.out, settings.depth, recipe, live)
         sources.append(source)
-        # Of a closed sample, all relevant documents of the training queries may be missing.
+        # A sample of a collection may lack all relevant documents of the training queries.
         if rest is not None and (len(rest) or options.train):
             lessons = lessons_of(source, train_on, rest, settings)
     return lessons, sources
 
 
 def lessons_of(source: Source, dataset: Any, pool: pd.DataFrame, settings: Settings) -> Lessons:
-    """What is trained on, with validation queries from ``dev`` where there are any, else from the pool."""
+    """The training data, with validation queries from ``dev`` if there is such a split, otherwise from the pool."""
     topics, qrels = provided(dataset, "get_topics", "dev"), provided(dataset, "get_qrels", "dev")
     if topics is not None and qrels is not None:
         able = answerable(topics, held(qrels, dataset))
@@ -322,7 +323,7 @@ def lessons_of(source: Source, dataset: Any, pool: pd.DataFrame, settings: Setti
     else:
         validation = draw(pool, min(settings.validation_queries, len(pool) // 5), settings.split_seed, "validation")
         pool, judged = pool[~pool["qid"].isin(validation["qid"])].reset_index(drop=True), source.qrels
-    # Judged documents that are not there cannot be trained on.
+    # Judged documents that the collection lacks cannot be trained on.
     source = replace(source, qrels=held(judged, source.dataset))
     if len(pool) < 2:
         raise InputError(f"{dataset.name}: too few queries with relevant documents to train on")
@@ -331,7 +332,7 @@ def lessons_of(source: Source, dataset: Any, pool: pd.DataFrame, settings: Setti
 
 
 def known_of(topics: pd.DataFrame, stage: Any, qrels: pd.DataFrame) -> pd.DataFrame:
-    """Topics with ``complexity``, ``length`` (words) and ``relevant`` (natural logarithm of their number)."""
+    """Topics with ``complexity``, ``length`` (words), ``relevant`` (natural logarithm of the number of relevant documents)."""
     from pyterrier_debias.linguistic.measures.disparity import log_relevant, query_length
 
     found = stage(topics)
@@ -340,7 +341,7 @@ def known_of(topics: pd.DataFrame, stage: Any, qrels: pd.DataFrame) -> pd.DataFr
 
 
 def sizes(lessons: Lessons | None, sources: Sequence[Source]) -> pd.DataFrame:
-    """What is tested and trained on; one row per collection."""
+    """The sizes of the test and training data; one row per collection."""
     rows = []
     for number, source in enumerate(sources):
         trained = lessons is not None and number == 0
@@ -368,7 +369,7 @@ def sizes(lessons: Lessons | None, sources: Sequence[Source]) -> pd.DataFrame:
 
 
 def training_of(settings: Settings, seed: int, **options: Any) -> Training:
-    """How an arm is trained: the softmax over candidates, whatever else the arm does."""
+    """Training options of an arm; the loss is the softmax over candidates, unless ``options`` name another."""
     given = {
         "loss": "infonce",
         "loss_options": {"temperature": settings.temperature},
@@ -388,12 +389,12 @@ def training_of(settings: Settings, seed: int, **options: Any) -> Training:
 
 
 def fixed_encoder(settings: Settings, out: Path, *, layers: int | None = None) -> str:
-    """The encoder under adapters, or one of fewer layers; its dropout is never used."""
+    """The encoder under adapters, or a copy with fewer layers; its dropout is never used."""
     return encoder_of(replace(settings, layers=layers or settings.layers, dropout=None), out)
 
 
 def new_ranker(settings: Settings, out: Path, *, model: str | None = None, training: Training | None = None) -> Any:
-    """An untrained ranker: a bi-encoder, or a cross-encoder where a program's settings have one."""
+    """An untrained ranker: a bi-encoder, an adapter, or a cross-encoder, as the settings say."""
     if settings.ranker == CROSS:
         encoder = encoder_of(settings, out) if model is None else model
         seed = 0 if training is None else training.seed
@@ -411,7 +412,7 @@ def new_ranker(settings: Settings, out: Path, *, model: str | None = None, train
 
 
 def learner_of(name: str, settings: Settings, out: Path, training: Training) -> BiasedLearner:
-    """A biased learner. Less data means fewer steps, too: as many passes over a share of the queries."""
+    """A biased learner. With less data there are also fewer steps, so the number of passes over the queries stays the same."""
     if name == "weaker_model":
         weak = settings.weak_model
         if settings.ranker == "adapter" and not weak:
@@ -424,7 +425,7 @@ def learner_of(name: str, settings: Settings, out: Path, training: Training) -> 
 
 
 def equalized(settings: Settings, seed: int, out: Path, biased: Any, alpha: float) -> EqualizeReranker:
-    """EqualizeReranker against a learner, by its name, or against a fitted ranker."""
+    """EqualizeReranker against a learner, given by its name, or against a fitted ranker."""
     training = training_of(settings, seed)
     if isinstance(biased, str):
         biased = learner_of(biased, settings, out, training)
@@ -435,7 +436,7 @@ def equalized(settings: Settings, seed: int, out: Path, biased: Any, alpha: floa
 
 
 def reversed_probability(scores: Any, **given: Any) -> Any:
-    """The paper's wording of its rival, under the temperature of the settings; see ``weighted_probability``."""
+    """Reverse weighting as the paper describes it, with the temperature of the settings; see ``weighted_probability``."""
     temperature = given.pop("temperature")
     given.pop("labels", None)
     return weighted_probability(scores / temperature, **given)
@@ -455,9 +456,9 @@ class Way:
     """A way to train.
 
     Attributes:
-        fit: From settings, seed, folder of the encoder, training candidates, judgements and the folder of another arm's model to
-            a fitted stage.
-        cost: Of its training, in that of plain training.
+        fit: A function of settings, seed, folder of the encoder, training candidates, judgements and the folder of another arm's
+            model; it returns a fitted stage.
+        cost: Cost of the training, as a multiple of the cost of plain training.
         after: Name of the arm whose model it needs; empty for none.
     """
 
@@ -511,7 +512,7 @@ def _whitening(settings: Settings, seed: int, out: Path, candidates: pd.DataFram
 
 
 def _focal(settings: Settings, seed: int, out: Path, candidates: pd.DataFrame, qrels: pd.DataFrame, other: Path) -> Any:
-    # Unlike the product, the focal loss reads the biased model's own probability, whose scale the loss's temperature is.
+    # Unlike the product, the focal loss uses the biased model's own probability, which needs the temperature of the loss.
     stage = FocalReranker(
         new_ranker(settings, out, training=training_of(settings, seed)), biased=kept_learner(settings, other),
         gamma=settings.gamma, biased_temperature=settings.temperature, negatives=settings.negatives,
@@ -519,7 +520,7 @@ def _focal(settings: Settings, seed: int, out: Path, candidates: pd.DataFrame, q
     return stage.fit(candidates, qrels)
 
 
-#: Each way to train, in the order in which it is carried out.
+#: The ways to train, in the order in which arms are trained.
 WAYS: dict[str, Way] = {
     "plain": Way(_plain),
     "Equalize, weaker model": Way(_equalize("weaker_model"), 1.6),
@@ -533,11 +534,11 @@ WAYS: dict[str, Way] = {
     "weight by complexity": Way(_weighted("hard")),
     "kernel whitening": Way(_whitening, 1.3),
 }
-#: The ways that bring a biased learner, by its name.
+#: The ways that train a biased learner, with the learner's name.
 EQUALIZED = {f"Equalize, {name.replace('_', ' ')}": name for name in LEARNERS}
 
 
-# What a ranker makes of a collection
+# Encoded collections
 
 
 @dataclass(frozen=True, eq=False)
@@ -546,7 +547,7 @@ class Encoded:
 
     Attributes:
         queries: float32, shape [n, d], in the order of the source's topics.
-        vectors: Of the source's documents.
+        vectors: Vectors of the source's documents.
     """
 
     queries: np.ndarray
@@ -554,7 +555,7 @@ class Encoded:
 
     @classmethod
     def make(cls, ranker: BiEncoder, source: Source, folder: Path | None = None) -> Encoded:
-        """Encode; with a folder, keep it there."""
+        """Encode documents and queries; if a folder is given, store their vectors there."""
         found = ranker.retriever(source.documents, folder=None if folder is None else folder / "documents")
         queries = ranker.encode_queries(source.topics["query"].tolist())
         if folder is not None:
@@ -563,7 +564,7 @@ class Encoded:
 
     @classmethod
     def open(cls, folder: Path) -> Encoded:
-        """What an arm has kept."""
+        """Read the vectors that an arm has stored."""
         return cls(np.load(folder / "queries.npy"), Vectors.load(folder / "documents"))
 
     def less(self, other: Encoded, share: float) -> Encoded:
@@ -578,7 +579,7 @@ class Encoded:
         """Measures of each test query: ``dataset``, ``use``, ``qid`` and the measures."""
         runs = {"reranked": source.candidates.assign(score=self._scores(source))}
         if source.complete:
-            # Vectors of queries are given, so that no model is asked.
+            # The vectors of queries are given, so no model is needed.
             retriever = Retriever(BiEncoder("none"), self.vectors, num_results=num_results)
             topics = source.topics[["qid"]].assign(query_vec=list(self.queries))
             runs["retrieved"] = retriever(topics)
@@ -604,9 +605,9 @@ def of_run(run: pd.DataFrame, source: Source, use: str) -> pd.DataFrame:
 def arm_of(
     name: str, way: Way, seed: int, lessons: Lessons, sources: Sequence[Source], settings: Settings, workshop: Workshop
 ) -> Arm:
-    """One trained ranker, and its biased learner where it brings one; vectors stay in the arm's folder.
+    """One trained ranker, with its biased learner if it has one; vectors are stored in the arm's folder.
 
-    Rows of the validation queries have the use ``validated``: retrieved, or re-ranked where the collection is too large.
+    Rows of the validation queries have the use ``validated``; there are none if the collection is too large to be retrieved from.
     """
 
     def make(folder: Path, checkpoints: Path) -> pd.DataFrame:
@@ -628,7 +629,7 @@ def arm_of(
 
 
 def keep_beside(name: str, fitted: Any, folder: Path) -> None:
-    """Keep the log of a training, and the weak model where other arms learn against the same one."""
+    """Store the log of a training, and the weak model if other arms learn against it."""
     if name in {way.after for way in WAYS.values()}:
         fitted.biased_model.save(folder / "biased_model")
     write_whole(folder / "history.json", pd.DataFrame(fitted.training_report.history).to_json(orient="records") + "\n")
@@ -642,9 +643,9 @@ def measures_learner(name: str, settings: Settings) -> bool:
 def encoded_rows(
     ranker: BiEncoder, model: str, lessons: Lessons | None, sources: Sequence[Source], settings: Settings, folder: Path | None
 ) -> pd.DataFrame:
-    """Measures of a ranker on all collections, with the column ``model``; with a folder, vectors are kept there."""
+    """Measures of a ranker on all collections, with the column ``model``; if a folder is given, vectors are stored there."""
     parts = []
-    # The same weights, as they are to be measured.
+    # The same weights, in the data type of the measurement.
     ranker = BiEncoder(ranker, similarity=ranker.similarity, max_length=ranker.max_length, dtype=settings.encode_dtype)
     for number, source in enumerate(sources):
         where = None if folder is None else folder / model / source.name
@@ -666,14 +667,14 @@ def name_of(name: str, seed: int) -> dict[str, Any]:
 
 
 def place_of(name: str, seed: int) -> Arm:
-    """An arm that is only looked for."""
+    """An arm that only serves to find its folder."""
     return Arm(name_of(name, seed), lambda *_: pd.DataFrame(), name, 0, 0)
 
 
 def expected_seconds(
     arms: Sequence[Arm], ways: Mapping[str, Way], lessons: Lessons, settings: Settings, out: Path
 ) -> dict[str, float]:
-    """What arms will take, from a few steps of plain training and some texts that are read."""
+    """Expected seconds of each arm, from a few steps of plain training and the time to read some texts."""
     if not arms:
         return {}
     candidates = lessons.candidates(0)
@@ -687,22 +688,22 @@ def expected_seconds(
     started = time.perf_counter()
     BiEncoder(reader, dtype=settings.encode_dtype, max_length=None if fixed else settings.max_length).encode_docs(texts)
     text = (time.perf_counter() - started) / len(texts)
-    print(f"{step:.2f} s a step of plain training, {1 / text:.0f} texts a second, {base:.0f} s to begin", flush=True)
-    # What the first arm has read, other adapters remember.
+    print(f"{step:.2f} s per step of plain training, {1 / text:.0f} texts per second, {base:.0f} s to start", flush=True)
+    # Adapters share the vectors of texts, which the first arm reads.
     reads = [0 if fixed and number else arm.reads for number, arm in enumerate(arms)]
     return {arm.name: base + arm.steps * step * ways[arm.kind].cost + read * text for arm, read in zip(arms, reads)}
 
 
 @dataclass
 class Study:
-    """What a program that trains works on.
+    """The settings, data and arms of a program that trains.
 
     Attributes:
-        settings: The numbers.
-        lessons: What is trained on.
-        sources: What is tested on.
-        workshop: Where arms are.
-        ways: By name, in order.
+        settings: The settings.
+        lessons: The training data.
+        sources: The collections to test on.
+        workshop: Runs arms and stores them.
+        ways: Ways to train by name, in the order in which they are carried out.
     """
 
     settings: Settings
@@ -712,19 +713,19 @@ class Study:
     ways: dict[str, Way] = field(default_factory=dict)
 
     def arms(self) -> list[Arm]:
-        """All arms, seed by seed, so that a run that is stopped has whole tables."""
+        """All arms, seed by seed, so that a stopped run has complete seeds."""
         return [
             arm_of(name, way, seed, self.lessons, self.sources, self.settings, self.workshop)
             for seed in range(self.settings.seeds) for name, way in self.ways.items()
         ]
 
     def encoded(self, name: str, seed: int, source: Source, model: str = "robust") -> Encoded:
-        """The vectors that a finished arm has kept."""
+        """The vectors that a finished arm has stored."""
         return Encoded.open(self.workshop.folder(place_of(name, seed)) / model / source.name)
 
 
 def opened(options: argparse.Namespace, settings: Settings) -> tuple[Lessons | None, list[Source]]:
-    """What a program begins with; the table of sizes is printed."""
+    """Open the collections, and print the table of sizes."""
     lessons, sources = open_sources(options, settings)
     shown = sizes(lessons, sources)
     print(shown.drop(columns=["live indices"]).to_string(index=False), flush=True)
@@ -735,10 +736,10 @@ def begin(options: argparse.Namespace, settings: Settings) -> Study:
     """Open everything for a program that trains.
 
     Raises:
-        InputError: If the first collection has nothing to train on, or the folder holds something else.
+        InputError: If the first collection has nothing to train on, or the folder holds other results.
     """
     lessons, sources = opened(options, settings)
     if lessons is None:
-        raise InputError(f"{sources[0].name} has no training queries of its own; name what to train on by --train")
+        raise InputError(f"{sources[0].name} has no training queries; name a collection to train on with --train")
     workshop = Workshop(options.out, "linguistic_bias", settings, sources)
     return Study(settings, lessons, sources, workshop)

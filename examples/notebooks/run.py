@@ -30,7 +30,7 @@ def places() -> list[str]:
 
 
 def smaller(png: str) -> str:
-    """A picture reduced to at most 64 colours: half the size, with hardly a visible difference. Base64 in, base64 out."""
+    """A picture reduced to at most 64 colours: half the size, with hardly a visible difference. Both are in base64."""
     picture = Image.open(io.BytesIO(base64.b64decode(png))).convert("RGB").quantize(64)
     content = io.BytesIO()
     picture.save(content, format="png", optimize=True)
@@ -71,7 +71,7 @@ def run(name: str, folder: Path = FOLDER) -> Path:
 
 
 def main() -> None:
-    """See the module."""
+    """Run the notebooks that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     which = f"notebooks to run: {', '.join(NAMES)} (default: all)"
     parser.add_argument("names", nargs="*", metavar="NAME", choices=[[], *NAMES], help=which)

@@ -5,7 +5,7 @@
 opens a deeply judged collection and hides the relevant documents that a pool of BM25's first ten would not have kept (it keeps at
 most two per query). It trains a ranker with every correction on the remaining judgements, with negatives from a dense retriever
 (all-MiniLM-L6-v2), and evaluates all of them with full and with pooled judgements. They are compared with plain training and with
-an oracle that never draws a hidden document as a negative; `--arms` also has `CET, lexical`, `CET, mean one` and a training on
+an oracle that never draws a hidden document as a negative; `--arms` also offers `CET, lexical`, `CET, mean one` and a training on
 all judgements.
 
 - NFCorpus trains on its own training queries. TREC DL (`--dataset msmarco_trec_dl`) trains on one year and tests on the other,
@@ -14,12 +14,12 @@ all judgements.
   small sets of queries `--triples 400` is enough.
 - `--long firstp --max-length 256` trains on the first 150 words of each document, and scores only these. 256 tokens hold about
   150 words of NFCorpus and a query; a smaller window would also cut the passage, so `firstp` would be the same as truncation.
-- MS MARCO: `--dataset irds:msmarco-passage/train irds:msmarco-passage/dev/small --config full.json` has the paper's numbers (a
-  GPU, and memory for some ten million candidates).
+- MS MARCO: `--dataset irds:msmarco-passage/train irds:msmarco-passage/dev/small --config full.json` has the paper's settings (it
+  needs a GPU, and memory for some ten million candidates).
 
 A run that was stopped continues with the same command. Seeds and corrections can be made by several commands (`--seeds`,
-`--arms`); the last one, which names all of them, reads the finished ones. The small setting is the default, `--estimate` says how
-long it takes. The lists of retrievers are made first, and stored.
+`--arms`); the last one, which names all of them, reads the finished ones. The small setting is the default; `--estimate` prints
+how long it takes. The lists of retrievers are made first, and stored.
 
 What it cannot tell: how a correction works with another pool than the simulated one, or with a ranker that is trained to
 convergence (640 triples teach little). On sparse judgements such as MS MARCO's, "full" judgements miss most relevant documents,
@@ -39,7 +39,7 @@ from pyterrier_debias.core import plots
 #: Name of the training on all judgements.
 FULL = "all judgements"
 
-#: What is compared where nothing else is said.
+#: The corrections that are compared by default.
 ARMS = [name for name in CORRECTIONS if name not in ("CET, lexical", "CET, mean one")]
 
 NOTES = [
@@ -50,21 +50,21 @@ NOTES = [
     "BM25's negatives are the candidates that BM25 ranks among its first 100. denoised: the teacher is a plain ranker trained on "
     "the other half of the queries. positive-aware: by the cosine of the dense retriever. rank distribution: from queries that "
     "were set aside with full judgements. relabelled: a simulated judge that knows the truth and errs in a share of pairs.",
-    "Losses that weigh by the present scores (debiased contrastive, dynamic weights) draw as plain training does and do not tell "
-    "their weights: their AUC is that of the draw.",
-    "Training and scores read the window of max_length tokens, of the first passage where long is firstp.",
+    "Losses that weight pairs by the current scores (debiased contrastive, dynamic weights) draw negatives like plain training "
+    "and do not report their weights: their AUC is that of the draw.",
+    "Training and scoring read a window of max_length tokens; if long is firstp, the window is part of the first passage.",
 ]
 
 
 def main() -> None:
     options = parser(__doc__)
     which = [*CORRECTIONS, FULL]
-    options.add_argument("--arms", nargs="+", choices=which, default=ARMS, help=f"which (default: {', '.join(ARMS)})")
+    options.add_argument("--arms", nargs="+", choices=which, default=ARMS, help=f"corrections (default: {', '.join(ARMS)})")
     options.add_argument(
-        "--negatives", help=f"whose candidates: {', '.join(RETRIEVERS)}, or a run of the collection (default dense)"
+        "--negatives", help=f"retriever of the candidates: {', '.join(RETRIEVERS)}, or a run of the collection (default dense)"
     )
     options.add_argument("--long", help="treatment of long documents: truncate (default), firstp or maxp")
-    options.add_argument("--max-length", type=int, help="longest input in tokens (default 128)")
+    options.add_argument("--max-length", type=int, help="largest number of tokens of an input (default 128)")
     options = options.parse_args()
     settings, lists, setups, table = opened(options, "corrections")
     arms = [name for name in CORRECTIONS if name in {"plain", *options.arms}]

@@ -11,13 +11,13 @@ training, with an oracle that never draws a hidden document as a negative, and w
     python examples/pooling_bias/planted.py --config examples/pooling_bias/strong.json --out strong
 
 is the same experiment with a strong effect of the pool, and without any pre-trained model. Candidates come from a simulated
-stronger system. Half of its vector of a text stands for words, half for knowledge of relevance, and most of the passages that it
-ranks first were hidden. Rankers are linear layers over such vectors, in which words weigh twice as much, and train in seconds.
-They have to learn that knowledge counts more, although the pool's labels suggest that words do. `--config text.json` gives the
-candidates of this system to cross-encoders.
+stronger system. One half of its vector of a text represents words, the other half knowledge of relevance. Most of the passages
+that it ranks first were hidden. Rankers are linear layers over such vectors in which words weigh twice as much; they train in
+seconds. They have to learn that knowledge counts more than words, although the pool's labels suggest the opposite.
+`--config text.json` gives the candidates of this system to cross-encoders.
 
 A run that was stopped continues with the same command. Seeds can be made by several commands (`--seeds 1`, then `--seeds 5`);
-finished ones are read. `--arms` selects some of the corrections, `--estimate` says how long it takes. `--config` names a JSON
+finished seeds are read. `--arms` selects some of the corrections, `--estimate` prints how long it takes. `--config` names a JSON
 file with further settings, for example `{"pool_depth": 10}`.
 """
 
@@ -44,39 +44,40 @@ from pyterrier_debias.pooling.measures.hidden_result import HiddenResult, auc, c
 from pyterrier_debias.pooling.training.negatives import RankDistribution
 from pyterrier_debias.report.models import find_model
 
-# What programs share lies one folder up.
+# The modules that programs share are one folder up.
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from workshop import Shared, adapter_of, base_parser, encoder_of, minutes, pace, program, read_settings, same_run, write_results
 
 PARTS = ("train", "test", "dense")
-#: What is run where no arms are named.
+#: The arms that are run by default.
 ARMS = [name for name in CORRECTIONS if name != "CET, mean one"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Shared):
-    """The numbers of a run; ``depth`` counts the dense results of a topic that are candidates of training: the first ones, where
-    unlabelled positives gather; ``queries`` the topics of the test.
+    """The settings of a run; ``depth`` is the number of dense results per topic that are training candidates (the first results,
+    which hold most unlabelled positives), ``queries`` the number of test topics.
 
     Attributes:
         ranker: ``'cross'`` for cross-encoders, ``'bi'`` for bi-encoders, ``'adapter'`` for a linear layer over fixed vectors.
-        system: None to take candidates from the dense retriever. A number takes them from a simulated stronger system in its
-            place, one half of whose vectors are words, the other knowledge: how much that knows, in noise's own length.
-        words: How much more words weigh in the vectors over which adapters are trained than in those of that system.
+        system: None to take candidates from the dense retriever; a number to take them from a simulated stronger system. One half
+            of this system's vectors represents words, the other knowledge. The number is the amount of knowledge, in lengths of
+            the noise.
+        words: How much more words weigh in the vectors of adapters than in the vectors of the simulated system.
         paraphrased: Share of paraphrases in the collection.
-        passages: Passages of a topic.
+        passages: Passages per topic.
         train_topics: Topics to train on.
         dense_topics: Topics with full judgements, for the rank distribution (RANCE) only.
-        pool_depth: BM25 results of a topic that labellers saw.
-        per_query: Relevant documents that a topic keeps at most; None for all that were seen.
+        pool_depth: BM25 results per topic that labellers saw.
+        per_query: Largest number of relevant documents that a topic keeps; None for all that were seen.
         min_label: The lowest grade of a relevant passage (2: it answers; 1: it is on topic).
-        test_depth: Dense results of a topic that are ranked anew in the test.
-        add_judged: Whether kept positives that the dense retriever did not find are added to the training candidates. Where
-            they are, positives differ from negatives also by who found them.
-        negatives_per_positive: Negatives of a triple.
-        learning_rate: Peak rate.
-        schedule: Of the rate.
-        max_length: Longest pair in tokens.
+        test_depth: Dense results per topic that are re-ranked in the test.
+        add_judged: Whether kept positives that the dense retriever did not find are added to the training candidates. If they
+            are, positives and negatives also differ in the retriever that found them.
+        negatives_per_positive: Negatives per triple.
+        learning_rate: Peak learning rate.
+        schedule: Schedule of the learning rate.
+        max_length: Largest number of tokens of a query and a passage together.
         judge_error: How often the simulated judge of the relabelling arm is wrong.
     """
 
@@ -108,12 +109,12 @@ class Settings(Shared):
 
 
 class Setup:
-    """A planted collection with its pool, its dense lists and what a teacher thinks of the candidates.
+    """A planted collection with its pool, its dense lists and a teacher's scores of the candidates.
 
     Args:
         seed: Seed of the collection, of the teacher and of the judge.
-        settings: How.
-        out: Where lists are kept.
+        settings: The settings of the run.
+        out: The folder where lists are kept.
     """
 
     def __init__(self, seed: int, settings: Settings, out: Path):
@@ -124,7 +125,7 @@ class Setup:
             topics=number,
             passages=settings.passages * number,
             paraphrased=settings.paraphrased,
-            # Everything is judged; what a pool of BM25 would have left is hidden below.
+            # Everything is judged here; documents that a pool of BM25 would miss are hidden below.
             pooling=0.0,
             survivorship=0.0,
             linguistic=0.0,
@@ -170,11 +171,11 @@ class Setup:
         return {**parts, "train": train.assign(teacher_score=self._teacher(train))}
 
     def _simulated(self) -> list[str]:
-        """Vectors of the stronger system, and those that rankers begin with: names by which adapters find them.
+        """Make the vectors of the stronger system, and those that rankers start from; returns the names for adapters.
 
-        One half of a vector are its words (tf-idf, projected at random), ``words`` times as long for rankers. The other half is
-        knowledge: each topic has a direction, which its query points to, and towards which noise is moved by ``system`` for a
-        relevant passage.
+        One half of a vector represents words (tf-idf, projected at random); for rankers it is ``words`` times as long. The other
+        half represents knowledge. Each topic has a direction. A query's half is this direction; a passage's half is noise, which
+        is moved by ``system`` in this direction if the passage is relevant.
         """
         from fixed_vectors import remember
         from sklearn.feature_extraction.text import TfidfVectorizer
@@ -208,11 +209,11 @@ class Setup:
         return taught(lambda: self.ranker(max_steps=steps, seed=self.seed), train, self.judgements.pooled, self.seed)
 
     def describe(self) -> dict[str, float]:
-        """What the setting is like before anything is trained."""
+        """Figures that describe the setting before training."""
         frames = self.frames()
         train = frames["train"]
         rankings = {"candidates": frames["test"]}
-        if self.settings.ranker == "adapter":  # an untrained cross-encoder is chance
+        if self.settings.ranker == "adapter":  # an untrained cross-encoder ranks at random
             rankings["the untrained ranker"] = self.ranker()(frames["test"])
         qids = frames["test"]["qid"].unique()
         quality = {
@@ -241,7 +242,7 @@ class Setup:
         }
 
     def training(self, **options: Any) -> Training:
-        """How the plain ranker is trained; the seed is set by the comparison."""
+        """Training options of the plain ranker; the comparison sets the seed."""
         settings = self.settings
         given = {
             "max_steps": settings.optimiser_steps(),
@@ -265,11 +266,11 @@ class Setup:
         return CrossEncoder(source, head="mean", max_length=length, training=self.training(**options))
 
     def teachers(self) -> pt.Transformer:
-        """The frames have ``cosine`` and ``teacher_score``."""
+        """A stage that changes nothing, because the frames already have ``cosine`` and ``teacher_score``."""
         return pt.Transformer.identity()
 
     def judge(self) -> SimulatedJudge:
-        """Knows which documents are relevant, and errs in a share of them."""
+        """A judge that knows which documents are relevant, and errs in a share of them."""
         return SimulatedJudge(frozenset(zip(*self.relevant())), self.settings.judge_error, self.seed)
 
     def ranks(self) -> RankDistribution:
@@ -286,7 +287,7 @@ class Setup:
 
 
 def compared(setup: Setup, arms: list[str]) -> HiddenResult:
-    """Carry out the arms of one collection, or read the finished ones."""
+    """Run the arms of one collection, or read the finished ones."""
     frames = setup.frames()
     return setup.judgements.compare(
         {name: CORRECTIONS[name](setup) for name in arms},
@@ -301,7 +302,7 @@ def compared(setup: Setup, arms: list[str]) -> HiddenResult:
 
 
 def estimate(setup: Setup, arms: list[str], seeds: int) -> float:
-    """Seconds that the arms will take, from a few steps of the plain one."""
+    """Seconds that the arms will take, from a few steps of plain training."""
     frames, ranker, steps = setup.frames(), setup.ranker(), setup.settings.optimiser_steps()
     some = frames["train"][frames["train"]["qid"].isin(frames["train"]["qid"].unique()[:20])]
     step, base = pace(ranker, some, setup.judgements.pooled, ranker.training)
@@ -317,17 +318,17 @@ NOTES = [
     "oracle's own gain may be 0. low, high: 95 %, bootstrap over collections (seeds) and their queries.",
     "auc: the chance that a true negative counts more than a hidden positive, .5 by guessing; false_share: hidden positives "
     "among the negatives that were shown; false_weight: their share of the weight.",
-    "BM25's negatives are those of the dense candidates that BM25 ranks among its first 100. denoised: the teacher is a plain "
+    "BM25's negatives are the dense candidates that BM25 ranks among its first 100. denoised: the teacher is a plain "
     "ranker trained on the other half of the queries. positive-aware: by the cosine of the dense retriever. rank "
     "distribution: from further topics with full judgements. relabelled: a simulated judge that knows the truth and errs in a "
     "share of pairs.",
-    "Losses that weigh by the present scores (debiased contrastive, dynamic weights) draw as plain training does and do not "
-    "tell their weights: their AUC is that of the draw.",
+    "Losses that weight pairs by the current scores (debiased contrastive, dynamic weights) draw negatives like plain training "
+    "and do not report their weights: their AUC is that of the draw.",
 ]
 
 
 def tables(result: HiddenResult, setting: pd.DataFrame) -> Mapping[str, pd.DataFrame]:
-    """What is written."""
+    """The tables that are written."""
     return {
         "summary": result.summary(),
         "effectiveness": result.table,
@@ -339,7 +340,7 @@ def tables(result: HiddenResult, setting: pd.DataFrame) -> Mapping[str, pd.DataF
 
 def main() -> None:
     parser = base_parser(__doc__, Settings())
-    which = f"which corrections (default: {', '.join(ARMS)})"
+    which = f"corrections to run (default: {', '.join(ARMS)})"
     parser.add_argument("--arms", nargs="+", choices=CORRECTIONS, default=ARMS, help=which)
     options = parser.parse_args()
     settings, arms = read_settings(options, Settings()), [name for name in CORRECTIONS if name in {"plain", *options.arms}]

@@ -1,8 +1,8 @@
-"""Code shared by the programs on real collections: hidden judgements, lists of retrievers, corrections. It is not a program.
+"""Code shared by the programs on real collections: hidden judgements, lists of retrievers, corrections.
 
 A deeply judged collection is opened and divided into folds, each of which trains on some queries and tests on others. BM25's
 first results are the pool, which keeps a few relevant documents per query; all others are hidden. Training candidates come from
-another retriever, and the kept documents are added. Every ranker is evaluated on all judgements.
+another retriever, and the kept documents are added. Every ranker is evaluated on all judgements. This module is not a program.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ from workshop import (
     same_run,
 )
 
-#: Retrievers that every collection has, by name; a collection's own runs come on top.
+#: Retrievers that every collection has, by name; a collection's own runs are added to them.
 RETRIEVERS = {
     "bm25": "the collection's run, else PISA's BM25 (k1 = 0.9, b = 0.4)",
     "weak": "the dense retriever cut down to its first layers",
@@ -76,35 +76,35 @@ RETRIEVERS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Shared):
-    """The numbers of a run; the defaults are the small setting.
+    """The settings of a run; the defaults are the small setting.
 
     Attributes:
         retriever: Bi-encoder of the dense lists: hub name, folder, or ``minilm``.
         weak_layers: How many of its layers the weak retriever keeps.
         negatives: The retriever whose list is re-ranked, in training and in the test.
-        ranker: ``'cross'`` for cross-encoders, ``'adapter'`` for a linear layer over the vectors of ``model``, all of its layers.
-        head: Where the cross-encoder's head reads, ``'mean'`` or ``'cls'``.
-        max_length: Longest input in tokens.
-        long: What is done with longer documents, see ``Ranker``; for ``'maxp'`` training reads the window.
-        passage_length: Words of a passage, where ``long`` cuts passages.
-        learning_rate: Peak rate of cross-encoders.
-        dense_learning_rate: Peak rate of bi-encoders.
-        adapter_learning_rate: Peak rate of adapters.
-        weight_decay: AdamW's.
-        warmup: Share of the steps, or their number.
-        schedule: Of cross-encoders' learning rate: in so few steps one that falls teaches a fresh head much less.
-        dense_schedule: Of bi-encoders'.
-        negatives_per_positive: Negatives of a triple.
-        train_queries: Training queries of a fold at most.
-        dense_queries: Queries of a fold that are set aside with all their judgements for the rank distribution, at most; never
-            more than a fifth of those for training.
-        pool_depth: BM25 results of a query that labellers were shown.
-        kept: Relevant documents that a query keeps at most; 0 for all that were shown.
-        min_label: The lowest grade of a relevant document; None for 2 where grades reach 3 (TREC DL), else 1.
-        evidence_depth: How deep BM25's list is known to selection models.
-        list_depth: How deep lists are kept, for recall.
+        ranker: ``'cross'`` for cross-encoders, ``'adapter'`` for a linear layer over the vectors of the whole ``model``.
+        head: Input of the cross-encoder's head, ``'mean'`` or ``'cls'``.
+        max_length: Largest number of tokens of an input.
+        long: Treatment of longer documents, see ``Ranker``; for ``'maxp'``, training reads the window of ``max_length``.
+        passage_length: Words per passage, if ``long`` splits documents into passages.
+        learning_rate: Peak learning rate of cross-encoders.
+        dense_learning_rate: Peak learning rate of bi-encoders.
+        adapter_learning_rate: Peak learning rate of adapters.
+        weight_decay: Weight decay of AdamW.
+        warmup: Share of the steps, or number of steps, in which the learning rate rises.
+        schedule: Schedule of the cross-encoders' learning rate; in so few steps, a falling rate teaches a new head much less.
+        dense_schedule: Schedule of the bi-encoders' learning rate.
+        negatives_per_positive: Negatives per triple.
+        train_queries: Largest number of training queries per fold.
+        dense_queries: Largest number of queries per fold that are set aside with all their judgements for the rank distribution;
+            never more than a fifth of the queries for training.
+        pool_depth: BM25 results per query that labellers were shown.
+        kept: Largest number of relevant documents that a query keeps; 0 for all that labellers were shown.
+        min_label: The lowest grade of a relevant document; None for 2 if grades reach 3 (TREC DL), otherwise 1.
+        evidence_depth: Depth of BM25's list for selection models.
+        list_depth: Depth of the stored lists, for recall.
         judge_error: How often the simulated judge of the relabelling arm is wrong.
-        split_seed: Of draws of queries and of halves.
+        split_seed: Seed of the draws of queries and of halves.
     """
 
     triples: int = 640
@@ -140,16 +140,16 @@ class Settings(Shared):
 
 
 def parser(doc: str | None) -> argparse.ArgumentParser:
-    """The options that all programs have."""
+    """A parser with the options that all programs on real collections have."""
     parser = base_parser(doc, Settings())
     parser.add_argument(
         "--dataset", nargs="+", required=True, metavar="SPEC",
-        help="folder or irds: id of a deeply judged collection; two of them train on the first and test on the second",
+        help="folder or irds: id of a deeply judged collection; of two, the first is for training and the second for tests",
     )
     parser.add_argument(
         "--ranker", choices=Settings.CHOICES["ranker"], help="cross-encoders (default), or linear layers over fixed vectors"
     )
-    parser.add_argument("--kept", type=int, help="relevant documents that the pool keeps of a query (default 2; 0: all it shows)")
+    parser.add_argument("--kept", type=int, help="relevant documents per query that the pool keeps (default 2; 0: all it shows)")
     return parser
 
 
@@ -167,7 +167,7 @@ class Fold:
 
     @property
     def topics(self) -> pd.DataFrame:
-        """All of them."""
+        """The queries of all three parts."""
         return pd.concat([self.train, self.dense, self.test], ignore_index=True)
 
 
@@ -176,13 +176,13 @@ class Source:
     """A collection with its folds.
 
     Attributes:
-        name: What tables call it.
-        dataset: Gives documents and texts.
-        qrels: All judgements of documents that are there.
+        name: Name in the tables.
+        dataset: The dataset of documents and texts.
+        qrels: All judgements of documents that the dataset holds.
         runs: The collection's own runs, by name.
-        folds: Each query is tested in one of them at most.
+        folds: The folds; each query is tested in at most one of them.
         min_label: The lowest grade of a relevant document.
-        recipe: How folds were made, in words.
+        recipe: Description of how folds were made.
     """
 
     name: str
@@ -200,32 +200,32 @@ class Source:
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """What is measured, in ir_measures' names; the first is what summaries speak of."""
+        """The measures, by their names in ir_measures; summaries show the first."""
         return measures_of(self.min_label)
 
 
 def measures_of(min_label: int) -> tuple[str, ...]:
-    """What is measured where documents are relevant from a grade on."""
+    """The measures if documents are relevant from a grade on."""
     return "nDCG@10", from_grade("RR@10", min_label), from_grade("AP", min_label)
 
 
 def open_source(specs: Sequence[str], settings: Settings) -> Source:
     """Open a collection and make its folds.
 
-    - Two specs: train on the first, test on the second; documents are the first one's.
-    - A folder with ``train`` and ``test`` (NFCorpus) trains on the one and tests on the other.
-    - Other folders with several sets of topics (TREC DL) test on each in turn and train on the others.
-    - One set of topics (Vaswani) is cut in two halves at random by query, each of which is tested by rankers of the other.
+    - Two specs: train on the first, test on the second; the documents are those of the first.
+    - A folder with ``train`` and ``test`` (NFCorpus): train on ``train``, test on ``test``.
+    - Other folders with several sets of topics (TREC DL): test on each set in turn, train on the others.
+    - One set of topics (Vaswani): split the queries at random into two halves, train on one half and test on the other, in turn.
 
     Args:
-        specs: What ``open_dataset`` takes.
+        specs: One or two arguments of ``open_dataset``.
         settings: Sizes and seeds.
 
     Returns:
         The collection.
 
     Raises:
-        InputError: For what cannot be opened, or too few queries.
+        InputError: For a collection that cannot be opened or has too few queries.
     """
     if len(specs) > 2:
         raise InputError(f"--dataset takes one collection, or one to train and one to test on, not {len(specs)}")
@@ -275,7 +275,7 @@ def open_source(specs: Sequence[str], settings: Settings) -> Source:
         " and ".join(dict.fromkeys(Path(spec).name for spec in specs)),
         dataset,
         judged[judged["qid"].isin(known)].reset_index(drop=True),
-        # A run that names no set of topics comes with each of them.
+        # A run that does not belong to one set of topics is read with each of them.
         {name: pd.concat(frames).drop_duplicates(["qid", "docno"], ignore_index=True) for name, frames in runs.items()},
         tuple(folds),
         min_label,
@@ -284,7 +284,7 @@ def open_source(specs: Sequence[str], settings: Settings) -> Source:
 
 
 def sizes(source: Source, setups: Sequence[Setup]) -> pd.DataFrame:
-    """What is trained and tested on, a row per fold and part."""
+    """The sizes of training and test data; one row per fold and part."""
     lengths = [len(document["text"].split()) for document in source.dataset.get_corpus_iter()]
     relevant, rows = source.qrels[source.qrels["label"] >= source.min_label], []
     for setup in setups:
@@ -319,7 +319,7 @@ class Lists:
     Args:
         source: The collection.
         settings: Depths and models.
-        out: Where they are kept, in ``lists``.
+        out: The folder; lists are kept in its subfolder ``lists``.
     """
 
     def __init__(self, source: Source, settings: Settings, out: Path):
@@ -327,7 +327,7 @@ class Lists:
 
     @property
     def names(self) -> list[str]:
-        """Retrievers that there are."""
+        """The names of all retrievers."""
         return list(dict.fromkeys([*RETRIEVERS, *self.source.runs]))
 
     def __call__(self, name: str) -> pd.DataFrame:
@@ -343,7 +343,7 @@ class Lists:
             InputError: For a name that is not known.
         """
         if name not in self.names:
-            raise InputError(f"there is no retriever {name!r} for {self.source.name}; there are {', '.join(self.names)}")
+            raise InputError(f"there is no retriever {name!r} for {self.source.name}; use one of {', '.join(self.names)}")
         path = self.out / "lists" / f"{name}.csv"
         if not path.is_file():
             found = self._made(name, self.source.topics)
@@ -398,7 +398,7 @@ def fused(lists: Sequence[pd.DataFrame], constant: float = 60) -> pd.DataFrame:
 
 
 class AddColumns(Stage):
-    """Adds columns that are known for pairs; other pairs have none."""
+    """Adds columns whose values are known for some pairs; other pairs have missing values."""
 
     def __init__(self, table: pd.DataFrame):
         """
@@ -419,7 +419,7 @@ class SimulatedJudge:
     Attributes:
         relevant: Pairs of qid and docno.
         error: The share of candidates on which it is wrong.
-        seed: Which ones.
+        seed: Seed of the draw of these candidates.
     """
 
     relevant: frozenset
@@ -432,9 +432,10 @@ class SimulatedJudge:
 
 
 def taught(make: Callable[[], Any], train: pd.DataFrame, qrels: pd.DataFrame, seed: int) -> np.ndarray:
-    """What teachers hold for the probability of relevance, each trained on the other half of the queries.
+    """Teachers' probabilities of relevance; each half of the queries is scored by a teacher trained on the other half.
 
-    Rankers that learn from pairs know differences only: a probability is the sigmoid of a score less the mean over its half.
+    Rankers that learn from pairs only learn differences of scores. A probability is therefore the sigmoid of a score minus the
+    mean score of its half.
 
     Args:
         make: Makes an untrained teacher.
@@ -461,9 +462,9 @@ class Setup:
     Args:
         source: The collection.
         fold: The fold.
-        lists: Of the collection.
-        settings: How.
-        out: Where scores of teachers are kept.
+        lists: The lists of the collection's retrievers.
+        settings: The settings of the run.
+        out: The folder where scores of teachers are kept.
     """
 
     def __init__(self, source: Source, fold: Fold, lists: Lists, settings: Settings, out: Path):
@@ -480,7 +481,7 @@ class Setup:
         self.texts = source.dataset.text_loader()
 
     def candidates(self, part: str, negatives: str | None = None) -> pd.DataFrame:
-        """What is re-ranked: the first results of a retriever; for training with the kept documents and BM25's evidence.
+        """The candidates to re-rank: the first results of a retriever; for training also kept documents and BM25's evidence.
 
         Args:
             part: ``train``, ``dense`` or ``test``.
@@ -497,7 +498,7 @@ class Setup:
         return self.judgements.evidence(self.texts(kept(found.reset_index(drop=True))))
 
     def training(self, **options: Any) -> Training:
-        """How the plain ranker is trained; the seed is set by the comparison."""
+        """Training options of the plain ranker; the comparison sets the seed."""
         settings = self.settings
         given = {
             "max_steps": settings.optimiser_steps(),
@@ -547,7 +548,7 @@ class Setup:
         return taught(lambda: self.ranker(max_steps=steps), train, self.judgements.pooled, self.settings.split_seed)
 
     def judge(self) -> SimulatedJudge:
-        """Knows which documents are relevant, and errs in a share of them."""
+        """A judge that knows which documents are relevant, and errs in a share of them."""
         relevant = self.source.qrels[self.source.qrels["label"] >= self.source.min_label]
         pairs = frozenset(zip(relevant["qid"], relevant["docno"]))
         return SimulatedJudge(pairs, self.settings.judge_error, self.settings.split_seed)
@@ -565,11 +566,11 @@ class Setup:
 
 
 def opened(options: argparse.Namespace, program: str) -> tuple[Settings, Lists, list[Setup], pd.DataFrame]:
-    """What a program begins with.
+    """Open what a program works on.
 
     Args:
-        options: What the parser gave.
-        program: Its name, for the note in the results' folder.
+        options: The parsed options.
+        program: Name of the program, for the record in the results' folder.
 
     Returns:
         Settings, lists, folds, and a table of their sizes, which is printed.
@@ -586,7 +587,7 @@ def opened(options: argparse.Namespace, program: str) -> tuple[Settings, Lists, 
 
 # Corrections
 
-#: Each correction by its name: from a setup to what is fitted.
+#: The corrections by name: functions from a setup to the stage that is fitted.
 CORRECTIONS: dict[str, Callable[[Setup], Any]] = {
     "plain": lambda setup: setup.ranker(),
     "CET": lambda setup: CETReranker(setup.ranker(), training=setup.training()),
@@ -605,10 +606,10 @@ CORRECTIONS: dict[str, Callable[[Setup], Any]] = {
     "relabelled": lambda setup: RelabelReranker(setup.ranker(), setup.judge(), depth=setup.settings.depth),
 }
 
-#: Corrections that read what teachers think of the candidates.
+#: Corrections that use teachers' scores of the candidates.
 TAUGHT = {"denoised", "positive-aware"}
 
-#: Forward and backward passes of a correction, in those of the plain ranker.
+#: Forward and backward passes of a correction, as a multiple of those of the plain ranker.
 COSTS = {"CET, paper": 2.0, "CET, released": 2.7}
 
 
@@ -626,10 +627,10 @@ def carry_out(
 
     Args:
         setups: The folds.
-        made: From a fold to its corrections, ``plain`` among them.
-        out: Where finished trainings are kept.
+        made: A function from a fold to its corrections, including ``plain``.
+        out: The folder where finished trainings are kept.
         negatives: The retriever; None for that of the settings.
-        test: The retriever whose list is re-ranked in the test; None for the same.
+        test: The retriever whose list is re-ranked in the test; None for the same retriever as in training.
         oracle: Name of a training that knows the hidden documents; None for none.
         full: Name of a training on all judgements; None for none.
 
@@ -656,10 +657,10 @@ def carry_out(
 
 
 def crossed(results: Sequence[HiddenResult]) -> HiddenResult:
-    """Results of folds as one: a seed's queries are those of all folds, each ranked by the ranker of its own fold.
+    """Combine results of folds: a seed's queries are those of all folds, each ranked by the ranker of its own fold.
 
     Args:
-        results: Of the same corrections and seeds, on different queries.
+        results: Results of the same corrections and seeds, on different queries.
 
     Returns:
         A result whose intervals draw queries of all folds, and seeds; costs and counts are sums.
@@ -675,16 +676,16 @@ def crossed(results: Sequence[HiddenResult]) -> HiddenResult:
 def seconds_of(
     setups: Sequence[Setup], corrections: Iterable[str], *, negatives: Sequence[str | None] = (None,), teachers: bool = False
 ) -> float:
-    """What trainings will take in all folds and seeds, from a few steps of the plain one.
+    """Expected seconds of the trainings in all folds and seeds, from a few steps of plain training.
 
     Args:
         setups: The folds.
-        corrections: Names, the oracle and others that cost as much as the plain training among them.
+        corrections: Names of trainings, including the oracle and others that cost as much as plain training.
         negatives: The retrievers.
         teachers: Whether teachers are trained first.
 
     Returns:
-        Seconds, with those of finished trainings.
+        Seconds, including those of finished trainings.
     """
     total, settings, names = 0.0, setups[0].settings, list(corrections)
     for setup in setups:
@@ -696,7 +697,7 @@ def seconds_of(
         started = time.perf_counter()
         ranker(test.head(60))
         pair = (time.perf_counter() - started) / len(test.head(60))
-        print(f"{setup.fold.name}: {step:.2f} s a step, {1 / pair:.0f} pairs a second", flush=True)
+        print(f"{setup.fold.name}: {step:.2f} s per step, {1 / pair:.0f} pairs per second", flush=True)
         steps = settings.optimiser_steps()
         one = {name: base + COSTS.get(name, 1.0) * steps * step + len(test) * pair for name in names}
         # A selection model that is a ranker scores all candidates of the training once.
@@ -710,7 +711,7 @@ def seconds_of(
 
 
 def compared(rows: pd.DataFrame, measures: Sequence[str], by: str, before: str, resamples: int) -> pd.DataFrame:
-    """Conditions of trained rankers and each one's difference from one of them; one row per measure and condition.
+    """Means of conditions of trained rankers, and their differences from one condition; one row per measure and condition.
 
     Args:
         rows: ``seed``, ``qid``, a column for each measure, and the condition.
@@ -720,7 +721,7 @@ def compared(rows: pd.DataFrame, measures: Sequence[str], by: str, before: str, 
         resamples: Bootstrap resamples.
 
     Returns:
-        ``measure``, the condition, ``mean`` with ``mean_low`` and ``mean_high``, and what ``compare`` gives.
+        ``measure``, the condition, ``mean`` with ``mean_low`` and ``mean_high``, and the columns of ``compare``.
     """
     out = []
     for measure in measures:
@@ -735,7 +736,7 @@ def compared(rows: pd.DataFrame, measures: Sequence[str], by: str, before: str, 
 
 
 def recall(lists: Lists, setups: Sequence[Setup], name: str) -> dict[str, float]:
-    """What a retriever finds for the test queries: nDCG@10, and recall at depths that its list has."""
+    """Quality of a retriever's list for the test queries: nDCG@10, and recall at the depths that the list has."""
     depths = [k for k in (10, 20, 100, 1000) if k <= lists.settings.list_depth]
     measures = {"nDCG@10": "nDCG@10"} | {from_grade(f"R@{k}", lists.source.min_label): f"Recall@{k}" for k in depths}
     qids = [qid for setup in setups for qid in setup.fold.test["qid"]]

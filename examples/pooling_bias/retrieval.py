@@ -2,13 +2,13 @@
 
     python examples/pooling_bias/retrieval.py --dataset nfcorpus --out retrieval
 
-trains a bi-encoder (the first layers of all-MiniLM-L6-v2 with mean pooling) on the judgements that a pool leaves: plainly, by
-CET, and with an oracle that never draws a hidden document as a negative. Each one re-ranks the candidates of the test queries,
-and also retrieves from the whole collection by itself. The untrained bi-encoder is measured as well. Evaluation is on all
-judgements. Collections, pool and candidates are as in corrections.py. `--ranker adapter` trains linear layers over the vectors of
-the whole encoder instead.
+trains a bi-encoder (the first layers of all-MiniLM-L6-v2 with mean pooling) on the judgements that a pool leaves: by plain
+training, by CET, and with an oracle that never draws a hidden document as a negative. Each one re-ranks the candidates of the
+test queries, and also retrieves from the whole collection by itself. The untrained bi-encoder is measured as well. Evaluation is
+on all judgements. Collections, pool and candidates are as in corrections.py. `--ranker adapter` trains linear layers over the
+vectors of the whole encoder instead.
 
-A run that was stopped continues with the same command. The small setting is the default, `--estimate` says how long it takes.
+A run that was stopped continues with the same command. The small setting is the default; `--estimate` prints how long it takes.
 
 What it cannot tell: how good a retriever would be after training to convergence. A few hundred triples with one hard negative
 each, without negatives from the batch, do not make a good retriever; the result is the difference between trainings, not their
@@ -35,12 +35,12 @@ NOTES = [
     "reranked: the candidates that were given; retrieved: the whole collection. mean, difference (from plain): with 95 % "
     "intervals from a bootstrap over seeds and queries, in mean_low, mean_high and low, high.",
     "p: Wilcoxon's signed-rank test over queries, each query's mean over seeds; p_corrected: Holm, over all rows of a use.",
-    "CET, paper: both models start from the same weights, since a bi-encoder has no head that could be drawn apart.",
+    "CET, paper: both models start from the same weights, because a bi-encoder has no head that could be drawn separately.",
 ]
 
 
 def bi_encoder(setup: Setup, **options) -> BiEncoder:
-    """An untrained bi-encoder, or a linear layer over one's vectors; options are those of its training."""
+    """An untrained bi-encoder, or a linear layer over the vectors of one; options are those of its training."""
     settings = setup.settings
     if settings.ranker == "adapter":
         return setup.ranker(**options)
@@ -50,7 +50,7 @@ def bi_encoder(setup: Setup, **options) -> BiEncoder:
 
 
 def correction(setup: Setup, name: str):
-    """What is fitted."""
+    """The stage that is fitted for a correction."""
     if name == "plain":
         return bi_encoder(setup)
     if name == "oracle":
@@ -60,7 +60,7 @@ def correction(setup: Setup, name: str):
 
 
 def with_true_negatives(train: pd.DataFrame, setup: Setup) -> pd.DataFrame:
-    """Candidates of queries that have one that no judgement calls relevant: of others an oracle could draw nothing."""
+    """Candidates of queries that have a candidate without a relevant judgement; for others an oracle has no negative to draw."""
     known = setup.judgements.full.loc[setup.judgements.full["label"] > 0, ["qid", "docno"]].assign(relevant=True)
     true = train.merge(known, how="left", on=["qid", "docno"])["relevant"].isna().to_numpy()
     return train[train["qid"].isin(set(train.loc[true, "qid"]))].reset_index(drop=True)
@@ -86,7 +86,7 @@ def measure(ranker: BiEncoder, setup: Setup) -> pd.DataFrame:
 
 
 def pace_of(setup: Setup) -> tuple[float, float, float]:
-    """Seconds of a step, of what comes before the first one, and of a text that is read."""
+    """Seconds per step, before the first step, and per text that is read."""
     train, ranker = setup.candidates("train"), bi_encoder(setup)
     some = train[train["qid"].isin(sorted(set(setup.judgements.pooled["qid"]))[:40])]
     step, base = pace(ranker, some, setup.judgements.pooled, ranker.training)
@@ -115,7 +115,7 @@ def main() -> None:
         labels = {"fold": setup.fold.name, "correction": name, "seed": seed}
         return Arm(labels, make, "dot", steps, documents + len(setup.candidates("test")))
 
-    # Seed by seed, so that a run that is stopped has whole tables.
+    # Seed by seed, so that a stopped run has complete seeds.
     planned = [(setup, arm_of(setup, name, seed)) for seed in range(settings.seeds) for setup in setups for name in arms]
     seconds = {}
     for setup in setups:

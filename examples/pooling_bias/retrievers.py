@@ -2,17 +2,17 @@
 
     python examples/pooling_bias/retrievers.py --dataset nfcorpus --out retrievers
 
-trains the same ranker on the candidates of several retrievers, from weak to strong, plainly and by CET (and, with `--oracle`,
-with an oracle that never draws a hidden document as a negative). Each ranker re-ranks the list of the retriever that it was
-trained on. The table has Recall@k of the lists, the number of false negatives in training, and the rankers' quality on all
+trains the same ranker on the candidates of several retrievers, from weak to strong, by plain training and by CET (and, with
+`--oracle`, with an oracle that never draws a hidden document as a negative). Each ranker re-ranks the list of the retriever that
+it was trained on. The table has Recall@k of the lists, the number of false negatives in training, and the rankers' quality on all
 judgements, as Figures 1 and 3 and Table 2 of Cai et al. (CIKM 2022) do. `quality.png` is the picture.
 
 Retrievers are `bm25`, `dense` (all-MiniLM-L6-v2), `weak` (its first layer) and `fusion` (reciprocal ranks of bm25 and dense);
-for collections with runs of their own (TREC DL: six), these runs are used. `--retrievers` selects others. With `--test NAME` all
+for collections with their own runs (TREC DL has six), these runs are used. `--retrievers` selects others. With `--test NAME` all
 rankers re-rank one list, so that recall does not affect their comparison.
 
-A run that was stopped continues with the same command. The small setting is the default, `--estimate` says how long it takes,
-`--config full.json` has the paper's numbers, for MS MARCO through ir_datasets (see corrections.py).
+A run that was stopped continues with the same command. The small setting is the default; `--estimate` prints how long it takes.
+`--config full.json` has the paper's settings, for MS MARCO through ir_datasets (see corrections.py).
 
 What it cannot tell: the effect of a retriever's strength alone. Lists of stronger retrievers contain more hidden documents, but
 also harder true negatives, and leave more to gain in the test. Figures for runs of TREC DL depend on its pool, to which BM25
@@ -38,7 +38,7 @@ NOTES = [
     "their share of the weight under CET.",
     "plain, CET, oracle: nDCG@10 of trained rankers on all judgements; low, high: 95 %, bootstrap over seeds and queries. "
     "difference: CET - plain; p: randomisation test over queries; p_corrected: Holm, over retrievers. queries: those for which "
-    "the retriever finds anything; rankers are compared over these, lists over all.",
+    "the retriever finds anything; rankers are compared over these queries, lists over all queries.",
 ]
 
 
@@ -91,9 +91,10 @@ def ordered(lists: Sequence[dict[str, object]]) -> pd.DataFrame:
 
 def main() -> None:
     options = parser(__doc__)
-    options.add_argument("--retrievers", nargs="+", help=f"which: {', '.join(RETRIEVERS)}, or runs (default: runs, else all)")
+    which = f"retrievers: {', '.join(RETRIEVERS)}, or runs (default: the collection's runs, otherwise all four)"
+    options.add_argument("--retrievers", nargs="+", help=which)
     options.add_argument("--test", help="the list that all rankers re-rank (default: that of their own retriever)")
-    options.add_argument("--oracle", action="store_true", help="also train an oracle; half as long again")
+    options.add_argument("--oracle", action="store_true", help="also train an oracle, which takes half as long again")
     options = options.parse_args()
     settings, lists, setups, sizes = opened(options, "retrievers")
     names = options.retrievers or list(lists.source.runs) or list(RETRIEVERS)

@@ -3,11 +3,11 @@
     python examples/pooling_bias/sensitivity.py --dataset nfcorpus --out sensitivity
 
 trains a ranker by CET at several temperatures tau (`--taus`), and by denoising at several thresholds (`--thresholds`: candidates
-with a lower score by a teacher are negatives), on the judgements that a pool leaves, and evaluates on all judgements. They are
+that a teacher scores lower are negatives), on the judgements that a pool leaves, and evaluates on all judgements. They are
 compared with plain training and with an oracle that never draws a hidden document. `sensitivity.png` is the picture. Collections,
 pool, candidates and teacher are as in corrections.py.
 
-A run that was stopped continues with the same command. The small setting is the default, `--estimate` says how long it takes.
+A run that was stopped continues with the same command. The small setting is the default; `--estimate` prints how long it takes.
 
 What it cannot tell: the best value for another collection or ranker. The best of several values on the test queries is partly
 luck, so do not compare it with methods that were run with one value. A threshold depends on how the teacher is calibrated: if no
@@ -38,7 +38,7 @@ NOTES = [
 
 
 def corrections(setup, taus, thresholds):
-    """What is compared, by name."""
+    """The corrections to compare, by name."""
     made = {"plain": CORRECTIONS["plain"](setup)}
     for tau in taus:
         made[f"CET, tau {tau:g}"] = CETReranker(setup.ranker(), tau=tau, training=setup.training())
@@ -76,7 +76,7 @@ def picture(result: HiddenResult, panels: dict[str, tuple[str, tuple[float, ...]
 def main() -> None:
     options = parser(__doc__)
     options.add_argument("--taus", nargs="*", type=float, default=list(TAUS), help=f"temperatures (default {TAUS})")
-    options.add_argument("--thresholds", nargs="*", type=float, default=list(THRESHOLDS), help=f"default {THRESHOLDS}")
+    options.add_argument("--thresholds", nargs="*", type=float, default=list(THRESHOLDS), help=f"(default {THRESHOLDS})")
     options = options.parse_args()
     settings, lists, setups, sizes = opened(options, "sensitivity")
     if options.estimate:

@@ -100,7 +100,7 @@ def test_training_queries_are_set_aside_and_trained_on_by_none(programs, folder,
     assert len(tested) == 12 and {qid for qid in tested if qid.startswith("test")} == {f"test{i}" for i in range(8)}
     assert {qid[:5] for qid in trained} == {"train"} and {qid[:3] for qid in validation} == {"dev"}
     assert tested.isdisjoint(trained) and len(tested | trained) == 26
-    assert source.recipe == "8 of the test's, 4 of the training's that were set aside"
+    assert source.recipe == "8 test queries, 4 training queries that were set aside"
     assert source.dataset.corpus["text"].str.startswith("red bridge ").all()
     # Complexity is that of the tested queries alone: its mean over them is that of z scores.
     assert source.topics["complexity"].abs().max() > 0 and set(source.live) <= {"NDW", "TTR", "CTTR", "RTTR", "LogTTR"}
@@ -309,7 +309,7 @@ def test_equalize_and_alpha(folder, other, config, tmp_path, run):
     assert own["untrained", 0.1] == pytest.approx(plain["plain minus weaker model"])
     assert "0 of 3 arms" in run("alpha.py", *command, "--alphas", 1, "--estimate")[1].out
     code, printed = run("alpha.py", *command, "--alphas", 2)
-    assert code == 2 and "at most at 1" in printed.err
+    assert code == 2 and "each must be above 0 and at most 1" in printed.err
 
 
 def test_linear_layers_learn_against_vectors_of_fewer_layers(programs, folder, model, tmp_path, run):

@@ -257,9 +257,9 @@ def test_corrections(folder, config, tmp_path, run):
     assert (table.loc[table["judgements"] == "full", "queries"] == 12).all()
     assert (out / "emphasis_bm25_s_negatives.png").is_file() and (out / "summary.inc").is_file()
     code, printed = run("corrections.py", *command, "--out", out, "--depth", 5)
-    assert code == 2 and "another depth" in printed.err
+    assert code == 2 and "holds arms made with depth=8, not 5" in printed.err
     code, printed = run("corrections.py", *command, "--out", tmp_path / "other", "--negatives", "tasb")
-    assert code == 2 and "there are bm25, weak, dense, fusion" in printed.err
+    assert code == 2 and "use one of bm25, weak, dense, fusion" in printed.err
 
 
 def test_corrections_of_adapters(folder, config, tmp_path, run, monkeypatch):

@@ -83,7 +83,7 @@ def test_all_corrections_in_miniature(tmp_path, run, planted, monkeypatch):
     table = pd.read_csv(out / "effectiveness.csv")
     assert (table["seeds"] == 2).all() and set(table["correction"]) == {"plain", "oracle", "all judgements", "positive-aware"}
     code, printed = run("planted.py", "--seeds", 1, "--triples", 16, *small)
-    assert code == 2 and "holds arms with another triples" in printed.err
+    assert code == 2 and "holds arms made with triples=4, not 16" in printed.err
 
 
 def test_a_simulated_stronger_system_in_miniature(tmp_path, run, planted):

@@ -178,7 +178,7 @@ def test_arms_have_equally_many_questions_of_their_third(tmp_path):
         assert len(set(parts["all"]["third"])) > 1
         assert not set(parts["all"]["qid"]) & set(setup.tests["held out"].topics["qid"])
         assert not setup.part("all", settings, 1)["qid"].equals(parts["all"]["qid"])
-        with pytest.raises(program.InputError, match="training questions only"):
+        with pytest.raises(program.InputError, match="a third has only 6 training questions"):
             program.Setup.of(program.replace(settings, size=30), tmp_path)
 
 
@@ -215,7 +215,7 @@ def test_treatments_of_a_gap_in_miniature(tmp_path, run):
     model = tiny_models.build(tmp_path / "model")
     command = ["simple_questions.py", *files, "--model", model, "--config", config, "--out", out]
     # What a treatment learns against must be made before it.
-    for wrong, said in ((["focal"], "must stand before it"), (["magic"], "there is no 'magic'")):
+    for wrong, said in ((["focal"], "must come before it"), (["magic"], "there is no 'magic'")):
         config.write_text(json.dumps({**settings, "treatments": wrong}))
         code, printed = run(*command)
         assert code == 2 and said in printed.err and not out.exists()
