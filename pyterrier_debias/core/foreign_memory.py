@@ -6,15 +6,16 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.frames import first_rows, pair_numbers, ranked
+from pyterrier_debias.core.frames import first_rows, pair_numbers
 from pyterrier_debias.core.memory import ScoreMemory
 from pyterrier_debias.core.stage import flatten
-from pyterrier_debias.core.text import text_keys
+from pyterrier_debias.core.text import number_keys, text_keys
 from pyterrier_debias.core.variants import variant_docno
 
 #: How many rows are scored again to see whether a ranker's scores can be remembered.
@@ -77,8 +78,8 @@ class ForeignMemory:
             inp: A result frame.
 
         Returns:
-            What the ranker returns; if scores may be remembered, ``inp`` with ``score`` and ``rank``, with the rows of a query
-            together.
+            What the ranker returns; if scores may be remembered, ``inp`` with ``score`` and without ``rank``, with the rows of a
+            query together.
         """
         if self._by == "nothing" or all(hasattr(stage, "remembering") for stage in flatten(ranker)):
             return ranker(inp)
@@ -101,7 +102,8 @@ class ForeignMemory:
             return scores[np.searchsorted(asked, at[new])]
 
         try:
-            return ranked(whole.assign(score=self._scores.by_key(None, distinct, compute)[rows]), "ranker")
+            scored = whole.assign(score=self._scores.by_key(None, distinct, compute)[rows])
+            return scored.drop(columns="rank", errors="ignore")  # an audit ranks what any ranker returns
         except _OtherRowsError:
             self._by = "nothing"
             return ranker(inp)
@@ -182,16 +184,33 @@ def row_keys(inp: pd.DataFrame) -> np.ndarray | None:
         return None
     keys = np.zeros((len(inp), 2), dtype=np.uint64)
     for column in columns:
-        # Each value is hashed once, with its column; the hash of a row is the sum of its cells'.
+        # The hash of a row is the sum of its cells'.
+        numbers = inp[column].dtype
+        if isinstance(numbers, np.dtype) and numbers.kind in "iuf" and numbers.itemsize <= 8:
+            keys += number_keys(inp[column].to_numpy(), column)
+            continue
+        # Each value is hashed once, with its column.
         try:
-            codes, distinct = pd.factorize(inp[column], use_na_sentinel=False)
+            codes, values = _coded(inp[column])
         except TypeError:  # lists and the like
             return None
-        values, numeric = distinct.tolist(), pd.api.types.is_numeric_dtype(inp[column])
+        numeric = pd.api.types.is_numeric_dtype(inp[column])
         if not numeric and not all(isinstance(value, str) for value in values):
             return None
         keys += text_keys([f"{column}\1{value!r}" if numeric else f"{column}\0{value}" for value in values])[codes]
     return keys
+
+
+def _coded(column: pd.Series) -> tuple[np.ndarray, list[Any]]:
+    """The number of each row's value, and the values, of which some may occur twice."""
+    if column.dtype == object:
+        # Rows mostly share their texts, and to compare objects is far quicker than to compare texts.
+        values = column.tolist()
+        codes, objects = pd.factorize(np.fromiter(map(id, values), dtype=np.int64, count=len(values)))
+        if 2 * len(objects) < len(values):
+            return codes, [values[row] for row in first_rows(codes, len(objects)).tolist()]
+    codes, distinct = pd.factorize(column, use_na_sentinel=False)
+    return codes, distinct.tolist()
 
 
 def scores_of(inp: pd.DataFrame, found: pd.DataFrame) -> np.ndarray | None:
@@ -257,9 +276,11 @@ def list_keys(inp: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray, list[str]]:
 
 def _distinct(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Many rows may be one: the number of each row's key, where each key is first, and the keys."""
-    halves = [pd.factorize(half)[0].astype(np.int64) for half in keys.T]
-    rows, names = pd.factorize(halves[0] * len(keys) + halves[1])
+    rows, names = pd.factorize(keys[:, 0])
     at = first_rows(rows, len(names))
+    if (keys[at, 1][rows] != keys[:, 1]).any():  # first halves alone do not distinguish them
+        rows, names = pd.factorize(rows * len(keys) + pd.factorize(keys[:, 1])[0])
+        at = first_rows(rows, len(names))
     return rows, at, keys[at]
 
 

@@ -548,21 +548,37 @@ def ranked(frame: pd.DataFrame, stage: Any = "ranking") -> pd.DataFrame:
     query = pd.factorize(frame["qid"])[0]
     score = frame["score"].to_numpy(dtype="float64")
     order = np.lexsort((-score, query))
-    tied = (query[order[1:]] == query[order[:-1]]) & (score[order[1:]] == score[order[:-1]])
-    if tied.any():
-        # Sorting docnos is expensive, so only those that break ties are sorted.
-        at = np.flatnonzero(np.r_[False, tied] | np.r_[tied, False])
-        rows, run = order[at], np.cumsum(np.r_[True, ~tied])[at]
-        docnos = frame["docno"].iloc[rows].to_numpy(dtype=object)
-        by_docno = np.empty(len(rows), dtype=np.int64)
-        by_docno[np.argsort(docnos, kind="stable")] = np.arange(len(rows))
-        order[at] = rows[np.lexsort((-by_docno, run))]
+    break_ties(order, (query[order[1:]] == query[order[:-1]]) & (score[order[1:]] == score[order[:-1]]), frame["docno"])
     starts = np.flatnonzero(np.diff(query[order], prepend=-1))
     lengths = np.diff(starts, append=len(order))
     ranks = np.arange(len(order)) - np.repeat(starts, lengths)
     if (order[1:] < order[:-1]).any():  # else it is sorted, and need not be copied
         frame = frame.iloc[order]
     return frame.assign(rank=ranks).reset_index(drop=True)
+
+
+def break_ties(order: np.ndarray, tied: np.ndarray, docnos: pd.Series) -> None:
+    """Sort tied rows by descending docno, in place.
+
+    Args:
+        order: The rows of a frame in an order, shape [n].
+        tied: Whether each row of the order but the first is tied with the one before it, shape [n - 1].
+        docnos: The frame's column.
+
+    Example:
+        >>> order = np.array([2, 0, 1])
+        >>> break_ties(order, np.array([False, True]), pd.Series(["a", "b", "c"]))
+        >>> order.tolist()
+        [2, 1, 0]
+    """
+    if not tied.any():
+        return
+    # Sorting docnos is expensive, so only those that break ties are sorted.
+    at = np.flatnonzero(np.r_[False, tied] | np.r_[tied, False])
+    rows, run = order[at], np.cumsum(np.r_[True, ~tied])[at]
+    by_docno = np.empty(len(rows), dtype=np.int64)
+    by_docno[np.argsort(docnos.iloc[rows].to_numpy(dtype=object), kind="stable")] = np.arange(len(rows))
+    order[at] = rows[np.lexsort((-by_docno, run))]
 
 
 #: About how many rows are handled at a time where frames are large.
@@ -637,6 +653,20 @@ class QueryRows:
         codes, names = pd.factorize(qids)
         self._number = {qid: number for number, qid in enumerate(names)}
         self._ends = np.append(0, np.cumsum(np.bincount(codes, minlength=len(names))))
+
+    @classmethod
+    def joined(cls, parts: Iterable[QueryRows]) -> QueryRows:
+        """The same for frames that follow each other, each with other queries.
+
+        Args:
+            parts: Those of the frames.
+        """
+        found, sizes = cls(pd.Series(dtype=object)), [np.zeros(1, dtype=np.int64)]
+        for part in parts:
+            found._number |= {qid: len(found._number) + number for qid, number in part._number.items()}
+            sizes.append(np.diff(part._ends))
+        found._ends = np.cumsum(np.concatenate(sizes))
+        return found
 
     @property
     def longest(self) -> int:

@@ -415,58 +415,38 @@ class _Retrieved:
 
 
 @dataclass(frozen=True, eq=False)
-class _Order:
-    """A system's results, list by list; large ones are stored only as the new order and scores of the candidates.
+class _Whole:
+    """A system's results.
 
     Attributes:
+        results: The results, list by list.
         lists: Where the rows of each query are.
-        whole: The results themselves; None if the other attributes describe them.
-        rows: The candidate of each row.
-        scores: The scores of the rows.
-        columns: The columns, in their order.
     """
 
+    results: pd.DataFrame
     lists: QueryRows
-    whole: pd.DataFrame | None
-    rows: np.ndarray
-    scores: np.ndarray
-    columns: list[str]
 
-    @classmethod
-    def of(cls, parts: Sequence[pd.DataFrame | _Moved], candidates: pd.DataFrame) -> _Order:
-        """Ranked results, in one part or several parts of whole queries, which follow each other like their candidates."""
-        if all(isinstance(part, _Moved) for part in parts):
-            moved = cast(Sequence[_Moved], parts)
-            rows, scores = (np.concatenate([getattr(part, name) for part in moved]) for name in ("rows", "scores"))
-            return cls(QueryRows(candidates["qid"].take(rows)), None, rows, scores, moved[0].columns)
-        frames = [part.frame(candidates) if isinstance(part, _Moved) else part for part in parts]
-        whole = frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
-        return cls(QueryRows(whole["qid"]), whole, np.empty(0, dtype=np.int32), np.empty(0), list(whole.columns))
-
-    def frame(self, candidates: pd.DataFrame, depth: int | None, qids: Iterable[str] | None) -> pd.DataFrame:
+    def frame(self, candidates: pd.DataFrame, depth: int | None = None, qids: Iterable[str] | None = None) -> pd.DataFrame:
         """The results, or the first ``depth`` of each list, of all queries or some of them."""
-        if self.whole is not None and depth is None and qids is None:
-            return self.whole
-        at, ranks = self.lists.of(qids, depth)
-        if self.whole is not None:
-            return self.whole.take(at).reset_index(drop=True)
-        return _Moved(self.rows[at], self.scores[at], ranks, self.columns).frame(candidates)
+        if depth is None and qids is None:
+            return self.results
+        return self.results.take(self.lists.of(qids, depth)[0]).reset_index(drop=True)
 
 
 @dataclass(frozen=True, eq=False)
 class _Moved:
-    """Results that are candidates in a new order, with new scores.
+    """Results that are candidates in a new order, with new scores; a large system's are stored in this form.
 
     Attributes:
         rows: The candidate of each row.
         scores: The scores of the rows.
-        ranks: The ranks of the rows.
+        lists: Where the rows of each query are.
         columns: The columns, in their order.
     """
 
     rows: np.ndarray
     scores: np.ndarray
-    ranks: np.ndarray
+    lists: QueryRows
     columns: list[str]
 
     @classmethod
@@ -479,14 +459,29 @@ class _Moved:
         places = order[np.minimum(np.searchsorted(given[order], found), len(given) - 1)]
         if (given[places] != found).any():
             return None
-        scores, ranks = results["score"].to_numpy(), results["rank"].to_numpy()
-        moved = cls(places.astype(np.int32), scores, ranks, list(results.columns))
+        moved = cls(places.astype(np.int32), results["score"].to_numpy(), QueryRows(results["qid"]), list(results.columns))
         return moved if moved.frame(candidates).equals(results) else None
 
-    def frame(self, candidates: pd.DataFrame) -> pd.DataFrame:
-        """The results."""
-        rows = candidates.drop(columns=["score", "rank"], errors="ignore").take(self.rows).reset_index(drop=True)
-        return rows.assign(score=self.scores, rank=self.ranks)[self.columns]
+    @classmethod
+    def joined(cls, parts: Sequence[_Moved]) -> _Moved:
+        """The results of parts of the queries, which follow each other."""
+        rows, scores = (np.concatenate([getattr(part, name) for part in parts]) for name in ("rows", "scores"))
+        return cls(rows, scores, QueryRows.joined([part.lists for part in parts]), parts[0].columns)
+
+    def frame(self, candidates: pd.DataFrame, depth: int | None = None, qids: Iterable[str] | None = None) -> pd.DataFrame:
+        """The results, or the first ``depth`` of each list, of all queries or some of them."""
+        at, ranks = self.lists.of(qids, depth)
+        rows = candidates.drop(columns=["score", "rank"], errors="ignore").take(self.rows[at]).reset_index(drop=True)
+        return rows.assign(score=self.scores[at], rank=ranks)[self.columns]
+
+
+def _in_order(parts: Sequence[pd.DataFrame | _Moved], candidates: pd.DataFrame) -> _Whole | _Moved:
+    """Ranked results, in one part or several parts of whole queries, which follow each other like their candidates."""
+    if all(isinstance(part, _Moved) for part in parts):
+        return _Moved.joined(cast(Sequence[_Moved], parts))
+    frames = [part.frame(candidates) if isinstance(part, _Moved) else part for part in parts]
+    whole = frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
+    return _Whole(whole, QueryRows(whole["qid"]))
 
 
 def _sharing_texts(frame: pd.DataFrame) -> pd.DataFrame:
@@ -560,7 +555,7 @@ class Context:
     verbose: bool = False
     sharing: Sequence[System] | None = None
     _retrieved: list[_Retrieved] = field(default_factory=list, repr=False)
-    _ranked: dict[tuple[str, int], tuple[Any, Any, _Order]] = field(default_factory=dict, repr=False)
+    _ranked: dict[tuple[str, int], tuple[Any, Any, _Whole | _Moved]] = field(default_factory=dict, repr=False)
     _raised: dict[str, BrokenSystemError] = field(default_factory=dict, repr=False)
     _made: dict[tuple[Any, ...], Any] = field(default_factory=dict, repr=False)
 
@@ -715,14 +710,14 @@ class Context:
         """
         return self._order(system)[0].lists.longest
 
-    def _order(self, system: System) -> tuple[_Order, pd.DataFrame]:
+    def _order(self, system: System) -> tuple[_Whole | _Moved, pd.DataFrame]:
         """The order of a system's results, and the candidates that it is an order of."""
         frame, key = self.candidates(system), (system.name, self.depth)
         known = self._ranked.get(key)
         # A copy of this context may have another system of this name.
         if known is None or known[0] is not system.candidates or known[1] is not system.ranker:
             parts = [frame] if system.ranker is None else self._reranked(system, system.ranker, frame)
-            known = self._ranked[key] = system.candidates, system.ranker, _Order.of(parts, frame)
+            known = self._ranked[key] = system.candidates, system.ranker, _in_order(parts, frame)
         return known[2], frame
 
     def _reranked(self, system: System, ranker: pt.Transformer, candidates: pd.DataFrame) -> list[pd.DataFrame | _Moved]:

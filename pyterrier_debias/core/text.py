@@ -288,3 +288,29 @@ def text_keys(texts: Iterable[str]) -> np.ndarray:
         True
     """
     return np.frombuffer(b"".join(map(text_key, texts)), dtype=np.uint64).reshape(-1, 2)
+
+
+def number_keys(values: np.ndarray, name: str = "") -> np.ndarray:
+    """Hashes of numbers, the same in every process; equal numbers of different kinds, 1 and 1.0, have different ones.
+
+    Args:
+        values: Integers or floats of at most 8 bytes, shape [n].
+        name: What the numbers are; hashes of the same number under different names differ.
+
+    Returns:
+        uint64, shape [n, 2].
+
+    Example:
+        >>> keys = number_keys(np.array([0.5, 2.0, 0.5]))
+        >>> keys[0].tolist() == keys[2].tolist(), keys[0].tolist() == keys[1].tolist()
+        (True, False)
+    """
+    kind = "f" if values.dtype.kind == "f" else "i"
+    numbers = values.astype(np.float64 if kind == "f" else np.int64)
+    if kind == "f":
+        numbers[np.isnan(numbers)] = np.nan  # of which there are many
+    mixed = numbers.view(np.uint64)[:, None] + text_keys([f"{name}\1{kind}"])
+    # The mixing function of splitmix64, which gives each of the 2^64 numbers another one.
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    return mixed ^ (mixed >> np.uint64(31))

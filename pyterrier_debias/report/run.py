@@ -43,6 +43,8 @@ from pyterrier_debias.report.tables import FAILED_COLUMNS, SKIPPED_COLUMNS
 from pyterrier_debias.report.treatments import rankers_as_code, stages_of, treated_by
 from pyterrier_debias.training.report import package_versions
 
+#: How many scores of rankers of other packages are remembered in all (200 MB), and at least of each.
+_REMEMBERED, _LEAST_REMEMBERED = 8_000_000, 1_000_000
 #: How many texts of a system are checked for truncation.
 _LOOKED_AT = 1000
 #: The cut-off of the biases' figures.
@@ -139,7 +141,8 @@ def audit(
             examined = default_systems(collection, folder, depth=depth, verbose=verbose)
         else:
             examined = named_systems(systems, collection)
-        examined = [_indexing_within(_own(system, workers, verbose, stack), str(folder)) for system in examined]
+        limit = max(_LEAST_REMEMBERED, _REMEMBERED // len(examined))
+        examined = [_indexing_within(_own(system, workers, verbose, stack, limit), str(folder)) for system in examined]
         baseline = None if baseline is None else visible(baseline)
         check_baseline(baseline, examined)
         context = Context(
@@ -228,7 +231,7 @@ def _settings(
     }
 
 
-def _own(system: System, workers: int | None, verbose: bool, stack: ExitStack) -> System:
+def _own(system: System, workers: int | None, verbose: bool, stack: ExitStack, limit: int) -> System:
     """A system as this audit examines it: with a visible name, its ranker in workers if requested, and its own memory."""
     system = replace(system, name=visible(system.name))
     ranker = system.ranker
@@ -237,7 +240,7 @@ def _own(system: System, workers: int | None, verbose: bool, stack: ExitStack) -
     if workers is not None and not any(isinstance(stage, Spread) for stage in all_stages(ranker)):
         ranker = Spread(ranker, workers, verbose=verbose)
         stack.callback(ranker.forget)  # the workers stay for the next audit, without this one's rankers
-    return replace(system, ranker=ranker, memory=ForeignMemory())
+    return replace(system, ranker=ranker, memory=ForeignMemory(limit))
 
 
 def _unrepeatable(system: System, kept: Checkpoint | None) -> list[Finding]:

@@ -92,7 +92,7 @@ def test_a_ranker_of_lists_is_asked_once_for_each_list(scores):
         assert ranker.given == 420 and memory.varying == 0  # ten rows alone, twice, and a list
         ranker.given = 0
         lists = inp.sort_values("qid", kind="stable", ignore_index=True)
-        assert memory.ask(ranker, inp).equals(ranked(ranker.transform(lists), "it")) and ranker.given == 300
+        assert ranked(memory.ask(ranker, inp), "it").equals(ranked(ranker.transform(lists), "it")) and ranker.given == 300
         # One list in another order and a new one are asked for, together.
         ranker.given = 0
         other = pd.concat([lists[:100], lists[100:200][::-1], lists[200:].assign(qid="new")], ignore_index=True)

@@ -11,7 +11,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core.errors import InputError, check_choice, one_line
-from pyterrier_debias.core.frames import check_scores, check_text, first_rows, stage_name, with_string_ids
+from pyterrier_debias.core.frames import break_ties, check_scores, check_text, stage_name, with_string_ids
 from pyterrier_debias.core.text import Tokeniser, as_name
 from pyterrier_debias.gender.data.words import WordList
 from pyterrier_debias.gender.formulas.counting import WordCounts, document_numbers, word_counts
@@ -81,20 +81,22 @@ class Texts:
         self, frame: pd.DataFrame, wordlist: WordList, tokeniser: str | Tokeniser, stage: Any
     ) -> tuple[WordCounts, np.ndarray]:
         """See :func:`counted`. Unless texts are a column of the frame, no document is counted twice."""
-        texts = self.of(frame, stage)
         if self.source is None:
+            texts = self.of(frame, stage)
             first, own = document_numbers(frame["docno"].tolist(), texts)
             return word_counts([texts[i] for i in first], wordlist, tokeniser), own
-        row, names = pd.factorize(frame["docno"].astype(str))
-        first = first_rows(row, len(names))
+        row, distinct = pd.factorize(frame["docno"].astype(str))
+        names = distinct.tolist()
+        # Each document once; all of them, so that those without text are told again for each frame.
+        texts = self.of(pd.DataFrame({"docno": names}, dtype=object), stage)
         numbers, known = self._counted.get((wordlist, tokeniser), ({}, None))
-        new = [(name, texts[i]) for name, i in zip(names.tolist(), first.tolist()) if name not in numbers]
+        new = {name: text for name, text in zip(names, texts) if name not in numbers}
         if new or known is None:
-            counts = word_counts([text for _, text in new], wordlist, tokeniser)
+            counts = word_counts(list(new.values()), wordlist, tokeniser)
             known = counts if known is None else WordCounts.joined([known, counts])
-            numbers |= {name: number for number, (name, _) in enumerate(new, len(numbers))}
+            numbers |= {name: number for number, name in enumerate(new, len(numbers))}
             self._counted[wordlist, tokeniser] = numbers, known
-        return known, np.array([numbers[name] for name in names.tolist()], dtype=np.int64)[row]
+        return known, np.array([numbers[name] for name in names], dtype=np.int64)[row]
 
     def of(self, frame: pd.DataFrame, stage: Any) -> list[str]:
         """The text of each row.
@@ -259,16 +261,21 @@ def in_order(results: pd.DataFrame, stage: Any) -> pd.DataFrame:
         check_scores(results, stage)
     if len(results) == 0:
         return results.reset_index(drop=True)
-    codes, _ = pd.factorize(results["docno"].astype(str), sort=True)
-    keys = [-codes]
-    if "score" in results.columns:
-        keys.append(-results["score"].to_numpy(dtype=np.float64))
+    keys = [pd.factorize(results["qid"])[0]]
     if "rank" in results.columns:
         keys.append(results["rank"].to_numpy(dtype=np.float64))
-    keys.append(pd.factorize(results["qid"])[0])
-    order = np.lexsort(keys)
+    if "score" in results.columns:
+        keys.append(-results["score"].to_numpy(dtype=np.float64))
+    order = np.lexsort(keys[::-1])
+    tied = np.ones(len(order) - 1, dtype=bool)
+    for key in keys:
+        this, last = key[order[1:]], key[order[:-1]]
+        tied &= (this == last) | (np.isnan(this) & np.isnan(last))
+    break_ties(order, tied, results["docno"].astype(str))
     if {"rank", "score"} <= set(results.columns):
         _check_agreement(results, order, stage)
+    if (order[1:] > order[:-1]).all():  # it is sorted, and need not be copied
+        return results.reset_index(drop=True)
     return results.iloc[order].reset_index(drop=True)
 
 
