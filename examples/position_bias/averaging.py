@@ -3,10 +3,10 @@
     python examples/position_bias/averaging.py --dataset msmarco_trec_dl dl19 dl20 --out averaging
 
 reranks BM25's candidates with an unchanged ranker, and with the mean and the highest of its scores over r rotations of each
-passage (`AverageRotations`). For each it rotates relevant passages at random, one at a time, and counts the ranks that they move
-down among the unchanged others, as the audit does. nDCG@10 is measured on unchanged passages.
+passage (`AverageRotations`). For each of these scores it rotates relevant passages at random, one at a time, and counts the ranks
+that they move down among the unchanged candidates, as the audit does. nDCG@10 is measured on unchanged passages.
 
-A collection is a folder, file or `irds:` id, followed by its splits if it has several; these are measured together. Give
+A collection is a folder, file or `irds:` id, followed by its splits if it has several; splits are measured together. Give
 `--dataset` again for another collection. Here the ranker encodes each text only once; the column *passages read* shows the cost
 for a deployed ranker.
 """
@@ -36,16 +36,16 @@ MEASURE = "nDCG@10"
 
 @dataclass(frozen=True)
 class Settings:
-    """The numbers of a run.
+    """The settings of a run.
 
     Attributes:
         model: A bi-encoder: folder, hub name, or ``minilm``.
-        depth: Candidates of a query.
-        queries: Of a collection, at most.
-        rotations: The numbers r.
-        draws: Rotations of each relevant passage.
+        depth: Candidates per query.
+        queries: Largest number of queries per split of a collection.
+        rotations: The numbers r of rotations over which scores are combined.
+        draws: Random rotations of each relevant passage.
         resamples: Bootstrap resamples.
-        seed: Of the draw of queries, of rotations and of the resamples.
+        seed: Seed of the draws of queries and rotations, and of the resamples.
     """
 
     model: str = "minilm"
@@ -58,7 +58,7 @@ class Settings:
 
 
 def candidates_of(specs: list[str], settings: Settings, folder: Path) -> tuple[str, pd.DataFrame, pd.DataFrame, list[str]]:
-    """Name of a collection, BM25's candidates with texts, judgements, and the queries that are asked."""
+    """Name of a collection, BM25's candidates with texts, judgements, and the qids of the queries."""
     parts, labels = [], []
     for split in specs[1:] or [None]:
         dataset = open_dataset(specs[0], split=split)
@@ -74,12 +74,12 @@ def candidates_of(specs: list[str], settings: Settings, folder: Path) -> tuple[s
     candidates, qrels = (pd.concat(several, ignore_index=True) for several in (parts, labels))
     qids = sorted(set(qrels["qid"]))
     if len(qids) < len(labels) or qrels.duplicated(["qid", "docno"]).any():
-        raise InputError(f"{specs[0]}: its splits share queries; measure them in runs of their own")
+        raise InputError(f"{specs[0]}: its splits share queries; measure them in separate runs")
     return dataset.name + (f" ({', '.join(specs[1:])})" if specs[1:] else ""), candidates, qrels, qids
 
 
 def measured(ranker, candidates: pd.DataFrame, qrels: pd.DataFrame, qids: list[str], settings: Settings) -> pd.DataFrame:
-    """For each query nDCG@10, and by how many ranks its relevant passages move down (NaN without any among the candidates)."""
+    """For each query: nDCG@10, and how many ranks its relevant passages move down (NaN if no candidate is relevant)."""
     original = ranker(candidates)
     relevant = candidates.merge(qrels.loc[qrels["label"] >= 1, ["qid", "docno"]], on=["qid", "docno"])
     arms = [original.assign(arm="original", draw=0)]
@@ -93,7 +93,7 @@ def measured(ranker, candidates: pd.DataFrame, qrels: pd.DataFrame, qids: list[s
 
 
 def table_of(by_system: dict[str, pd.DataFrame], sizes: dict[str, int], settings: Settings) -> pd.DataFrame:
-    """One row for each system: displacement, the share of the first system's that is removed, nDCG@10 and its change."""
+    """One row per system: displacement, the removed share of the first system's displacement, nDCG@10 and its change."""
     options = {"resamples": settings.resamples, "seed": settings.seed}
     first = next(iter(by_system.values()))
     moved = first["displacement"].dropna().index
@@ -117,20 +117,20 @@ def table_of(by_system: dict[str, pd.DataFrame], sizes: dict[str, int], settings
 
 
 NOTES = [
-    "displacement: ranks by which a relevant passage moves down when rotated alone, mean over a query's passages and draws.",
+    "displacement: ranks by which a relevant passage moves down if it alone is rotated, mean over a query's passages and draws.",
     "share closed: 1 - displacement / displacement of the first row.",
-    "change: of nDCG@10 on the passages as they are, against the first row; detectable: the smallest change that would have been "
+    "change: change of nDCG@10 from the first row, on unchanged passages; detectable: the smallest change that would have been "
     "found (two-sided test at 5 %, power 80 %, before correction).",
     "p: Wilcoxon's signed-rank test of the change; p_corrected: Holm, over the rows of a collection.",
     "low and high: 95 % interval from a bootstrap over queries.",
-    "passages read: how many texts the ranker scores for a candidate.",
+    "passages read: number of texts that the ranker scores per candidate.",
 ]
 
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     default = Settings()
-    options.add_argument("--dataset", action="append", nargs="+", required=True, metavar="SPEC", help="a collection, its splits")
+    options.add_argument("--dataset", action="append", nargs="+", required=True, metavar="SPEC", help="collection and its splits")
     options.add_argument("--model", default=default.model, help=f"a bi-encoder (default: {default.model})")
     options.add_argument("--rotations", nargs="+", type=int, default=default.rotations, help="rotations r (default: 2 4)")
     for name in ("depth", "queries", "draws", "resamples", "seed"):

@@ -1,6 +1,6 @@
-"""Code shared by the programs for Tables 2 to 5 of Hofstätter et al. (ECIR 2021). They import it; it is not a program.
+"""Code shared by the programs for Tables 2 to 5 of Hofstätter et al. (ECIR 2021). They import this module.
 
-Settings, collections and how they are split, candidates, rankers and how they are trained and measured. Code that other
+It contains settings, collections and their splits, candidates, and the training and measurement of rankers. Code that other
 experiments also need is in ``workshop.py``, one folder up, which can be imported after this module.
 """
 
@@ -64,19 +64,19 @@ from workshop import (
 )
 
 RANKERS = {"cat": "BERT_CAT", "dot": "BERT_DOT", "tk": "TK", "splade": "SPLADE"}
-#: Those of the paper.
+#: The rankers of the paper.
 PAPER = ("cat", "dot", "tk")
 MEASURES = {"nDCG@10": "nDCG@10", "RR@10": "MRR@10", "R@10": "Recall@10"}
-#: The same where passages are relevant from grade 2 on, as in TREC Deep Learning.
+#: The same measures if passages are relevant from grade 2 on, as in TREC Deep Learning.
 GRADED = {"nDCG@10": "nDCG@10", "RR(rel=2)@10": "MRR@10", "R(rel=2)@10": "Recall@10"}
-#: How passages are read, in training as in evaluation.
+#: How passages are presented, in training and in evaluation.
 VIEWS = ("original", "rotated")
 PARTS = ("train", "validation", "test")
-#: The folder of an arm that holds its ranker, where it is kept.
+#: The subfolder of an arm that holds its ranker, if rankers are kept.
 KEPT = "ranker"
-#: The option that keeps them.
+#: The option that keeps rankers.
 KEEP: dict[str, Any] = {"action": "store_true", "help": f"save each ranker in the folder of its arm, arms/NAME/{KEPT}"}
-#: Shares of the queries, where a collection brings no parts of its own; the rest is for training.
+#: Shares of the queries if a collection has no parts of its own; the rest is for training.
 SHARES = {"test": 0.3, "validation": 0.1}
 #: Where early answers end, and late ones begin.
 EARLY, LATE = 1 / 3, 2 / 3
@@ -87,29 +87,30 @@ EARLY, LATE = 1 / 3, 2 / 3
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Shared):
-    """The numbers of a run; the defaults are the small setting.
+    """The settings of a run; the defaults are the small setting.
 
     Attributes:
-        head: Where the cross-encoder's head reads, ``'mean'`` or ``'cls'``.
+        head: Input of the cross-encoder's head, ``'mean'`` or ``'cls'``.
         pooling: How the bi-encoder makes one vector, ``'mean'`` or ``'cls'``.
         glove: Text file of word vectors for TK; empty for the encoder's table of embeddings.
         tk: Further fields of TK's configuration.
-        masked_passages: How many passages SPLADE's encoder and head learn masked words from before they are trained to rank.
-        masked_rate: The learning rate of that.
-        loss: Of :class:`~pyterrier_debias.Training`.
-        learning_rate: By ranker.
-        weight_decay: AdamW's.
-        warmup: Share of the steps, or their number.
-        schedule: Of the learning rate.
-        train_queries: Training questions of a seed at most, each of which is then shown more than once; None for no bound.
-        max_length: Longest input in tokens.
-        validation_queries: Queries that choose the best checkpoint; 0 keeps the last one.
+        masked_passages: Number of passages whose masked words SPLADE's encoder and head learn to predict before they learn to
+            rank.
+        masked_rate: Learning rate of this first training.
+        loss: Loss of :class:`~pyterrier_debias.Training`.
+        learning_rate: Learning rate by ranker.
+        weight_decay: Weight decay of AdamW.
+        warmup: Share of the steps, or number of steps, in which the learning rate rises.
+        schedule: Schedule of the learning rate.
+        train_queries: Largest number of training questions per seed, which are then shown more than once; None for no bound.
+        max_length: Largest number of tokens of an input.
+        validation_queries: Number of queries for choosing the best checkpoint; 0 keeps the last checkpoint.
         evaluate_every: Steps between two evaluations and checkpoints of an arm; None for none within an arm.
         patience: Evaluations without a new best before an arm stops early.
         rerank_depth: Depths from which validation chooses; None for all candidates.
-        split_seed: Of the split and of the draw of queries.
-        rotation_seed: Of the rotation of test passages.
-        passages: Passages for MATS.
+        split_seed: Seed of the split and of the draws of queries.
+        rotation_seed: Seed of the rotation of test passages.
+        passages: Number of passages for MATS.
         max_delta: Largest distance for MATS; None for all.
     """
 
@@ -142,20 +143,20 @@ class Settings(Shared):
     POSITIVE = (*Shared.POSITIVE, "passages", "masked_passages")
 
     def validation_reads(self) -> int:
-        """Texts that validation reads in an arm, at most."""
+        """Largest number of texts that validation reads in an arm."""
         if not self.validation_queries:
             return 0
         times = 1 if self.evaluate_every is None else -(-self.optimiser_steps() // self.evaluate_every)
         return times * self.validation_queries * self.depth
 
     def questions(self) -> int:
-        """Training questions of a seed at most."""
+        """Largest number of training questions per seed."""
         shown = self.optimiser_steps() * self.batch_size
         return shown if self.train_queries is None else min(shown, self.train_queries)
 
 
 def parser(doc: str | None, datasets: str) -> argparse.ArgumentParser:
-    """The options that all programs have; those that are not given keep the configuration's value."""
+    """A parser with the options that all programs have; an option that is not given keeps the configuration's value."""
     parser = base_parser(doc, Settings())
     parser.add_argument("--dataset", action="append", nargs="+", required=True, metavar="SPEC", help=datasets)
     return parser
@@ -169,14 +170,14 @@ class Material:
     """A collection in three parts.
 
     Attributes:
-        name: What tables call it.
-        dataset: Gives documents and texts.
-        topics: Part to frame ``qid``, ``query``; also ``article`` where the split is by article, and ``first`` and ``last``,
-            where in their passage a question's answers begin and end (0 to 1), where answers are known, and ``group`` where
-            the test has groups of its own.
-        qrels: Part to judgements.
-        recipe: How the parts were made, in words.
-        measures: What is measured on the test, to the paper's names.
+        name: Name in the tables.
+        dataset: The dataset of documents and texts.
+        topics: By part: frame ``qid``, ``query``; also ``article`` if the split is by article; if answers are known, ``first``
+            and ``last``, the positions in their passage (0 to 1) where a question's answers begin and end; and ``group`` if the
+            test has groups of its own.
+        qrels: Judgements by part.
+        recipe: Description of how the parts were made.
+        measures: The measures of the test, with the paper's names.
     """
 
     name: str
@@ -198,12 +199,12 @@ class Material:
 
     @property
     def has_places(self) -> bool:
-        """Whether it is known where answers stand."""
+        """Whether the positions of answers are known."""
         return "first" in self.topics["train"]
 
     def _placed(self, part: str) -> pd.DataFrame:
         if not self.has_places:
-            raise InputError(f"{self.name}: it is not known where answers stand, which the planted arm needs; leave it out")
+            raise InputError(f"{self.name}: the positions of answers are not known; leave out the planted arm, which needs them")
         return self.topics[part]
 
 
@@ -212,18 +213,18 @@ def open_material(specs: Sequence[str], seed: int) -> Material:
 
     - MS MARCO passages through ir_datasets: train; dev/small for validation; dev without dev/small for the test.
     - A folder with samples of MS MARCO: see :func:`sampled_msmarco`.
-    - A collection with parts of its own (train, dev or validation, test) keeps them.
-    - Others are split at random: by article where passages name theirs and answers are known (SQuAD), else by query.
+    - A collection with its own parts (train, dev or validation, test) keeps them.
+    - Others are split at random: by article if passages name their articles and answers are known (SQuAD), otherwise by query.
 
     Args:
-        specs: What ``open_dataset`` takes; several are pooled into one collection.
+        specs: Arguments of ``open_dataset``; several are pooled into one collection.
         seed: Seed of the split.
 
     Returns:
         The collection.
 
     Raises:
-        InputError: For what cannot be opened, or too few articles or queries for three parts.
+        InputError: For a collection that cannot be opened, or has too few articles or queries for three parts.
     """
     if specs[0].startswith("irds:msmarco-passage"):
         return msmarco(*(open_dataset(f"irds:msmarco-passage/{split}") for split in ("train", "dev/small", "dev")))
@@ -249,7 +250,7 @@ def open_material(specs: Sequence[str], seed: int) -> Material:
     part = np.array(split_whole(groups.tolist(), seed))
     lacking = [name for name in PARTS if not (part == name).any()]
     if lacking:
-        raise InputError(f"{dataset.name}: too few queries or articles to split, nothing is left for {lacking[0]}")
+        raise InputError(f"{dataset.name}: too few queries or articles to split: nothing is left for {lacking[0]}")
     shares = {**SHARES, "train": 1 - sum(SHARES.values())}
     recipe += f" (seed {seed}; aimed at: {', '.join(f'{name} {shares[name]:.0%}' for name in PARTS)})"
     parts = {name: topics[part == name].reset_index(drop=True) for name in PARTS}
@@ -271,15 +272,15 @@ def msmarco(train: Any, small: Any, dev: Any) -> Material:
 
 
 def sampled_msmarco(folder: Path) -> Material:
-    """MS MARCO as far as samples of it hold it; candidates come from all passages of these samples that have no title.
+    """MS MARCO, reduced to samples; candidates come from all passages of these samples that have no title.
 
-    - Training and validation (a tenth): queries of ``msmarco_dev_small`` with one relevant passage. Its other passages come with
-      a title, which no passage of the test has, so a title would tell whether a passage is relevant.
+    - Training and validation (a tenth): queries of ``msmarco_dev_small`` with one relevant passage without a title. Passages with
+      a title are left out, because no test passage has one, so a title would reveal whether a passage is relevant.
     - Test: the 97 queries of TREC Deep Learning 2019 and 2020 (``msmarco_trec_dl``), and 600 more of the small development set
-      (``msmarco_dev600``), where the passage that is marked relevant counts as grade 2. None of them is in the training.
+      (``msmarco_dev600``), where the passage that is marked relevant counts as grade 2. None of these queries is in the training.
 
     Args:
-        folder: With these three folders.
+        folder: The folder that contains these three folders.
 
     Returns:
         The collection.
@@ -304,7 +305,7 @@ def sampled_msmarco(folder: Path) -> Material:
 
 
 def own_parts(dataset: Any) -> Material | None:
-    """The collection with the parts that it brings, None if it has none."""
+    """The collection with its own parts; None if it lacks one of them."""
     names = {"train": ("train",), "validation": ("dev", "validation"), "test": ("test",)}
     topics, qrels = {}, {}
     for part, candidates in names.items():
@@ -335,7 +336,7 @@ def pooled(datasets: Sequence[Any]) -> Collection:
 
 
 def split_whole(groups: Sequence[str], seed: int) -> list[str]:
-    """The part of each query, all queries of a group in the same part.
+    """The part of each query; all queries of a group are in the same part.
 
     Groups come in random order and go to the test until it has its share of the queries, then to validation, then to train.
 
@@ -371,7 +372,7 @@ def answer_places(answers: pd.DataFrame, texts: pd.Series) -> pd.DataFrame:
 
 
 def table_1(material: Material, settings: Settings) -> pd.DataFrame:
-    """Sizes of a collection and of its parts, as the paper's Table 1."""
+    """Sizes of a collection and of its parts, as in the paper's Table 1."""
     lengths = [len(document["text"].split()) for document in material.dataset.get_corpus_iter()]
     rows = []
     for part in PARTS:
@@ -395,12 +396,12 @@ def table_1(material: Material, settings: Settings) -> pd.DataFrame:
 
 
 def size_tables(sizes: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """:func:`table_1` in two: the sizes, and how each collection was split."""
+    """:func:`table_1` as two tables: the sizes, and how each collection was split."""
     splits = sizes[["collection", "split"]].drop_duplicates().reset_index(drop=True)
     return {"table_1": sizes.drop(columns="split"), "splits": splits}
 
 
-#: What stands over these tables in the documentation.
+#: Captions of these tables in the documentation.
 SIZE_CAPTIONS = {
     "table_1": "Collections: passages, words per passage, questions in each part",
     "splits": "How questions were split",
@@ -411,7 +412,7 @@ _WORD = re.compile(r"[a-z0-9]+")
 
 
 def begin_with_answer(query: str, text: str) -> str:
-    """A passage rotated so that it begins with the sentence that holds most of the query's words, the first of several.
+    """A passage rotated so that it begins with the sentence that holds most of the query's words (the first such sentence).
 
     Example:
         >>> begin_with_answer("height of the tower", "It is old. The tower has a height of 9 m. It leans.")
@@ -429,8 +430,8 @@ class Candidates:
 
     Args:
         material: The collection.
-        folder: Where they are kept.
-        depth: Candidates of a query.
+        folder: The folder where they are kept.
+        depth: Candidates per query.
     """
 
     def __init__(self, material: Material, folder: Path, depth: int):
@@ -458,11 +459,11 @@ class Candidates:
         return pd.read_csv(io.StringIO(content), dtype={"qid": str, "docno": str, "query": str}, keep_default_na=False)
 
     def for_training(self, topics: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame:
-        """Candidates with texts, the relevant passages among them."""
+        """Candidates with texts, including the relevant passages."""
         return (AddJudged(qrels) >> self.texts)(self.ranking(topics))
 
     def for_tests(self, topics: pd.DataFrame, settings: Settings) -> dict[str, pd.DataFrame]:
-        """Candidates with texts as they are, and with rotated texts."""
+        """Candidates with original texts, and with rotated texts."""
         original = self.texts(self.ranking(topics))
         return {"original": original, "rotated": RotatePassages(seed=settings.rotation_seed)(original)}
 
@@ -484,7 +485,7 @@ def new_ranker(kind: str, encoder: str, settings: Settings, seed: int, *, positi
 
 
 def training_of(settings: Settings, kind: str, seed: int, *, rotated: bool, checkpoints: Path | None = None) -> Training:
-    """How an arm is trained; rotation is drawn anew in each epoch."""
+    """Training options of an arm; rotation is drawn anew in each epoch."""
     within = settings.evaluate_every is not None
     return Training(
         loss=settings.loss,
@@ -511,11 +512,11 @@ def load_ranker(kind: str, folder: Path) -> Any:
 
 
 def kept_weights(workshop: Workshop, arms: Sequence[Arm]) -> dict[str, pd.DataFrame]:
-    """The table ``weights`` of the saved rankers, whose ``sha256`` shows others whether their rankers are the same.
+    """The table ``weights`` of the saved rankers; its ``sha256`` shows others whether their rankers are the same.
 
-    No table where none was kept.
+    There is no table if no ranker was saved.
     """
-    # The encoder's, which lie at the top; a head's lie deeper.
+    # The weights of the encoder, which are at the top of the folder; those of a head are in a subfolder.
     files = {arm.name: workshop.folder(arm) / KEPT / "model.safetensors" for arm in arms}
     rows = [(name, hashlib.sha256(file.read_bytes()).hexdigest()) for name, file in files.items() if file.is_file()]
     return {"weights": pd.DataFrame(rows, columns=["arm", "sha256"])} if rows else {}
@@ -526,8 +527,8 @@ class Trainer:
 
     Args:
         material: The collection.
-        candidates: Its candidates.
-        settings: How.
+        candidates: The candidates of the collection.
+        settings: The settings of the run.
     """
 
     def __init__(self, material: Material, candidates: Candidates, settings: Settings):
@@ -536,11 +537,11 @@ class Trainer:
         self.settings = settings
 
     def _pool(self, part: str, planted: bool) -> pd.DataFrame:
-        """Questions to draw from: of the planted arm those with early answers, where it is known where answers stand."""
+        """Questions to draw from; for the planted arm those with early answers, if the positions of answers are known."""
         return self.material.early(part) if planted and self.material.has_places else self.material.topics[part]
 
     def _planted(self, frame: pd.DataFrame, part: str, planted: bool) -> pd.DataFrame:
-        """Where it is not known where answers stand, the planted arm moves what is most like an answer to the beginning."""
+        """If the positions of answers are not known, the planted arm moves the sentence most like an answer to the start."""
         if not planted or self.material.has_places:
             return frame
         relevant = relevant_pairs(self.material.qrels[part])
@@ -558,7 +559,7 @@ class Trainer:
         return draw(pool, self.settings.questions(), seed, "train")
 
     def fit(self, ranker: Any, kind: str, view: str, seed: int, *, planted: bool = False, checkpoints: Path | None = None) -> Any:
-        """Train a ranker on passages as they are, or on rotated ones; see ``fit`` of rankers."""
+        """Train a ranker on original or on rotated passages; see ``fit`` of rankers."""
         rotated = view == "rotated"
         ranker.training = training_of(self.settings, kind, seed, rotated=rotated, checkpoints=checkpoints)
         frame = self.candidates.for_training(self.questions(seed, planted=planted), self.material.qrels["train"])
@@ -567,7 +568,7 @@ class Trainer:
         return ranker.fit(frame, self.material.qrels["train"], *validation)
 
     def _validation(self, planted: bool, rotated: bool) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Validation questions like those of training, read as in training."""
+        """Validation candidates and judgements; questions and passages are of the same kind as in training."""
         topics = draw(self._pool("validation", planted), self.settings.validation_queries, self.settings.split_seed, "validation")
         frame = self._planted(self.candidates.for_tests(topics, self.settings)["original"], "validation", planted)
         return RotatePassages(seed=self.settings.rotation_seed)(frame) if rotated else frame, self.material.qrels["validation"]
@@ -582,7 +583,7 @@ def measure(
 ) -> pd.DataFrame:
     """Measures of each query: ``evaluated`` (a view), ``qid`` and the paper's names of the measures.
 
-    Where validation chose a re-ranking depth, the candidates below it are left out.
+    If validation chose a re-ranking depth, the candidates below it are left out.
     """
     depth = getattr(ranker.training_report, "depth", None)
     parts = []
@@ -612,7 +613,7 @@ def by_training(rows: pd.DataFrame, who: Sequence[str], resamples: int) -> pd.Da
 
 
 def gap_closed(rows: pd.DataFrame, who: Sequence[str], resamples: int) -> pd.DataFrame:
-    """How much of the gap between original and rotated passages training on rotated ones closes; 1 is all of it."""
+    """How much training on rotated passages closes of the gap between original and rotated passages; 1 means all of it."""
     out = []
     for what, part in rows.groupby(list(who), sort=False):
         for name in MEASURES.values():
@@ -636,7 +637,7 @@ def gap_closed(rows: pd.DataFrame, who: Sequence[str], resamples: int) -> pd.Dat
 
 
 def gap_by_seed(rows: pd.DataFrame, who: Sequence[str], resamples: int) -> pd.DataFrame:
-    """The same for each seed by itself, with the first measure; intervals are over queries alone."""
+    """The gaps of each seed by itself, for the first measure; intervals are over queries only."""
     figures = ["gap_trained_original", "gap_trained_rotated", "smaller_by", "smaller_low", "smaller_high"]
     parts = []
     for seed, own in rows.groupby("seed"):
@@ -646,24 +647,24 @@ def gap_by_seed(rows: pd.DataFrame, who: Sequence[str], resamples: int) -> pd.Da
 
 
 def expected_seconds(arms: Sequence[Arm], trainer: Trainer, encoder: str) -> dict[str, float]:
-    """What arms will take, from a few steps of training and some scored pairs of each kind of ranker.
+    """Expected seconds of arms, from a few steps of training and some scored pairs of each kind of ranker.
 
     Args:
-        arms: What is to be made.
-        trainer: On which collection to try.
-        encoder: What rankers start from.
+        arms: The arms to make.
+        trainer: The trainer on the collection that is used for the estimate.
+        encoder: The encoder that rankers start from.
 
     Returns:
         Seconds by name of the arm.
     """
     rates = {kind: rehearse(kind, trainer, encoder) for kind in dict.fromkeys(arm.kind for arm in arms)}
     for kind, (step, text, base) in rates.items():
-        print(f"{RANKERS[kind]}: {step:.2f} s a step, {1 / text:.0f} texts a second, {base:.0f} s to begin", flush=True)
+        print(f"{RANKERS[kind]}: {step:.2f} s per step, {1 / text:.0f} texts per second, {base:.0f} s to start", flush=True)
     return {arm.name: rates[arm.kind][2] + arm.steps * rates[arm.kind][0] + arm.reads * rates[arm.kind][1] for arm in arms}
 
 
 def rehearse(kind: str, trainer: Trainer, encoder: str) -> tuple[float, float, float]:
-    """Seconds of a training step, of a text that is read, and of what comes before the first step."""
+    """Seconds per training step, per text that is read, and before the first step."""
     settings = trainer.settings
     topics = draw(trainer.material.topics["train"], 4 * settings.batch_size, 0, "rehearsal")
     qrels = trainer.material.qrels["train"]

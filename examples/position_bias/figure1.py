@@ -1,4 +1,4 @@
-"""Where answers sit in their passages: Figure 1 of Hofstätter et al. (ECIR 2021), from files of your own.
+"""Where answers sit in their passages: Figure 1 of Hofstätter et al. (ECIR 2021), from your own files.
 
     python examples/position_bias/figure1.py --squad squad_train_v1.1.json.gz --spans human_spans.jsonl --out figure1
 
@@ -6,7 +6,8 @@ writes into the folder `figure1`
 
 - `answer_positions.png`: original and rotated positions of the collections in one picture;
 - `sentence_rotation.png`: the bias that remains if sentences are rotated instead of words;
-- `answer_positions.csv`, the bins behind both, and `summary.csv`: sizes, omissions, means, tests of uniformity;
+- `answer_positions.csv`: the bins of both pictures;
+- `summary.csv`: sizes, omissions, means, tests of uniformity;
 - `captions.txt`: a caption for each picture.
 
 The paper's MS MARCO curve shows the answers that annotators wrote, matched in the passages of the training set. `--spans` takes
@@ -45,7 +46,7 @@ def summary_of(positions: Positions, unit: str) -> dict[str, object]:
 
 
 def table_of(positions: Positions, unit: str, bins: int) -> pd.DataFrame:
-    """The bins of the original and of the rotated curve."""
+    """The bins of the original curve and of the rotated curve."""
     parts = [positions.histogram(bins, rotated=r).assign(rotated=unit if r else "no") for r in (False, True)]
     return pd.concat(parts).assign(collection=positions.name)
 
@@ -66,7 +67,7 @@ def draw_units(by_word: list[Positions], by_sentence: list[Positions], bins: int
 
 
 def caption(collections: list[Positions], summary: pd.DataFrame, unit: str) -> str:
-    """Means and tests of one way to rotate, as a sentence per collection."""
+    """Means and tests of one way to rotate, in one sentence per collection."""
     parts = []
     for positions in collections:
         row = summary[(summary["collection"] == positions.name) & (summary["unit"] == unit)].iloc[0]
@@ -81,9 +82,9 @@ def caption(collections: list[Positions], summary: pd.DataFrame, unit: str) -> s
 def captions(collections: list[Positions], summary: pd.DataFrame, bins: int) -> str:
     """A caption for each picture."""
     first = (
-        f"answer_positions.png: Share of answers that begin in each of {bins} equal parts of their passage: in passages as they "
-        f"are (solid), rotated at a random word, one draw per passage (dashed), and if the same answers were placed anywhere in "
-        f"their passages, whole (dotted). Bands: 95 % intervals, passages being the units. "
+        f"answer_positions.png: Share of answers that begin in each of {bins} equal parts of their passage: in the original "
+        f"passages (solid), in passages rotated at a random word, one draw per passage (dashed), and if the same answers were "
+        f"placed anywhere in their passages without being split (dotted). Bands: 95 % intervals over passages. "
         f"{caption(collections, summary, 'word')}"
     )
     if any(positions.name == SPANS for positions in collections):
@@ -101,9 +102,9 @@ def captions(collections: list[Positions], summary: pd.DataFrame, bins: int) -> 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--squad", action="append", default=[], help="a SQuAD JSON file; may be given several times")
-    parser.add_argument("--spans", action="append", default=[], help="a file of human-marked spans, one JSON object a line")
-    parser.add_argument("--bins", type=int, default=10, help="how many parts of a passage (default 10)")
+    parser.add_argument("--squad", action="append", default=[], help="a SQuAD JSON file; may be repeated")
+    parser.add_argument("--spans", action="append", default=[], help="a file of human-marked spans, one JSON object per line")
+    parser.add_argument("--bins", type=int, default=10, help="number of parts of a passage (default 10)")
     parser.add_argument("--out", type=Path, default=Path("figure1"), help="folder for pictures and tables")
     options = parser.parse_args()
     files = {name: paths for name, paths in ((SQUAD, options.squad), (SPANS, options.spans)) if paths}

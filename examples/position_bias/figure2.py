@@ -6,7 +6,8 @@ encodes some passages of a collection (a folder or file that `open_dataset` know
 and rotated, and writes into the folder `figure2`
 
 - `ats.png`: ATS over the distance of two occurrences of a word, with the spread over pairs;
-- `ats.csv`: the curves behind it; `mats.csv`: MATS under every convention.
+- `ats.csv`: the curves of the picture;
+- `mats.csv`: MATS under every convention.
 
 `--positions-off` adds a null for each encoder with learned absolute positions (BERT and similar ones): the same weights with all
 position vectors set to zero. This encoder cannot know a word's position, so its MATS has other causes.
@@ -27,14 +28,14 @@ from pyterrier_debias.rankers.base import InMemory, loading
 
 
 def some_passages(dataset: str, count: int, seed: int) -> pd.DataFrame:
-    """As many passages as asked for, drawn by their names."""
+    """At most ``count`` passages, drawn at random by their docnos."""
     corpus = ((str(d["docno"]), d["text"]) for d in open_dataset(dataset).get_corpus_iter())
     drawn = sorted(corpus, key=lambda document: keyed_hash(seed, "figure2", document[0]))
     return pd.DataFrame(islice(drawn, count), columns=["docno", "text"])
 
 
 def positions_off(model: str) -> InMemory:
-    """An encoder with its learned position vectors at zero."""
+    """An encoder with its learned position vectors set to zero."""
     import torch
     from transformers import AutoModel, AutoTokenizer
 
@@ -43,7 +44,7 @@ def positions_off(model: str) -> InMemory:
         tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
     positions = getattr(getattr(module, "embeddings", None), "position_embeddings", None)
     if not isinstance(positions, torch.nn.Embedding):
-        raise InputError(f"figure2: {model} has no table of position vectors to put to zero; leave --positions-off out")
+        raise InputError(f"figure2: {model} has no table of position vectors to set to zero; leave out --positions-off")
     torch.nn.init.zeros_(positions.weight)
     return InMemory(module, tokenizer)
 
@@ -51,12 +52,12 @@ def positions_off(model: str) -> InMemory:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset", required=True, help="a collection: file, folder or irds: id")
-    parser.add_argument("--model", action="append", required=True, help="hub name or folder; may be given several times")
-    parser.add_argument("--passages", type=int, default=400, help="how many passages are read (default 400)")
+    parser.add_argument("--model", action="append", required=True, help="hub name or folder of an encoder; may be repeated")
+    parser.add_argument("--passages", type=int, default=400, help="number of passages that are read (default 400)")
     parser.add_argument("--max-delta", type=int, default=100, help="the largest distance that counts (default 100; 0: all)")
-    parser.add_argument("--term-average", default="present", help="present (as the paper), all, or paired")
+    parser.add_argument("--term-average", default="present", help="average over terms: present (as in the paper), all, or paired")
     parser.add_argument("--layer", type=int, default=-1, help="layer whose hidden states are used (default: the last)")
-    parser.add_argument("--positions-off", action="store_true", help="add each encoder with its positions at zero")
+    parser.add_argument("--positions-off", action="store_true", help="add each encoder with its positions set to zero")
     parser.add_argument("--seed", type=int, default=1, help="seed of the draw of passages and of their rotation")
     parser.add_argument("--out", type=Path, default=Path("figure2"), help="folder for picture and tables")
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Gives an encoder a masked-language-model head, which SPLADE starts from. Programs import it; it is not a program."""
+"""Gives an encoder a masked-language-model head, which SPLADE starts from. Programs import this module."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ def masked_encoder(
     encoder: str, read_texts: Callable[[], Sequence[str]], folder: Path, *,
     learning_rate: float, batch_size: int, max_length: int, seed: int,
 ) -> str:  # fmt: skip
-    """Train an encoder and a new head over its token embeddings to predict masked tokens, one pass over texts, once.
+    """Train an encoder and a new head over its token embeddings to predict masked tokens, in one pass over texts.
 
-    A model that already has a head is not changed.
+    This is done only once. A model that already has a head is not changed.
 
     Args:
         encoder: Hub name or folder of a masked language model, or of a BERT-shaped encoder.
-        read_texts: Gives the texts, in the order in which they are learned from; called only where a model is made.
-        folder: Where the model is kept; what is there is not made again.
-        learning_rate: The highest, after a tenth of the steps; it falls to 0 on a line.
-        batch_size: Texts of a step.
-        max_length: Longest text in tokens.
-        seed: Of the head, of the tokens that are masked, and of dropout.
+        read_texts: A function that returns the texts in the order of training; it is only called if a model is trained.
+        folder: The folder of the model; if it exists, nothing is trained.
+        learning_rate: Peak learning rate, reached after a tenth of the steps; it then falls linearly to 0.
+        batch_size: Texts per step.
+        max_length: Largest number of tokens of a text.
+        seed: Seed of the head, of the masked tokens, and of dropout.
 
     Returns:
-        The folder; the encoder itself where it brings its head.
+        The folder, or the encoder itself if it already has a head.
 
     Raises:
         InputError: If the encoder has no head and is not BERT-shaped.
@@ -52,7 +52,7 @@ def masked_encoder(
     if not report["missing_keys"]:
         return encoder
     if type(model).__name__ != "BertForMaskedLM":
-        raise InputError(f"model {encoder} is not BERT-shaped ({type(model).__name__}), as a head for SPLADE needs it")
+        raise InputError(f"model {encoder} is a {type(model).__name__}; SPLADE needs a BERT-shaped one, or one with its own head")
     texts = read_texts()
     steps = -(-len(texts) // batch_size)
     optimiser = torch.optim.AdamW(model.parameters(), lr=learning_rate)
@@ -67,7 +67,7 @@ def masked_encoder(
             batch = collate([{name: values[i] for name, values in read.items()} for i in range(len(part))])
             labels = batch.pop("labels")
             chosen = labels != -100
-            # A logit for each term of the vocabulary is made where a token is to be predicted, and nowhere else.
+            # Logits over the vocabulary are only computed for the tokens that are to be predicted.
             logits = model.cls(model.bert(**batch).last_hidden_state[chosen])
             loss = torch.nn.functional.cross_entropy(logits, labels[chosen])
             optimiser.zero_grad()

@@ -8,7 +8,8 @@ measured as well. Each TK is also evaluated on original and on rotated passages,
 
 The arm *natural* uses all training questions; *planted*, for collections with known positions of answers (SQuAD), only uses those
 with answers in the first third of their passage. A run that was stopped continues with the same command. The small setting is the
-default, `--config full.json` is near the paper's (a GPU, and GloVe's file); `--estimate` says how long it takes.
+default; `--config full.json` is close to the paper's setting (it needs a GPU, and GloVe's file). `--estimate` prints how long it
+takes.
 """
 
 import sys
@@ -64,7 +65,7 @@ def mats_table(mats: pd.DataFrame) -> pd.DataFrame:
 
 
 def mats_change(mats: pd.DataFrame) -> pd.DataFrame:
-    """What training on rotated passages changes in MATS: differences of the same seed, with Student's intervals."""
+    """The change of MATS by training on rotated passages: differences of the same seed, with Student's intervals."""
     out = []
     for what, part in mats.groupby([*CONDITION, *CONVENTION], sort=False):
         wide = part.pivot(index="seed", columns="trained", values="mats_paper")
@@ -77,7 +78,7 @@ def mats_change(mats: pd.DataFrame) -> pd.DataFrame:
 
 
 def across_passages(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of pairs across passages, with terms averaged as in the paper and each compared with itself."""
+    """The rows of pairs across passages, with the paper's average over terms and with the paired average."""
     chosen = table[(table["pair_scope"] == "cross_passage") & table["term_average"].isin(["present", "paired"])]
     return chosen.drop(columns=["pair_scope", "mats_mean", "std_pairs", "ats_0"], errors="ignore").reset_index(drop=True)
 
@@ -95,7 +96,7 @@ def effectiveness(rows: pd.DataFrame, resamples: int) -> pd.DataFrame:
 
 
 def draw_figure_2(arms: Sequence[Arm], workshop: Workshop) -> None:
-    """ATS over distance of the first seed's rankers as trained on original and on rotated passages, a picture a collection."""
+    """Draw ATS over distance for the first seed's rankers (original and rotated training); one picture per collection."""
     for collection in dict.fromkeys(arm.labels["collection"] for arm in arms):
         results = {}
         for arm in arms:
@@ -107,7 +108,7 @@ def draw_figure_2(arms: Sequence[Arm], workshop: Workshop) -> None:
         plot_ats(results, std="none", path=workshop.out / f"figure_2_{collection.replace(' ', '_')}.png")
 
 
-#: What stands over a table in the documentation.
+#: Captions of the tables in the documentation.
 CAPTIONS = {
     **SIZE_CAPTIONS,
     "mats_across_passages": "MATS of TK, pairs across passages",
@@ -119,12 +120,12 @@ CAPTIONS = {
 }
 
 NOTES = [
-    "mats_paper divides by max D - 1, mats_mean by how many distances have a pair; std_deltas is the spread of ATS(0) - ATS(i) "
-    "over i, std_pairs that of the cosines around ATS(i); low and high: 95 % of Student's t over seeds, for mats_paper or for "
-    "the difference.",
+    "mats_paper divides by max D - 1, mats_mean by the number of distances with a pair; std_deltas is the spread of ATS(0) - "
+    "ATS(i) over i, std_pairs that of the cosines around ATS(i); low and high: 95 % of Student's t over seeds, for mats_paper or "
+    "for the difference.",
     "difference: rotated - original (training, in MATS; evaluation, in effectiveness, with a bootstrap over seeds and queries).",
-    "gap: original - rotated evaluation; share_closed: 1 - gap of rotated training / gap of original training; blank where that "
-    "gap's interval holds 0.",
+    "gap: original - rotated evaluation; share_closed: 1 - gap of rotated training / gap of original training; blank if that "
+    "gap's interval contains 0.",
     "p: Wilcoxon's signed-rank test over queries, each query's mean over seeds; p_corrected: Holm, over all rows of the table.",
 ]
 
@@ -132,7 +133,7 @@ NOTES = [
 def main() -> None:
     options = parser(__doc__, "files, folders or irds: ids of one collection; give the option once for each collection")
     options.add_argument("--arms", nargs="+", choices=ARMS, default=["natural"], help="arms to make (default: natural)")
-    options.add_argument("--positional", nargs="+", choices=POSITIONAL, default=list(POSITIONAL), help="which (default: both)")
+    options.add_argument("--positional", nargs="+", choices=POSITIONAL, default=list(POSITIONAL), help="kinds (default: both)")
     options.add_argument("--keep", **KEEP)
     options.add_argument("--passages", type=int, help="passages that MATS reads (default 2000)")
     options = options.parse_args()
@@ -166,7 +167,7 @@ def main() -> None:
         read = len(VIEWS) * reads("tk", trainer.candidates.ranking(topics)) + settings.passages + validated
         return Arm(labels, make, "tk", steps, read)
 
-    # Seed by seed, so that a run that is stopped has whole tables.
+    # Seed by seed, so that a stopped run has complete seeds.
     conditions = [
         (number, arm, positional, trained)
         for number, material in enumerate(materials) for arm in options.arms if arm == "natural" or material.has_places

@@ -3,11 +3,11 @@
     python examples/position_bias/table5.py --dataset msmarco_dev600 --dataset squad_dev_v1.1.json --out table5
 
 trains each ranker on the target, the second `--dataset`, from three starts: the encoder without training; a ranker trained on the
-unchanged source, the first `--dataset`; and one trained on rotated passages of the source. All are evaluated on the unchanged
-target.
+unchanged source, the first `--dataset`; and a ranker trained on rotated passages of the source. All are evaluated on the
+unchanged target.
 
-A run that was stopped continues with the same command. The small setting is the default, `--config full.json` is near the paper's
-(a GPU, and GloVe's file); `--estimate` says how long it takes.
+A run that was stopped continues with the same command. The small setting is the default; `--config full.json` is close to the
+paper's setting (it needs a GPU, and GloVe's file). `--estimate` prints how long it takes.
 """
 
 import sys
@@ -38,7 +38,7 @@ from workshop import Arm, Workshop, compare, corrected, draw, encoder_of, matrix
 from pyterrier_debias import InputError
 from pyterrier_debias.core.statistics import two_level_interval
 
-#: Start of the target's training, by the view of the source's passages.
+#: The starts of training on the target, with the view of the source's passages.
 STARTS = {"target only": None, "original, then target": "original", "rotated, then target": "rotated"}
 
 
@@ -67,7 +67,7 @@ def by_start(rows: pd.DataFrame, resamples: int) -> pd.DataFrame:
 
 
 def pairwise(rows: pd.DataFrame, resamples: int) -> pd.DataFrame:
-    """Each start against each other one, with corrected p values."""
+    """Each start against each other start, with corrected p values."""
     out = []
     for ranker, part in rows.groupby("ranker", sort=False):
         for name in MEASURES.values():
@@ -79,7 +79,7 @@ def pairwise(rows: pd.DataFrame, resamples: int) -> pd.DataFrame:
     return corrected(pd.DataFrame(out))
 
 
-#: What stands over a table in the documentation.
+#: Captions of the tables in the documentation.
 CAPTIONS = {
     **SIZE_CAPTIONS,
     "by_start": "Effectiveness on the second collection, by where training began",
@@ -132,7 +132,7 @@ def main() -> None:
         read = reads(kind, trainers[1].candidates.ranking(topics)) + settings.validation_reads()
         return Arm({"arm": start, "ranker": kind, "seed": seed}, make, kind, steps, read)
 
-    # Seed by seed, so that a run that is stopped has whole tables; the source's rankers before what starts from them.
+    # Seed by seed, so that a stopped run has complete seeds; the source's rankers come before the arms that start from them.
     arms: list[list[Arm]] = [[], []]
     order = []
     for seed in range(settings.seeds):

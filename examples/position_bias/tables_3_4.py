@@ -18,9 +18,9 @@ A run that was stopped continues with the same command. Arms can be made by seve
 the last one, which names all of them, reads the finished ones. `--keep` saves each ranker in the folder of its arm.
 `--rankers splade` is beyond the paper: a sparse encoder, whose encoder first learns to predict masked words of the passages.
 
-The small setting is the default: about an hour per arm on two cores with `--precision bfloat16`. `--config full.json` is near the
-paper's (a GPU, and GloVe's file), with the re-ranking depth chosen by validation, up to 1,000; the paper goes up to 100 on SQuAD
-(`--depth 100`). `--estimate` says how long it takes.
+The small setting is the default: about an hour per arm on two cores with `--precision bfloat16`. `--config full.json` is close to
+the paper's setting (it needs a GPU, and GloVe's file). Its re-ranking depth is chosen by validation, up to 1,000; the paper goes
+up to 100 on SQuAD (`--depth 100`). `--estimate` prints how long it takes.
 """
 
 import sys
@@ -74,24 +74,24 @@ from pyterrier_debias import InputError
 from pyterrier_debias.core.evaluation import per_query
 
 ARMS = ("planted", "natural")
-#: What tells rows of different questions apart.
+#: Columns that identify the questions and the ranker of a row.
 WHO = ["arm", "group", "ranker"]
 
 
 def topics_of(material: Material, arm: str, settings: Settings) -> pd.DataFrame:
-    """The test questions of an arm; half of the planted arm's have early answers, half late ones, where that is known."""
+    """The test questions of an arm; in the planted arm half have early answers and half late ones, if positions are known."""
     seed, n = settings.split_seed, settings.queries
     if arm == "natural" or not material.has_places:
         return draw(material.topics["test"], n, seed, "test")
     half = (n + 1) // 2
     topics = pd.concat([draw(material.early("test"), half, seed, "test"), draw(material.late("test"), half, seed, "test")])
     if len(topics) == 0:
-        raise InputError(f"{material.name}: no test question has early or late answers only; leave the planted arm out")
+        raise InputError(f"{material.name}: no test question has only early or only late answers; leave out the planted arm")
     return topics.reset_index(drop=True)
 
 
 def groups_of(material: Material, arm: str, topics: pd.DataFrame) -> dict[str, list[str]]:
-    """Test questions by where their answers are, or by the groups that the test has."""
+    """Test questions by the positions of their answers, or by the groups of the test."""
     if "group" in topics:
         return {name: part["qid"].tolist() for name, part in topics.groupby("group", sort=False)}
     groups = {"all": topics["qid"].tolist()} if arm == "natural" else {}
@@ -126,7 +126,7 @@ def by_evaluation(rows: pd.DataFrame, resamples: int) -> pd.DataFrame:
 
 
 def in_paper_layout(table: pd.DataFrame) -> pd.DataFrame:
-    """:func:`by_evaluation` as the paper prints it: a line for each ranker and training, the measures side by side."""
+    """:func:`by_evaluation` in the paper's layout: a line for each ranker and training, with the measures side by side."""
     out = []
     for what, part in table.groupby(["arm", "group", "ranker", "trained"], sort=False):
         line = dict(zip(("arm", "group", "ranker", "trained"), what))
@@ -139,7 +139,7 @@ def in_paper_layout(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def start_of(kind: str, encoder: str, material: Material, settings: Settings, out: Path) -> str:
-    """What a ranker starts from: SPLADE from an encoder that has learned to predict masked words of the collection's passages."""
+    """The encoder that a ranker starts from; SPLADE's has learned to predict masked words of the collection's passages."""
     if kind != "splade":
         return encoder
 
@@ -150,7 +150,7 @@ def start_of(kind: str, encoder: str, material: Material, settings: Settings, ou
     return masked_encoder(encoder, texts, out / "masked", seed=settings.split_seed, **options)
 
 
-#: What stands over a table in the documentation.
+#: Captions of the tables in the documentation.
 CAPTIONS = {
     **SIZE_CAPTIONS,
     "effectiveness": "Effectiveness on original and rotated passages, by what a ranker was trained on",
@@ -161,10 +161,10 @@ CAPTIONS = {
 NOTES = [
     "difference: rotated - original (of the evaluation, or of the training); low and high: 95 % interval from a bootstrap over "
     "seeds and queries.",
-    "paper_delta_percent, and delta in the first table: relative to the rotated value, as in the paper, with a star where "
+    "paper_delta_percent, and delta in the first table: relative to the rotated value, as in the paper, with a star if "
     "p_corrected is below .05; delta_percent: relative to the original value.",
     "p: Wilcoxon's signed-rank test over queries, each query's mean over seeds; p_corrected: Holm, over all rows of the table.",
-    "share_closed: 1 - gap of rotated training / gap of original training; blank where that gap's interval holds 0.",
+    "share_closed: 1 - gap of rotated training / gap of original training; blank if that gap's interval contains 0.",
     "early: all answers end in the first third of the passage; late: all begin in the last third.",
 ]
 
@@ -199,7 +199,7 @@ def main() -> None:
         read = len(VIEWS) * reads(kind, candidates.ranking(topics[arm])) + settings.validation_reads()
         return Arm(labels, make, kind, settings.optimiser_steps(), read)
 
-    # Seed by seed, so that a run that is stopped has whole tables.
+    # Seed by seed, so that a stopped run has complete seeds.
     arms = [
         arm_of(arm, kind, trained, seed)
         for seed in range(settings.seeds) for arm in options.arms for kind in options.rankers for trained in VIEWS

@@ -4,9 +4,9 @@
     python examples/survivorship_bias/curve.py --dataset irds:msmarco-qna/dev --qrels qrels.dev.tsv --docno passage \
         --run BM25=run.bm25.trec.gz --out curve
 
-takes the lists that labellers were shown from the dataset, and runs from files (or the dataset's own). The second call is that of
-the thesis: lists and queries of MS MARCO QnA, and runs over the passages of `msmarco-passage`, whose judgements (`--qrels`) have
-passage ids. It writes
+takes the lists that labellers were shown from the dataset, and runs from files (or the dataset's own). The second call is the
+setting of the thesis: lists and queries of MS MARCO QnA, and runs over the passages of `msmarco-passage`, whose judgements
+(`--qrels`) have passage ids. The program writes
 
 - `figure_5_1.png` and `strata.png`: means over nested subsets, and over queries by the rank at which they were first answered;
 - `appendix_a.csv` and `appendix_a_zero_filled.csv`: a row for all queries and for each threshold, a column per system;
@@ -15,8 +15,8 @@ passage ids. It writes
 
     python examples/survivorship_bias/curve.py --published --out curve
 
-prints what follows from the published figures: that the mean over all queries is the mean over answered ones times the share
-answered, and the means by first relevant rank, which are differences of the published sums.
+prints what follows from the published figures: that the mean over all queries is the mean over answered queries times their
+share, and the means by first relevant rank, which are differences of the published sums.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from pyterrier_debias.data.readers import read_qrels, read_run
 from pyterrier_debias.survivorship.formulas.nested import strata_of_nested, zero_filled
 from pyterrier_debias.survivorship.measures.curve import SurvivorshipCurve, SurvivorshipResult
 
-# What programs share lies one folder up.
+# The modules that programs share are one folder up.
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from workshop import markdown, named, restructured
 
@@ -53,7 +53,7 @@ PUBLISHED = {
 
 
 def published() -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The identity in the published figures, and the strata behind them."""
+    """The identity in the published figures, and the means by first relevant rank."""
     rows = [(name, means[0], SIZES[-1] / TOTAL, zero_filled(means[0], SIZES[-1], TOTAL), every)
             for name, (means, every) in PUBLISHED.items()]  # fmt: skip
     identity = pd.DataFrame(rows, columns=["ranker", "answered", "share", "answered_x_share", "all_as_printed"])
@@ -62,7 +62,7 @@ def published() -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def write(result: SurvivorshipResult, out: Path, measure: str | None) -> None:
-    """All tables and pictures."""
+    """Write all tables and pictures."""
     for name in ("table", "strata", "trend", "differences"):
         write_whole(out / f"{name}.csv", getattr(result, name).to_csv(index=False))
     write_whole(out / "identity.csv", result.identity().to_csv(index=False))
@@ -83,12 +83,12 @@ def write(result: SurvivorshipResult, out: Path, measure: str | None) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset", help="planted, a folder, or an id of ir_datasets as irds:...")
-    parser.add_argument("--split", help="split of the dataset; 'full' of the planted collection has unanswered queries, too")
+    parser.add_argument("--split", help="split of the dataset; the planted collection's 'full' includes unanswered queries")
     parser.add_argument("--topics", type=int, default=60, help="topics of the planted collection (default 60)")
     parser.add_argument("--strength", type=float, default=1.0, help="strength of the planted survivorship bias (default 1)")
-    parser.add_argument("--run", action="append", default=[], metavar="NAME=FILE", help="a run; may be given several times")
-    parser.add_argument("--qrels", type=Path, help="judgements in place of the dataset's")
-    parser.add_argument("--docno", default="qna", choices=["qna", "passage"], help="how to match candidates and judgements")
+    parser.add_argument("--run", action="append", default=[], metavar="NAME=FILE", help="a run; may be repeated")
+    parser.add_argument("--qrels", type=Path, help="judgements, instead of the dataset's")
+    parser.add_argument("--docno", default="qna", choices=["qna", "passage"], help="passage: docnos match up to the hyphen")
     parser.add_argument("--measure", default="RR@10", help="measure (default RR@10)")
     parser.add_argument("--min-label", type=int, default=1, help="lowest label of an answer (default 1)")
     parser.add_argument("--ranks", type=int, default=10, help="the last threshold (default 10)")
@@ -97,7 +97,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("curve"), help="folder for results")
     options = parser.parse_args()
     if not options.published and not options.dataset:
-        parser.error("name a --dataset, or ask for what was --published")
+        parser.error("give --dataset or --published")
     try:
         if options.published:
             for name, table in zip(("published_identity", "published_strata"), published()):

@@ -1,4 +1,4 @@
-"""Which queries a collection contains and which were answered: Chapter 3 of Gupta (2021) for any collection of this kind.
+"""Which queries a collection contains and which of them were answered: Chapter 3 of Gupta (2021) for any collection of this kind.
 
     python examples/survivorship_bias/dataset_report.py --dataset msmarco_qna --split qna --out report
 
@@ -17,7 +17,7 @@ from pyterrier_debias.core import plots
 from pyterrier_debias.core.files import write_whole
 from pyterrier_debias.survivorship.data.dataset_report import dataset_report
 
-# What programs share lies one folder up.
+# The modules that programs share are one folder up.
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from workshop import markdown, restructured
 
@@ -26,9 +26,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset", required=True, help="a folder, or an id of ir_datasets as irds:...")
     parser.add_argument("--split", help="split of the dataset")
-    parser.add_argument("--docno", default="qna", choices=["qna", "passage"], help="'passage' joins the addresses of a passage")
+    parser.add_argument("--docno", default="qna", choices=["qna", "passage"], help="passage: docnos match up to the hyphen")
     parser.add_argument("--min-label", type=int, default=1, help="lowest label of an answer (default 1)")
-    parser.add_argument("--proxy", action="store_true", help="let the first run stand in for what labellers were shown")
+    parser.add_argument("--proxy", action="store_true", help="use the first run in place of the lists that labellers were shown")
     parser.add_argument("--out", type=Path, default=Path("report"), help="folder for results")
     options = parser.parse_args()
     try:

@@ -1,25 +1,25 @@
-"""What a ranker loses if it learns from survivors: one ranker for each threshold of the first relevant rank, compared.
+"""What a ranker loses if it learns from survivors: a comparison of rankers, one for each threshold of the first relevant rank.
 
     python examples/survivorship_bias/filtered_training.py --out filtered --seeds 1
 
-makes a planted collection in which difficult questions were answered late or never. Half of its questions are for training. One
-set has those answered within the first k documents shown; another has as many, drawn from all answered ones. Rankers (the lowest
-layers of all-MiniLM-L6-v2 as a cross-encoder; with `--ranker adapter` a linear layer over all-MiniLM-L6-v2's vectors, which takes
-seconds) learn from each set for the same number of steps. They rank the BM25 results of the other half of the questions, which
-are evaluated on complete judgements, including unanswered questions. The loss of a ranker compared with the one that learned from
-equally many questions is due to *which* questions survived.
+makes a planted collection in which difficult questions were answered late or never. Half of its questions are for training. For
+each k, one set has the questions answered within the first k documents shown; another has the same number of questions, drawn
+from all answered ones. Rankers (the lowest layers of all-MiniLM-L6-v2 as a cross-encoder; with `--ranker adapter` a linear layer
+over all-MiniLM-L6-v2's vectors, which takes seconds) learn from each set for the same number of steps. They rank the BM25 results
+of the other half of the questions, which are evaluated on complete judgements, including unanswered questions. If a ranker is
+worse than the one that learned from the same number of drawn questions, this is due to *which* questions survived.
 
     python examples/survivorship_bias/filtered_training.py --train squad_train_v1.1_44articles.json \
         --test squad_dev_v1.1_rebuilt.json --config examples/survivorship_bias/filtered_squad.json --out filtered
 
 does the same with real questions, those of two SQuAD files. Labellers see lists of BM25 and of the lowest layer of the encoder.
-Rankers learn from equally many questions in each arm, with the other questions' paragraphs of a batch as negatives: from any
-questions, from those answered within the first k documents, and, as a control, from those answered later. They rank all
+Rankers learn from the same number of questions in each arm, with the other questions' paragraphs of a batch as negatives: from
+any questions, from those answered within the first k documents, and, as a control, from those answered later. They rank all
 paragraphs of the other file for its questions, whether the lists answer them or not. `--ranker dense` trains bi-encoders that
 read the text, the encoder's lowest layers; `adapter` trains linear layers over the vectors of its lowest layer, which take
-seconds. Intervals and tests are over seeds and articles, because questions on one article share the ranked paragraphs.
+seconds. Intervals and tests are over seeds and articles, because questions about one article share the ranked paragraphs.
 
-A run that was stopped continues with the same command. `--estimate` says how long it takes, `--config` names a JSON file with
+A run that was stopped continues with the same command. `--estimate` prints how long it takes, `--config` names a JSON file with
 further settings, for example `{"strength": 0.5}`.
 """
 
@@ -37,7 +37,7 @@ from pyterrier_debias.core.evaluation import per_query
 from pyterrier_debias.survivorship.data.subset import SurvivorshipSubset
 from pyterrier_debias.survivorship.training.rank_filtered import DRAWN, FILTERED, TrainingSubset, training_subsets
 
-# What programs share lies one folder up.
+# The modules that programs share are one folder up.
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from questions import BM25, BOTH, ONE_LAYER, Questions, bi_encoder, dense, file_names, lists, over_layer, train_and_test
 from workshop import (
@@ -58,12 +58,12 @@ from workshop import (
     write_results,
 )
 
-#: A document answers from this label on.
+#: The lowest label of a document that answers.
 ANSWERS = 2
-#: Peak rates by kind of ranker.
+#: Peak learning rates by kind of ranker.
 LEARNING_RATES = {"cross": 5e-5, "adapter": 1e-3, "dense": 1e-4}
 MEASURES = ("nDCG@10", "RR(rel=2)@10")
-#: Of questions that have one paragraph each.
+#: The measures for questions that have one paragraph each.
 REAL_MEASURES = ("nDCG@10", "RR@10")
 #: Cosines are divided by this.
 TEMPERATURE = 0.05
@@ -73,19 +73,21 @@ ARM = ["shown", "k", "trained_on"]
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Shared):
-    """The numbers of a run; ``queries`` are those of the test, and as many again are there to train on.
+    """The settings of a run; ``queries`` is the number of test questions, and a planted collection has as many for training.
 
     Attributes:
-        thresholds: Within how many documents shown a training question was answered; all answered ones are added.
-        strength: Of the planted survivorship.
-        max_length: Tokens of a pair.
-        ranker: ``'cross'``, or ``'adapter'``: a linear layer over the vectors of all layers. On real questions ``'adapter'``:
-            over those of the lowest layer, or ``'dense'``: a bi-encoder of the lowest ``layers``.
+        thresholds: The numbers k of documents shown within which training questions were answered; a set of all answered
+            questions is added.
+        strength: Strength of the planted survivorship bias.
+        max_length: Largest number of tokens of an input.
+        ranker: ``'cross'`` for cross-encoders, ``'adapter'`` for a linear layer over the vectors of the whole encoder. For real
+            questions, ``'adapter'`` for a linear layer over the vectors of the lowest layer, ``'dense'`` for a bi-encoder of the
+            lowest ``layers``.
         train: SQuAD file of the questions to learn from; None for a planted collection.
         test: SQuAD file of the questions to test on.
-        size: Real questions of an arm.
-        shown: Documents that a labeller sees of a real question.
-        lists: Whose lists labellers see of real questions.
+        size: Number of real questions per arm.
+        shown: Number of documents that a labeller sees for a real question.
+        lists: Names of the lists that labellers see for real questions.
     """
 
     thresholds: tuple[int, ...] = (2, 5)
@@ -108,13 +110,13 @@ class Settings(Shared):
     CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {"ranker": tuple(LEARNING_RATES)}
 
     def record(self) -> dict[str, Any]:
-        """Files by their names: they may lie elsewhere the next time."""
+        """The settings of a folder, with files by their names, because the files may be moved."""
         return {**super().record(), **file_names(self.train, self.test)}
 
 
 @dataclass(frozen=True)
 class Setup:
-    """A planted collection, halved: ``name``, candidates with texts to train and to test on, and their judgements."""
+    """A planted collection in halves: ``name``, candidates with texts to train and to test on, and their judgements."""
 
     name: str
     train: pd.DataFrame
@@ -130,7 +132,7 @@ class Setup:
         topics = collection.get_topics("full")
         run = collection.get_runs()["bm25"].merge(topics[["qid", "query"]], on="qid")
         frame = collection.text_loader()(run[run["rank"] < settings.depth])
-        # Topics come in no order of difficulty.
+        # Topics are not ordered by difficulty.
         test = set(topics["qid"].iloc[1::2])
         halves = [frame[frame["qid"].isin(test) == side].reset_index(drop=True) for side in (False, True)]
         qrels, full = collection.get_qrels(), collection.get_qrels("full")
@@ -139,7 +141,7 @@ class Setup:
         subset = SurvivorshipSubset(collection, qrels, min_label=ANSWERS)
         return cls(collection.name, halves[0], qrels, halves[1], full, subset)
 
-    #: The measures, the arm that others are compared with, and how many texts are read in evaluation.
+    #: The measures of the test.
     MEASURES: ClassVar[tuple[str, ...]] = MEASURES
 
     def measured(self, run: pd.DataFrame) -> pd.DataFrame:
@@ -147,23 +149,23 @@ class Setup:
         return per_query(run, self.test_qrels, list(MEASURES), self.test["qid"].drop_duplicates().tolist())
 
     def ranking(self, ranker: Any) -> pd.DataFrame:
-        """What a ranker makes of the test."""
+        """The test's candidates, ranked by a ranker."""
         return ranker(self.test)
 
     @property
     def reads(self) -> int:
-        """Texts that are read in evaluation."""
+        """Number of texts that are read in evaluation."""
         return len(self.test)
 
     def parts(self, settings: Settings, seed: int) -> Iterator[tuple[str, TrainingSubset]]:
-        """What each arm trains on, and whose list labellers saw."""
+        """The list that labellers saw, and the training data, of each arm."""
         for part in training_subsets(self.train, self.subset, [*settings.thresholds, None], seed=seed):
             yield "planted", part
 
 
 @dataclass(frozen=True)
 class RealSetup:
-    """Two files of questions: ``name``, what to train on with its paragraphs, its judgements, what was shown, and the test."""
+    """Two files of questions: ``name``, training questions with paragraphs, judgements, subsets by list, both files."""
 
     name: str
     train: pd.DataFrame
@@ -186,7 +188,7 @@ class RealSetup:
             raise InputError(f"setting lists={list(settings.lists)} must be some of {', '.join(seen)}")
         for name in settings.lists:
             run = seen[name]
-            # A thorough search, of which labellers saw the first documents only, ends with the answer.
+            # If the list lacks the answer, it comes right after the documents that labellers saw, as in a thorough search.
             missed = train.qrels.merge(run[["qid", "docno"]], how="left", indicator=True).query("_merge == 'left_only'")
             last = missed[["qid", "docno"]].assign(rank=settings.shown)
             subsets[name] = SurvivorshipSubset(pd.concat([run[["qid", "docno", "rank"]], last]), train.qrels)
@@ -203,23 +205,23 @@ class RealSetup:
 
     @property
     def reads(self) -> int:
-        """Texts that are read in evaluation."""
+        """Number of texts that are read in evaluation."""
         return len(self.test.collection.get_corpus()) + len(self.test.topics)
 
     def parts(self, settings: Settings, seed: int) -> Iterator[tuple[str, TrainingSubset]]:
-        """What each arm trains on, equally many questions, and whose list labellers saw."""
+        """The list that labellers saw, and the training data, of each arm; all arms have the same number of questions."""
         any_list = next(iter(self.subsets.values()))
         yield "any", next(training_subsets(self.train, any_list, [None], seed=seed, size=settings.size))
         for name, subset in self.subsets.items():
             given = {"seed": seed, "drawn": False, "later": True, "size": settings.size}
             for part in training_subsets(self.train, subset, settings.thresholds, **given):
-                # Fewer would be another experiment.
+                # An arm with fewer questions could not be compared with the others.
                 if part.queries == settings.size:
                     yield name, part
 
 
 def untrained(setup: "Setup | RealSetup", settings: Settings, out: Path, seed: int, **options: Any) -> BiEncoder | CrossEncoder:
-    """A ranker that is about to learn; options are those of its training."""
+    """An untrained ranker; options are those of its training."""
     if isinstance(setup, RealSetup):
         read = settings.ranker == "dense"
         training = Training(
@@ -243,7 +245,7 @@ def untrained(setup: "Setup | RealSetup", settings: Settings, out: Path, seed: i
 
 
 def arm_of(setup: Setup | RealSetup, shown: str, part: TrainingSubset, out: Path, settings: Settings, seed: int) -> Arm:
-    """One ranker and its values by query; its ranking of real questions is kept beside them."""
+    """One ranker and its values by query; its ranking for real questions is stored with them."""
 
     def make(folder: Path, checkpoints: Path) -> pd.DataFrame:
         ranker = untrained(setup, settings, out, seed, max_steps=settings.optimiser_steps())
@@ -259,7 +261,7 @@ def arm_of(setup: Setup | RealSetup, shown: str, part: TrainingSubset, out: Path
 
 
 def without_training(setup: Setup | RealSetup, settings: Settings, out: Path) -> pd.DataFrame:
-    """Means of the candidates' own order, where there are any, and of a bi-encoder that has learned nothing."""
+    """Means for the candidates' own order, if there are candidates, and for an untrained bi-encoder."""
     runs = {} if isinstance(setup, RealSetup) else {"nothing: BM25's order": setup.test}
     if settings.ranker != "cross":
         runs["nothing: untrained"] = setup.ranking(untrained(setup, settings, out, 0))
@@ -271,7 +273,7 @@ def without_training(setup: Setup | RealSetup, settings: Settings, out: Path) ->
 
 
 def tables(rows: pd.DataFrame, settings: Settings) -> dict[str, pd.DataFrame]:
-    """Means by arm, and each set of questions against the drawn set of equal size and against all answered questions."""
+    """Means by arm, and differences of each set of questions from a drawn set of equal size and from all answered questions."""
     rows = rows.assign(k=rows["k"].astype(str))
     real = settings.train is not None
     measures = REAL_MEASURES if real else MEASURES
@@ -297,26 +299,26 @@ def tables(rows: pd.DataFrame, settings: Settings) -> dict[str, pd.DataFrame]:
     return {"effectiveness": means, **differences}
 
 
-#: What stands over a table in the documentation.
+#: Captions of the tables in the documentation.
 CAPTIONS = {
     "filtered_less_drawn": "Training on survivors minus training on as many questions drawn at random",
     "filtered_less_all": "Training on survivors minus training on all answered questions",
 }
 
 NOTES = [
-    "k: training questions answered within the first k documents shown, or later; all: every answered one, or as many of them "
-    "as the other sets have.",
-    "filtered_less_drawn: a set minus as many drawn ones, filtered_less_all: minus all answered ones; interval: bootstrap over "
-    "seeds and queries, or articles.",
+    "k: training questions answered within the first k documents shown, or later; all: all answered questions, or as many of "
+    "them as the other sets have.",
+    "filtered_less_drawn: a set minus a drawn set of the same size; filtered_less_all: a set minus all answered questions; "
+    "interval: bootstrap over seeds and queries, or articles.",
     "With one seed the interval holds for these rankers, not for others trained the same way.",
 ]
 
 
 def main() -> None:
     options = base_parser(__doc__, Settings())
-    options.add_argument("--train", help="SQuAD file of the questions to learn from, in place of a planted collection")
+    options.add_argument("--train", help="SQuAD file of the questions to learn from, instead of a planted collection")
     options.add_argument("--test", help="SQuAD file of the questions to test on")
-    options.add_argument("--thresholds", nargs="+", type=int, metavar="K", help="first documents shown (default 2 5)")
+    options.add_argument("--thresholds", nargs="+", type=int, metavar="K", help="numbers of documents shown (default 2 5)")
     options.add_argument(
         "--ranker", choices=Settings.CHOICES["ranker"],
         help="cross-encoders (default), linear layers over fixed vectors, or, for real questions, bi-encoders",
@@ -324,7 +326,7 @@ def main() -> None:
     options = options.parse_args()
     settings = read_settings(options, Settings())
     if any(k < 1 for k in settings.thresholds):
-        raise InputError(f"setting thresholds={settings.thresholds} must be numbers of documents from 1")
+        raise InputError(f"setting thresholds={settings.thresholds} must be at least 1 each")
     if settings.train is not None or settings.test is not None:
         if settings.ranker == "cross":
             raise InputError("real questions need --ranker adapter or dense")
@@ -343,7 +345,7 @@ def main() -> None:
         _, part = next(setup.parts(settings, 0))
         trial = untrained(setup, settings, options.out, 0, max_steps=1)
         step, before = pace(trial, part.frame, setup.train_qrels, trial.training)
-    # A text is read in a sixth of the time that it takes to learn from one of a pair.
+    # Reading a text takes a sixth of the time of learning from one text of a pair.
     seconds = {arm.name: before + step * (arm.steps + arm.reads / (12 * settings.batch_size)) for arm in left}
     print(f"{len(left)} of {len(arms)} arms to make: about {minutes(sum(seconds.values()))} on this machine", flush=True)
     if options.estimate:

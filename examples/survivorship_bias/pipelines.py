@@ -25,15 +25,15 @@ from pyterrier_debias import InputError, MultiVector, T5Reranker, open_dataset
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.data.readers import read_run
 
-#: How many documents of the first stage are ranked anew, as in the thesis.
+#: How many documents of the first stage are reranked, as in the thesis.
 DEPTH = 1000
 
 
 def bm25(source: Any) -> pt.Transformer:
-    """BM25: a run that was made before, or anything that makes retrievers.
+    """BM25, from an existing run, an index or a retriever.
 
     Args:
-        source: A result frame; an index with ``bm25()`` (Terrier's, PISA's); or a retriever, which is returned as it is.
+        source: A result frame; an index with ``bm25()`` (Terrier's, PISA's); or a retriever, which is returned unchanged.
 
     Returns:
         A retriever.
@@ -47,14 +47,14 @@ def monot5(
     first: pt.Transformer, texts: pt.Transformer, model: str = "castorini/monot5-base-msmarco", *, tokenizer: str = "t5-base",
     depth: int = DEPTH,
 ) -> pt.Transformer:  # fmt: skip
-    """monoT5 as the thesis has it, from pyterrier_t5, with one pair a batch: with more, padding changes scores.
+    """monoT5 as in the thesis, from pyterrier_t5, with one pair per batch: in larger batches, padding changes scores.
 
     Args:
         first: The first stage.
-        texts: Adds the documents' text.
+        texts: A stage that adds the documents' texts.
         model: Hub name or folder.
-        tokenizer: That of the model; monoT5's own is T5's.
-        depth: How many documents are ranked anew.
+        tokenizer: Tokenizer of the model; monoT5 uses that of T5.
+        depth: How many documents are reranked.
 
     Returns:
         A pipeline.
@@ -75,9 +75,9 @@ def t5(
 
     Args:
         first: The first stage.
-        texts: Adds the documents' text.
+        texts: A stage that adds the documents' texts.
         model: Hub name or folder.
-        depth: How many documents are ranked anew.
+        depth: How many documents are reranked.
 
     Returns:
         A pipeline.
@@ -93,9 +93,9 @@ def ance(
 
     Args:
         first: The first stage.
-        texts: Adds the documents' text.
+        texts: A stage that adds the documents' texts.
         model: Hub name or folder of a sentence-transformers model.
-        depth: How many documents are ranked anew.
+        depth: How many documents are reranked.
 
     Returns:
         A pipeline.
@@ -116,9 +116,9 @@ def colbert(
 
     Args:
         first: The first stage.
-        texts: Adds the documents' text.
+        texts: A stage that adds the documents' texts.
         model: Hub name or folder of a ColBERT checkpoint.
-        depth: How many documents are ranked anew.
+        depth: How many documents are reranked.
 
     Returns:
         A pipeline.
@@ -126,7 +126,7 @@ def colbert(
     return first % depth >> texts >> MultiVector(model)
 
 
-#: Name to what makes a pipeline of a first stage and a text loader.
+#: Functions by name; each makes a pipeline from a first stage and a text loader.
 RERANKERS: dict[str, Callable[..., pt.Transformer]] = {"monot5": monot5, "t5": t5, "ance": ance, "colbert": colbert}
 
 
@@ -135,9 +135,9 @@ def pipelines(source: Any, texts: pt.Transformer, names: list[str], depth: int =
 
     Args:
         source: See :func:`bm25`.
-        texts: Adds the documents' text.
+        texts: A stage that adds the documents' texts.
         names: Names of :data:`RERANKERS`.
-        depth: How many documents are ranked anew.
+        depth: How many documents are reranked.
 
     Returns:
         Name to pipeline, ``bm25`` first.
@@ -147,7 +147,7 @@ def pipelines(source: Any, texts: pt.Transformer, names: list[str], depth: int =
     """
     unknown = [name for name in names if name not in RERANKERS]
     if unknown:
-        raise InputError(f"--pipelines {unknown[0]} is not known; there are {', '.join(RERANKERS)}")
+        raise InputError(f"--pipelines {unknown[0]} is not known; use some of {', '.join(RERANKERS)}")
     first = bm25(source)
     return {"bm25": first, **{name: RERANKERS[name](first, texts, depth=depth) for name in names}}
 
@@ -156,8 +156,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset", required=True, help="a folder, or an id of ir_datasets as irds:...")
     parser.add_argument("--run", type=Path, help="BM25's run (default: the dataset's first)")
-    parser.add_argument("--pipelines", nargs="*", default=["monot5", "ance", "colbert"], help=f"of {', '.join(RERANKERS)}")
-    parser.add_argument("--depth", type=int, default=DEPTH, help=f"documents that are ranked anew (default {DEPTH})")
+    parser.add_argument("--pipelines", nargs="*", default=["monot5", "ance", "colbert"], help=f"some of {', '.join(RERANKERS)}")
+    parser.add_argument("--depth", type=int, default=DEPTH, help=f"documents that are reranked (default {DEPTH})")
     parser.add_argument("--out", type=Path, required=True, help="folder for the runs")
     options = parser.parse_args()
     try:

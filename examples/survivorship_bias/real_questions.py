@@ -1,21 +1,21 @@
-"""Measures on questions that labellers could answer, compared with the truth over all questions, which SQuAD gives.
+"""Measures on questions that labellers could answer, compared with the truth over all questions, which is known for SQuAD.
 
     python examples/survivorship_bias/real_questions.py --questions squad_dev_v1.1_rebuilt.json \\
         --unanswerable squad_dev_v2.0_rebuilt.json --out real
 
 Every question of SQuAD was asked about one paragraph. Suppose that labellers had seen only the first k paragraphs of a list, and
 that questions whose paragraph was not among them had been dropped. Lists are those of BM25, of the lowest layer of
-all-MiniLM-L6-v2, and of both together; systems are BM25, all-MiniLM-L6-v2, their fusion, given rankers
-(`--ranker NAME=FOLDER`, over the fusion's first `rerank` paragraphs) and runs (`--run NAME=FILE`). The program shows
+all-MiniLM-L6-v2, and of both together; systems are BM25, all-MiniLM-L6-v2, their fusion, further rankers
+(`--ranker NAME=FOLDER`, over the fusion's first `rerank` paragraphs) and further runs (`--run NAME=FILE`). The program shows
 
 - how far each system's mean over the surviving questions is from that over all (`distortion`), how much its lead over BM25
   changes (`lead`), and which systems change places (`order`);
 - how well a question's text predicts whether it survives, or whether it has an answer at all (`answerability`, with SQuAD 2.0's
-  unanswerable questions), tested on articles that were not learned from, and on questions at random;
+  unanswerable questions), tested on articles that were not in training, and on random questions;
 - whether questions that are answered late or never are worded in a more complex way (`complexity`).
 
-Questions on one article share the ranked paragraphs, so intervals are over articles (`clusters` shows how much wider this makes
-them). Runs are stored in the folder; a call that was stopped continues from them.
+Questions about one article share the ranked paragraphs, so intervals are over articles (`clusters` shows how much wider this
+makes them). Runs are stored in the folder; a call that was stopped continues from them.
 """
 
 import argparse
@@ -44,20 +44,20 @@ from pyterrier_debias.survivorship.formulas.nested import difference_of_means
 from pyterrier_debias.survivorship.measures.curve import SurvivorshipCurve, SurvivorshipResult
 from pyterrier_debias.survivorship.training.answerability import calibration_error
 
-# What programs share lies one folder up.
+# The modules that programs share are one folder up.
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from questions import BM25, ONE_LAYER, Questions, bi_encoder, dense, fused, kept, lists
 from questions import bm25 as run_bm25
 from workshop import named, program, read_settings, same_run, write_results
 
 MINILM, FUSED = "all-MiniLM-L6-v2", "BM25 + MiniLM"
-#: Thresholds in tables; curves have all.
+#: Thresholds in tables; curves show all.
 SHOWN = ("1", "3", "10")
 MEASURES = ("RR@10", "nDCG@10")
 #: Groups of questions by the place of their paragraph in a list.
 GROUPS = {"1": (1, 1), "2 to 3": (2, 3), "4 to 10": (4, 10), "never": (11, np.inf)}
 
-#: What stands over a table in the documentation.
+#: Captions of the tables in the documentation.
 CAPTIONS = {
     "distortion_by_k": "RR@10 over survivors minus RR@10 over all questions",
     "lead_by_k": "How much each system's lead over BM25 changes",
@@ -67,7 +67,8 @@ CAPTIONS = {
 }
 
 NOTES = [
-    "Intervals: 95 %, over articles: sums of each article's deviations, Student's quantile (answerability: articles drawn).",
+    "Intervals: 95 %, over articles: from the sums of each article's deviations and Student's quantile (answerability: from a "
+    "bootstrap over articles).",
     "distortion: mean over survivors minus mean over all questions; lead: the same for each system minus BM25.",
     "reversed: pairs that change places, and for which the intervals of both differences exclude 0.",
     "detectable: the smallest effect that one two-sided test at 5 % finds with a power of 80 %.",
@@ -76,18 +77,18 @@ NOTES = [
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The numbers of a run.
+    """The settings of a run.
 
     Attributes:
         questions: SQuAD file whose questions all have an answer.
         unanswerable: SQuAD file with unanswerable questions.
         model: Bi-encoder that is measured, and whose lowest layer makes a list.
-        max_length: Tokens of a passage that it reads.
-        shown: Documents of a list that labellers see.
-        queries: About how many questions are taken; None for all.
-        folds: Of answerability.
-        resamples: Of articles, and of the permutations of trends.
-        rerank: Documents of the fusion that further rankers read.
+        max_length: Largest number of tokens of a passage for the bi-encoder; None for its own.
+        shown: Number of documents of a list that labellers see.
+        queries: Largest number of questions; None for all.
+        folds: Number of folds for answerability.
+        resamples: Number of bootstrap resamples of articles, and of permutations for trends.
+        rerank: Number of the fusion's documents that further rankers rerank.
         ranker: Further systems, NAME=FOLDER.
         run: Further systems, NAME=FILE.
     """
@@ -108,7 +109,7 @@ class Settings:
     CHOICES: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     def record(self) -> dict[str, Any]:
-        """What all runs in a folder share; files by their names."""
+        """The settings that all runs in a folder share, with files by their names."""
         said = {name: value for name, value in asdict(self).items() if name not in ("folds", "resamples", "ranker", "run")}
         return said | {name: Path(said[name]).name for name in ("questions", "unanswerable")}
 
@@ -129,7 +130,7 @@ def systems_of(questions: Questions, settings: Settings, out: Path) -> dict[str,
 
 
 def reranked(questions: Questions, ranker: Any, candidates: pd.DataFrame, folder: Path) -> pd.DataFrame:
-    """Candidates in a ranker's order; what each article's questions get is kept in a file, so that a stopped call goes on."""
+    """Candidates in a ranker's order; the runs of each article's questions are stored, so that a stopped call can continue."""
     pipeline, parts = questions.collection.text_loader() >> ranker, []
     with ranker.remembering():  # an encoder reads each paragraph once
         for article, own in pt.tqdm(questions.topics.groupby("article", sort=False), desc=folder.name):
@@ -214,7 +215,7 @@ def auc(p: np.ndarray, y: np.ndarray, articles: np.ndarray, resamples: int) -> I
 
 
 def predicted(topics: pd.DataFrame, units: pd.Series, settings: Settings) -> np.ndarray:
-    """For each question the probability of an answer, by models that have not seen its unit (article or question)."""
+    """Each question's probability of an answer, by models that were not trained on its unit (article or question)."""
     order = sorted(set(units), key=lambda unit: (keyed_hash(0, "answerability", unit), unit))
     fold = units.map({unit: i % settings.folds for i, unit in enumerate(order)}).to_numpy()
     p = np.full(len(topics), np.nan)
@@ -280,7 +281,7 @@ def complexity(questions: Questions, found: Mapping[str, SurvivorshipResult]) ->
 
 
 def draw(found: Mapping[str, SurvivorshipResult], path: Path) -> None:
-    """A panel a list: means over survivors for each k, and over all questions."""
+    """Draw one panel per list: means over survivors for each k, and over all questions."""
     from matplotlib import pyplot
 
     with plots.style():
@@ -344,10 +345,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--questions", help="SQuAD file whose questions all have an answer (v1.1)")
     parser.add_argument("--unanswerable", help="SQuAD file with unanswerable questions (v2.0)")
-    parser.add_argument("--ranker", action="append", metavar="NAME=FOLDER", help="a further system: what a ranker's save() wrote")
-    parser.add_argument("--run", action="append", metavar="NAME=FILE", help="a further system; may be given several times")
+    parser.add_argument("--ranker", action="append", metavar="NAME=FOLDER", help="a further system: folder of a saved ranker")
+    parser.add_argument("--run", action="append", metavar="NAME=FILE", help="a further system; may be repeated")
     parser.add_argument("--model", help="bi-encoder: hub name, folder, or minilm (default minilm)")
-    parser.add_argument("--queries", type=int, help="about how many questions to take (default all)")
+    parser.add_argument("--queries", type=int, help="largest number of questions (default all)")
     parser.add_argument("--resamples", type=int, help="draws of articles, and permutations (default 999)")
     parser.add_argument("--config", type=Path, help="JSON file with further settings")
     parser.add_argument("--out", type=Path, required=True, help="folder for results; a call that was stopped continues from it")

@@ -193,7 +193,7 @@ def test_collections_keep_their_own_parts_and_pool(experiment, tmp_path):
     (tmp_path / "queries.tsv").write_text("".join(f"{q}\ta query\n" for q in "1234567"))
     material = experiment.open_material([str(tmp_path)], seed=1)
     assert material.topics["validation"]["qid"].tolist() == ["3", "4"] and "own" in material.recipe
-    with pytest.raises(InputError, match="where answers stand"):
+    with pytest.raises(InputError, match="the positions of answers are not known"):
         material.early("train")
     both = experiment.pooled([toy_collection(["1", "2"], "a"), toy_collection(["2", "3"], "b")])
     assert len(both.corpus) == len(both.get_topics()) == len(both.get_qrels()) == 3 and both.name == "a + b"
@@ -417,7 +417,7 @@ def test_tables_3_4(squad, small, tmp_path, run):
     assert code == 0 and "5 of 8 arms" in printed.out and kept.stat().st_mtime_ns == before
     assert (pd.read_csv(out / "by_evaluation.csv")["seeds"] == 2).all()
     code, printed = run("tables_3_4.py", *command, "--depth", 3)
-    assert code == 2 and "another depth" in printed.err
+    assert code == 2 and "holds arms made with depth=4, not 3" in printed.err
 
 
 @needs_pisa
