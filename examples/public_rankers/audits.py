@@ -1,4 +1,4 @@
-"""Biases of ten public rankers, over real passages.
+"""Biases of ten public rankers, on real passages.
 
     python examples/public_rankers/audits.py --data FOLDER --out public
 
@@ -12,8 +12,8 @@ and monoT5 ranked; no judgements). It makes one audit for each of these arms:
   and two treatments without training: scores averaged over rotations, and an index of passages that were rotated once;
 - reworded: BM25 (PISA) on reworded queries;
 - terrier, only with `--terrier` (it needs Java): position and wording of Terrier's BM25 over the same passages;
-- parsed, only with `--parser stanford`: wording again, with the syntactic indices in complexity;
-- pairs: the same 5,000 pairs in the orders of four rankers: gender, length, and how far the orders agree.
+- parsed, only with `--parser stanford`: wording again, with the syntactic indices included in complexity;
+- pairs: the same 5,000 pairs, ranked by four rankers: gender, length, and how far the rankings agree.
 
 `--ranker NAME=FOLDER` adds a ranker that you have trained (the folder that its `save()` wrote) to each arm that examines
 all-MiniLM-L6-v2; `--retrained NAME=FOLDER` adds the same ranker, trained on rotated passages, to the arm moved. A run that was
@@ -64,12 +64,12 @@ from pyterrier_debias.report.pareto import pareto
 from pyterrier_debias.report.result import RESULT_FILE
 from pyterrier_debias.report.verdict import margins
 
-# What programs share lies one folder up.
+# The modules that programs share are one folder up.
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from workshop import both_years, ends, named, program, share_of_mean_closed, write_results
 
 MEASURE = "nDCG@10"
-#: Published runs: the name of the file to that of the ranker. The first is the one that others are compared with.
+#: Published runs: names of files, and of their rankers. The others are compared with the first.
 RUNS = {
     "bm25": "BM25", "bm25_rm3": "BM25+RM3", "splade_pp_ed": "SPLADE++", "tasb": "TAS-B", "ada2": "ada-002",
     "repllama": "RepLLaMA",
@@ -78,10 +78,10 @@ PAIRS = {"bm25": "BM25", "ance": "ANCE", "colbert": "ColBERT", "monot5": "monoT5
 FIRST = RUNS["bm25"]
 LIVE = "BM25 (PISA)"
 TERRIER = "BM25 (Terrier)"
-#: The biases of the arm ``published``, in the order of the page; and what a reader calls them.
+#: The biases of the arm ``published`` in the order of the page, and their names in the tables.
 BIASES = {"gender": "gender", "linguistic": "wording", "pooling": "pooling", "length": "length"}
 CUTOFF = 10
-#: What stands over a table in the documentation.
+#: Captions of the tables in the documentation.
 CAPTIONS = {
     "gender": "ARaB@10 of each ranker's order",
     "wording": "Slope of nDCG@10 on complexity by lexical indices",
@@ -98,32 +98,33 @@ CAPTIONS = {
 }
 NOTES = [
     "value: the primary figure of the bias; low, high: its 95 % interval.",
-    "p_corrected: by Holm's method in two steps over the tests of an audit; over the eight tests of the 5,000 pairs.",
+    "p_corrected: by Holm's method in two steps over the tests of an audit; for the 5,000 pairs, over their eight tests.",
     "detectable: the smallest effect that the test would have found with a power of 80 %, after correction.",
-    "verdict: yes (significant), no (the whole interval is within the margin of what matters), cannot tell.",
+    "verdict: yes (significant), no (the whole interval is within the margin, the smallest effect that matters), cannot tell.",
     "against BM25: the same figure minus that of BM25, paired by query, with Student's interval; p against BM25: paired t-test, "
-    "by Holm's method over the rows of the table. For wording it is the slope without the candidates as a control.",
-    "removed, inferred: unjudged documents are left out, or have the label expected from documents ranked as highly.",
-    "front: no other system of the table is at most as biased and at least as effective.",
-    "TREC DL: tied scores are in the order of the files, as published. Its first run, BM25, stands for the pool's.",
+    "corrected by Holm's method over the rows of the table. For wording it is the slope without the candidates as a control.",
+    "removed, inferred: unjudged documents are left out, or get the expected label of judged documents that are ranked equally "
+    "high.",
+    "front: yes if no other system of the table is at most as biased and at least as effective.",
+    "TREC DL: tied scores are in the order of the published files. The first run, BM25, represents the runs of the pool.",
 ]
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run was made with.
+    """The settings of a run.
 
     Attributes:
         model: The bi-encoder.
         rankers: Folders of further rankers, by name.
         retrained: Folders of the same rankers, trained on rotated passages, by name.
         depth: Documents per list.
-        moved_depth: Candidates of a query whose passages are rotated.
-        queries: Queries of each year and of the pairs, from the first; None for all.
+        moved_depth: Candidates per query when passages are rotated.
+        queries: Number of queries of each year and of the pairs, counted from the first; None for all.
         draws: Rotations of each relevant passage.
         rotations: Numbers of rotations to average scores over.
         seed: Seed of everything random.
-        parser: Parser of the arm ``parsed``; empty for no such arm.
+        parser: Parser of the arm ``parsed``; empty to leave out this arm.
         terrier: Whether to make the arm ``terrier``.
     """
 
@@ -141,11 +142,11 @@ class Settings:
 
 
 def trec_dl(folder: Path, queries: int | None) -> Collection:
-    """Both years, at most so many queries of each, with the runs under the rankers' names."""
+    """Both years, with at most ``queries`` queries of each, and the runs under the rankers' names."""
     c = both_years(folder, ties="rank")
     runs = {new: c.runs[old] for old, new in RUNS.items() if old in c.runs}
     if FIRST not in runs:
-        raise InputError(f"{folder}: it has no run {next(iter(RUNS))!r}, with which the others are compared")
+        raise InputError(f"{folder} lacks the run {next(iter(RUNS))!r}, with which the others are compared; add it")
     qrels = c.get_qrels()
     topics = c.get_topics()
     topics = topics[topics["qid"].isin(set(qrels["qid"]))].groupby("type").head(queries or len(topics)).reset_index(drop=True)
@@ -153,7 +154,7 @@ def trec_dl(folder: Path, queries: int | None) -> Collection:
 
 
 def kept(out: Path, name: str, *args: Any, **options: Any) -> AuditResult:
-    """An audit, made once."""
+    """An audit; it is run once, and its result is stored."""
     path = out / name / RESULT_FILE
     if not path.is_file():
         print(f"{name} ...", flush=True)
@@ -166,19 +167,19 @@ def kept(out: Path, name: str, *args: Any, **options: Any) -> AuditResult:
 
 
 def treated(name: str, system: System, settings: Settings) -> dict[str, System]:
-    """A reranker, and the same without training made less dependent on positions."""
+    """A reranker, and variants of it that depend less on positions, made without training."""
     systems = {name: system}
     for r in settings.rotations:
         system_r = replace(system, ranker=AverageRotations(system.ranker, r), untreated=name)
         systems[f"{name}, mean of {r} rotations"] = system_r
-    # One rotation a passage, drawn by its text: what an index has whose passages were rotated once, before they were encoded.
+    # One rotation per passage, drawn by its text, as in an index whose passages were rotated once before they were encoded.
     once = AverageRotations(system.ranker, 1, spacing="random", original=False, seed=settings.seed)
     systems[f"{name}, index rotated once"] = replace(system, ranker=once, untreated=name)
     return {told: replace(one, name=told) for told, one in systems.items()}
 
 
 def parsed(trec: Collection, parser: str) -> Collection:
-    """The collection with the complexity of its topics by all indices, which an audit takes in place of its own."""
+    """The collection with its topics' complexity by all indices, which an audit uses instead of its own complexity."""
     complexity = LinguisticComplexity(INDEX_SET, parser=parser)
     topics = complexity(trec.get_topics())
     told = complexity.summary()
@@ -190,7 +191,7 @@ def parsed(trec: Collection, parser: str) -> Collection:
 
 
 def terrier_system(trec: Collection, folder: Path, depth: int) -> System:
-    """Terrier's BM25 over the passages at hand; a probe indexes changed passages in the same way."""
+    """Terrier's BM25 over the available passages; a probe indexes changed passages in the same way."""
 
     def bm25(index: pt.terrier.TerrierIndex) -> pt.Transformer:
         return pt.rewrite.tokenise() >> index.bm25(num_results=max(1000, depth)) >> pt.rewrite.reset()
@@ -201,7 +202,7 @@ def terrier_system(trec: Collection, folder: Path, depth: int) -> System:
 
 
 def audits(trec: Collection, rankers: Mapping[str, Any], settings: Settings, out: Path) -> dict[str, AuditResult]:
-    """The audits of TREC DL by their names."""
+    """The audits of TREC DL by name."""
     options: dict[str, Any] = {"depth": settings.depth, "seed": settings.seed}
     moving = {**options, "depth": settings.moved_depth}
     runs = trec.get_runs()
@@ -315,7 +316,7 @@ def values_of(result: AuditResult, row: Mapping[str, Any]) -> pd.Series:
 
 
 def position_table(result: AuditResult, untreated: Mapping[str, str], settings: Settings) -> pd.DataFrame:
-    """One row per system: displacement, the share of the untreated system's that is removed, effectiveness and its change."""
+    """One row per system: displacement, the removed share of the untreated system's, effectiveness and its change."""
     rows = []
     for row in primary_rows(result, "position"):
         system = row["system"]
@@ -332,7 +333,7 @@ def position_table(result: AuditResult, untreated: Mapping[str, str], settings: 
 
 
 def carriers(result: AuditResult, biases: Sequence[str]) -> pd.DataFrame:
-    """For each figure that was found: how many queries account for half of it, and the first queries and passages."""
+    """For each bias that was found: how many queries account for half of it, and the first queries and passages."""
     rows = []
     for bias in biases:
         for row in primary_rows(result, bias):
@@ -408,7 +409,7 @@ def pair_table(topics: pd.DataFrame, runs: Mapping[str, pd.DataFrame], settings:
 
 
 def agreement_table(runs: Mapping[str, pd.DataFrame], settings: Settings) -> pd.DataFrame:
-    """Each two orders of the same passages: Kendall's tau, and how many of the first ten both have, means over queries."""
+    """For each pair of rankings: Kendall's tau, and how many of the first ten passages they share; means over queries."""
     rows = []
     for (a, one), (b, other) in itertools.combinations(runs.items(), 2):
         both = one.merge(other, on=["qid", "docno"], suffixes=("", "_other"))
@@ -423,18 +424,18 @@ def agreement_table(runs: Mapping[str, pd.DataFrame], settings: Settings) -> pd.
 
 # The picture
 
-#: Verdict to colour of the point; those that could not be told are hollow.
+#: Colours of points by verdict; points of the verdict ``cannot tell`` are hollow.
 COLOURS = {"yes": plots.colour(1), "no": plots.colour(0), "cannot tell": plots.GREY}
 PALE = "#8C8C8C"
 AXES = {
     "position": "ranks that a rotated\npassage moves down", "gender": "to female < ARaB@10\n> to male words",
-    "wording": "nDCG@10 for each\nstep of complexity", "pooling": "judged of the first\nten, less BM25's",
+    "wording": "nDCG@10 for each\nstep of complexity", "pooling": "judged of the first\nten, minus BM25's",
     "length": "length percentile\nof the first ten",
 }  # fmt: skip
 
 
 def draw(tables: Mapping[str, pd.DataFrame], path: Path) -> None:
-    """Systems as rows, effectiveness and biases as columns: a figure with its interval each, coloured by the verdict."""
+    """Draw systems as rows, effectiveness and biases as columns: figures with intervals, coloured by the verdict."""
     import matplotlib.pyplot as plt
 
     dl = tables["gender"].sort_values(MEASURE, ascending=False)
@@ -469,7 +470,7 @@ def draw(tables: Mapping[str, pd.DataFrame], path: Path) -> None:
                     markerfacecolor=_inside(row["verdict"]),
                 )  # fmt: skip
             for name in set(places) - set(own[bias]["system"]):
-                told, across = "not at hand" if bias == "position" else "no judgements", panel.get_yaxis_transform()
+                told, across = "not available" if bias == "position" else "no judgements", panel.get_yaxis_transform()
                 panel.text(0.5, places[name], told, va="center", ha="center", fontsize=8, color=PALE, transform=across)
             panel.set_title(bias, loc="left")
             panel.set_xlabel(AXES[bias])
@@ -478,7 +479,7 @@ def draw(tables: Mapping[str, pd.DataFrame], path: Path) -> None:
             panel.tick_params(labelsize=9)
             panel.xaxis.label.set_size(9)
         axes[0].set_yticks(list(places.values()), list(places))
-        marks = {"yes": "found", "no": "smaller than what matters (grey band)", "cannot tell": "cannot tell"}
+        marks = {"yes": "found", "no": "smaller than the margin (grey band)", "cannot tell": "cannot tell"}
         handles = [
             plt.Line2D([], [], marker="o", color=COLOURS[verdict], markerfacecolor=_inside(verdict), label=told)
             for verdict, told in marks.items()
@@ -517,19 +518,19 @@ def main() -> None:
     parser.add_argument("--ranker", action="append", default=[], metavar="NAME=FOLDER", help="a further ranker; may be repeated")
     retrained = "a ranker of --ranker, trained on rotated passages"
     parser.add_argument("--retrained", action="append", default=[], metavar="NAME=FOLDER", help=retrained)
-    parser.add_argument("--depth", type=int, default=100, help="documents of a list (default: %(default)s)")
-    parser.add_argument("--moved-depth", type=int, default=20, help="candidates that are rotated (default: %(default)s)")
+    parser.add_argument("--depth", type=int, default=100, help="documents per list (default: %(default)s)")
+    parser.add_argument("--moved-depth", type=int, default=20, help="candidates if passages are rotated (default: %(default)s)")
     parser.add_argument("--queries", type=int, help="queries of each year and of the pairs (default: all)")
     parser.add_argument("--draws", type=int, default=1, help="rotations of each relevant passage (default: %(default)s)")
     parser.add_argument("--rotations", nargs="+", type=int, default=[2], help="rotations to average over (default: 2)")
     parser.add_argument("--seed", type=int, default=0, help="seed of everything random (default: %(default)s)")
-    parser.add_argument("--parser", choices=["", "stanford"], default="", help="trees for the arm parsed (default: no such arm)")
+    parser.add_argument("--parser", choices=["", "stanford"], default="", help="parser of the arm parsed (default: no such arm)")
     parser.add_argument("--terrier", action="store_true", help="also examine Terrier's BM25, which needs Java")
     parser.add_argument("--out", type=Path, required=True, help="folder for results; a run that was stopped continues from it")
     o = parser.parse_args()
     given, retrained = named("--ranker", o.ranker, "FOLDER"), named("--retrained", o.retrained, "FOLDER")
     if unknown := sorted(set(retrained) - set(given)):
-        raise InputError(f"--retrained {unknown[0]}: there is no --ranker of this name to compare it with; name that one, too")
+        raise InputError(f"--retrained {unknown[0]}: there is no --ranker of this name to compare it with; add it")
     settings = Settings(
         model=o.model, rankers=given, retrained=retrained, depth=o.depth, moved_depth=o.moved_depth, queries=o.queries,
         draws=o.draws, rotations=tuple(o.rotations), seed=o.seed, parser=o.parser, terrier=o.terrier,
