@@ -79,7 +79,7 @@ def _takes_a_request(command: Callable[..., None]) -> Callable[..., None]:
     for f in fields(Request):
         kind, default = hints[f.name], f.default
         if f.default_factory is not MISSING:
-            kind, default = (str, ",".join(f.default_factory())) if f.metadata["commas"] else (kind | None, None)
+            kind, default = kind | None, None
         annotation = Annotated[kind, _option(f.name)]  # type: ignore[valid-type]  # kinds are known when this runs
         parameters.append(Parameter(f.name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation))
     own = [p for p in signature(command, eval_str=True).parameters.values() if p.kind is Parameter.KEYWORD_ONLY]

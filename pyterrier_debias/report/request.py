@@ -72,7 +72,7 @@ class Request:
     biases: list[str] = field(default_factory=lambda: ["all"], metadata=_shown(
         "NAMES",
         "The biases to examine, separated by commas: position, survivorship, gender, linguistic and pooling ('all' means these "
-        "five), source, length, order.",
+        "five), source, length, order. May be repeated.  [default: all]",
         commas=True,
     ))  # fmt: skip
     gender_classifier: Path | None = field(default=None, metadata=_shown(

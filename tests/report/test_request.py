@@ -12,7 +12,7 @@ from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.data.readers import TIES
 from pyterrier_debias.rankers.base import DTYPES
 from pyterrier_debias.report import cli
-from pyterrier_debias.report.inputs import BIASES
+from pyterrier_debias.report.inputs import BIASES, find_biases
 from pyterrier_debias.report.models import KINDS
 from pyterrier_debias.report.request import Request
 from pyterrier_debias.report.text import CORRECTION_NAMES
@@ -75,12 +75,20 @@ def test_an_option_means_the_same_on_the_command_line_and_in_a_file(name, asked)
 
 def test_the_table_of_options_is_complete_and_lists_may_be_repeated(asked):
     assert list(GIVEN) == [f.name for f in fields(Request)]
-    for name in ("model", "run", "wmodel"):
+    for name in [f.name for f in fields(Request) if isinstance(getattr(Request(), f.name), list)]:
         assert getattr(asked(f"--{name}", "a", f"--{name}", "b"), name) == ["a", "b"]
 
 
 def test_an_empty_part_of_a_list_is_ignored(asked):
     assert asked("--biases", "position, ,order,").biases == ["position", "order"]
+
+
+def test_a_repeated_list_with_commas_is_joined_in_order(asked):
+    arguments = ["--biases", "pooling,order", "--biases", "gender", "--biases", "all, length"]
+    assert asked(*arguments).biases == ["pooling", "order", "gender", "all", "length"]
+    assert [bias.name for bias in find_biases(["pooling", "gender", "pooling"])] == ["pooling", "gender"]
+    told = Request.__dataclass_fields__["biases"].metadata["help"]
+    assert "May be repeated." in told and "[default: all]" in told
 
 
 @pytest.mark.parametrize(
