@@ -130,25 +130,39 @@ def find_biases(biases: str | Bias | Sequence[str | Bias]) -> list[Bias]:
         biases: ``'all'`` (the five), a name, a bias, or names and biases; ``'all'`` does not include those of ``FURTHER``.
 
     Returns:
-        The biases, each once; a given bias object replaces the bias of the same name, also in ``'all'``.
+        The biases, each once. In ``'all'``, a given object of one of the five classes, such as ``GenderBias(clusters=...)``,
+        takes the place of the default one.
 
     Raises:
-        InputError: If a name is unknown, something is not a bias, two given objects have the same name, or there is no bias.
+        InputError: If a name is unknown, something is not a bias, two biases have the same name, or there is no bias.
     """
     wanted = [biases] if isinstance(biases, (str, Bias)) else list(biases or ())
-    found: dict[str, Bias] = {}
-    given: dict[str, Bias] = {}
+    found: dict[str, tuple[Bias, str | Bias]] = {}
     for one in wanted:
         for bias in BIASES if isinstance(one, str) and one == "all" else [one]:
-            if isinstance(bias, str) and bias in found:
+            if isinstance(bias, str) and bias in found and found[bias][1] in (bias, "all"):
                 continue
             made = _bias(bias)
-            if made is bias and given.setdefault(made.name, made) is not made:
-                raise InputError(f"audit: two biases are named {made.name!r}; rename one, or audit each separately")
-            found[made.name] = made
+            before = found.get(made.name)
+            if before is not None and before[1] == "all" and isinstance(bias, Bias) and isinstance(bias, type(before[0])):
+                before = None
+            if before is not None and one == "all" and isinstance(before[1], Bias) and isinstance(before[0], type(made)):
+                continue
+            if before is not None and before[0] is not made:
+                both = " and ".join(_as_given(given, made.name) for given in (before[1], one))
+                told = "give the second another name, or leave one out"
+                raise InputError(f"audit: two biases are named {made.name!r}: {both}; {told}")
+            found[made.name] = made, one
     if not found:
         raise InputError(f"audit: no bias is given; use 'all' or some of {', '.join(BIASES)}")
-    return list(found.values())
+    return [bias for bias, _ in found.values()]
+
+
+def _as_given(bias: str | Bias, name: str) -> str:
+    """A bias as the user gave it, in words: by its name, in 'all', or as an object."""
+    if isinstance(bias, Bias):
+        return f"an object of the class {type(bias).__name__}"
+    return f"the library's own bias {name!r}" + (" (in 'all')" if bias == "all" else "")
 
 
 def _bias(bias: str | Bias) -> Bias:
