@@ -138,7 +138,8 @@ def test_the_loss_is_made_of_its_parts():
 def test_relevant_documents_that_are_not_ranked_need_texts():
     judged = pd.DataFrame({"qid": ["1", "2", "3"], "docno": ["d4", "d4", "d4"], "label": 1})
     run = frame({"1": ["d1"], "2": ["d2"], "3": ["d3"]})
-    with pytest.raises(InputError, match="column 'text' has no value"):
+    told = r"1 relevant document is not in the run .*docno='d4' \(qid='1'\); .* texts=dataset\.text_loader\(\), or unknown='zero'"
+    with pytest.raises(InputError, match=told):
         per_query(ExpectedExposure() @ 5, run, judged)
     assert per_query(ExpectedExposure(texts=CORPUS) @ 5, run, judged) == pytest.approx(
         [loss_by_loops([d], {"d4": 1}, 5, 0.5, True, "loss") for d in ("d1", "d2", "d3")]
@@ -150,6 +151,23 @@ def test_relevant_documents_that_are_not_ranked_need_texts():
     # Without groups nothing is read.
     run = run.drop(columns="text")
     assert per_query(ExpectedExposure(by_group=False) @ 5, run, judged) == [2.0] * 3
+
+
+def test_texts_come_from_the_whole_run():
+    """Also from below the cut-off, and from the lists of queries that do not count."""
+    judged = pd.DataFrame({"qid": ["1", "1", "2", "3"], "docno": ["d1", "d2", "d2", "d5"], "label": [1, 1, 1, 0]})
+    run = frame({"1": ["d1", "d2"], "2": ["d3"], "3": ["d5"]})
+    lists, labels = (["d1"], ["d3"]), ({"d1": 1, "d2": 1}, {"d2": 1})
+    expected = [loss_by_loops(docnos, own, 1, 0.5, True, "loss") for docnos, own in zip(lists, labels)]
+    assert per_query(ExpectedExposure() @ 1, run, judged)[:2] == pytest.approx(expected)
+    only = pd.DataFrame({"qid": ["2"], "docno": ["d2"], "label": 1})
+    found = pt.Evaluate(run, only, [ExpectedExposure(query_filter=["2"]) @ 1])
+    assert list(found.values()) == pytest.approx(expected[1:])
+    # A ranked document without a text is another fault; its row in an internal frame is not named.
+    run.loc[run["docno"] == "d2", "text"] = None
+    with pytest.raises(InputError, match=r"column 'text' of the run has no text for docno='d2' \(qid='1'\); use a text loader"):
+        per_query(ExpectedExposure() @ 1, run, judged)
+    assert not np.isnan(per_query(ExpectedExposure(unknown="zero") @ 1, run, judged)[:2]).any()
 
 
 REFUSED = [

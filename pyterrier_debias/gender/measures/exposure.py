@@ -106,8 +106,9 @@ class ExpectedExposure(OfWords):
     EE-D and EE-R with the user model RBP. A run is one ranking, that is, a deterministic policy.
 
     Raises:
-        InputError: For an unknown option; during evaluation of groups, if a ranked or relevant document has no text. Texts of
-            relevant documents that are not ranked come from ``texts``.
+        InputError: For an unknown option; during evaluation of groups, if a ranked or relevant document has no text. Without
+            ``texts``, the whole run is searched for a text, also below the cut-off; relevant documents that are not in the run
+            need ``texts``.
 
     When not to use it: with few judged documents, because unjudged ones count as deserving no exposure; with ``part='disparity'``
     of documents, which is the same for all rankings of one length. A query without a relevant document has no value.
@@ -155,8 +156,9 @@ class ExpectedExposure(OfWords):
         """The columns that the results must have."""
         return super().RUN_INPUTS if self.option("by_group") else ["query_id", "doc_id", "score"]
 
-    def judged_values(self, run: pd.DataFrame, qrels: pd.DataFrame) -> dict[str, float]:
+    def judged_values(self, run: pd.DataFrame, qrels: pd.DataFrame, whole: pd.DataFrame | None = None) -> dict[str, float]:
         """The value of each query of a run that has at least one relevant document."""
+        whole = run if whole is None else whole
         run = self._head(run)
         graded = qrels.rename(columns={"query_id": "qid", "doc_id": "docno", "relevance": "label"})[["qid", "docno", "label"]]
         graded = highest_grades(graded, repr(self))
@@ -171,20 +173,41 @@ class ExpectedExposure(OfWords):
         both = ranked.merge(pd.concat(parts)[["qid", "docno", "target"]], on=["qid", "docno"], how="outer")
         both = both[both["qid"].isin(set(graded["qid"]))].sort_values(["qid", "docno"], ignore_index=True)
         got, wanted = (both[name].fillna(0.0).to_numpy() for name in ("exposure", "target"))
-        shares = self._shares(both) if self.option("by_group") else None
+        shares = self._shares(both, whole) if self.option("by_group") else None
         found = {}
         for qid, rows in query_slices(both["qid"]).items():
             one, other = (given[rows] if shares is None else given[rows] @ shares[rows] for given in (got, wanted))
             found[qid] = exposure.expected_exposure(one, other, self.option("part"))
         return found
 
-    def _shares(self, documents: pd.DataFrame) -> np.ndarray:
-        if self.texts.source is None:
-            # A document that is ranked for one query may be relevant, and not ranked, for another.
-            known = documents.dropna(subset=[self.text_field]).drop_duplicates("docno").set_index("docno")[self.text_field]
+    def _shares(self, documents: pd.DataFrame, whole: pd.DataFrame) -> np.ndarray:
+        if self.texts.source is None and self.text_field in whole.columns:
+            # A relevant document may be ranked below the cut-off, or only for another query.
+            known = whole.dropna(subset=[self.text_field]).drop_duplicates("docno").set_index("docno")[self.text_field]
             documents = documents.assign(**{self.text_field: documents["docno"].map(known)})
+            if self.texts.unknown == "raise":
+                self._check_known(documents, set(whole["docno"]))
         counts, own = counted(documents, self.texts, self.wordlist, self.option("tokeniser"), repr(self))
         return exposure.memberships(counts.total())[own]
+
+    def _check_known(self, documents: pd.DataFrame, ranked: set[str]) -> None:
+        """Refuse documents whose text no row of the run has."""
+        lacking = documents[[not isinstance(text, str) for text in documents[self.text_field]]]
+        if not len(lacking):
+            return
+        outside = lacking[~lacking["docno"].isin(ranked)]
+        qid, docno = (outside if len(outside) else lacking)[["qid", "docno"]].iloc[0]
+        if not len(outside):
+            raise InputError(
+                f"{self!r}: column {self.text_field!r} of the run has no text for docno={docno!r} (qid={qid!r}); use a text "
+                f"loader that covers every document, or unknown='zero' to count such documents as having no words"
+            )
+        number = outside["docno"].nunique()
+        told = "1 relevant document is" if number == 1 else f"{number} relevant documents are"
+        raise InputError(
+            f"{self!r}: {told} not in the run and thus without text, e.g. docno={docno!r} (qid={qid!r}); give the measure a "
+            f"source of texts, e.g. texts=dataset.text_loader(), or unknown='zero' to count such documents as having no words"
+        )
 
     def values(self, run: pd.DataFrame) -> dict[str, float]:
         """Not defined without judgements; see :meth:`judged_values`."""

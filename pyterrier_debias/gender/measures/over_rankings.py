@@ -204,8 +204,8 @@ class _OfTexts(Measure, metaclass=_Cut):
         asked = self._counting(set(qids))
         if not asked:
             logger.warning("%r: none of the %d judged queries counts; check the qids given to the measure", self, len(qids))
-        run = run[run["qid"].isin(asked)]
-        values = self.judged_values(ranked(run, repr(self)), qrels) if len(run) else {}
+        whole, run = run, run[run["qid"].isin(asked)]
+        values = self.judged_values(ranked(run, repr(self)), qrels, whole) if len(run) else {}
         known = {qid: value for qid, value in values.items() if not np.isnan(value)}
         undefined = self.option("undefined")
         fill = 0.0 if undefined == "zero" else float("nan")
@@ -247,8 +247,8 @@ class _OfTexts(Measure, metaclass=_Cut):
     def values(self, run: pd.DataFrame) -> dict[str, float]:
         """The value of each query of a run, sorted by query and rank."""
 
-    def judged_values(self, run: pd.DataFrame, qrels: pd.DataFrame) -> dict[str, float]:
-        """As :meth:`values`, for measures that also read the labels of the judgements."""
+    def judged_values(self, run: pd.DataFrame, qrels: pd.DataFrame, whole: pd.DataFrame | None = None) -> dict[str, float]:
+        """As :meth:`values`, for measures that also read the labels of the judgements, or texts from the lists of all queries."""
         return self.values(run)
 
     def _head(self, run: pd.DataFrame) -> pd.DataFrame:
