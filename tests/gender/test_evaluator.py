@@ -156,6 +156,10 @@ def test_background_and_loader():
     for background, column in ((TOPICS, "docno"), (CORPUS.assign(score=1.0), "qid"), (CORPUS.assign(qid="1"), "score")):
         with pytest.raises(InputError, match=f"background lacks the column '{column}'"):
             ARaBEvaluator(background=background)(frame(ONE))
+    told = r"background is a dict, not a frame; give a result frame \(qid, docno, score\), or a frame of documents"
+    for make in (lambda: ARaBEvaluator(background=TEXTS)(frame(ONE)), lambda: NFaiRR(background=TEXTS) @ 10):
+        with pytest.raises(InputError, match=told):
+            make()
     with pytest.raises(InputError, match=r"depth=1.5 must be a whole number"):
         ARaBEvaluator(background=background, depth=1.5)(frame(ONE))
 

@@ -99,12 +99,18 @@ def check_background(background: pd.DataFrame | None, depth: Any, outside: Any, 
         stage: The name used in messages.
 
     Raises:
-        InputError: For a frame that lacks a column, a depth that is not a whole number of 1 or more, or an unknown choice.
+        InputError: For a background that is not a frame or lacks a column, a depth that is not a whole number of 1 or more, or an
+            unknown choice.
     """
     check_number(stage, "depth", depth, least=1, whole=True)
     check_choice(stage, "outside", outside, OUTSIDE)
     if background is None:
         return
+    if not isinstance(background, pd.DataFrame):
+        raise InputError(
+            f"{stage}: background is a {type(background).__name__}, not a frame; give a result frame (qid, docno, score), or a "
+            f"frame of documents (docno and text, without qid and score), e.g. background=pd.DataFrame(dataset.get_corpus_iter())"
+        )
     columns = set(background.columns)
     # A frame without scores and ranks is not a list of results, so a missing qid is no error.
     needed = ["docno"] if is_collection(background) else ["qid", "docno"]
