@@ -378,6 +378,9 @@ def test_bad_input_is_refused():
             infer_judgements(RUN, QRELS, depth=depth)
         with pytest.raises(InputError, match=r"leave_one_out: depth=.* must be a whole number of at least 1"):
             leave_one_out({"a": RUN}, QRELS, depth=depth)
+    for qrels in (QRELS, RUN[["qid", "docno"]].assign(label=1)):  # also where nothing is to be inferred
+        with pytest.raises(InputError, match=r"infer_judgements: infer='rank' cannot .*give None .* or a transformer"):
+            infer_judgements(RUN, qrels, infer="rank")
     with pytest.raises(InputError, match="run 'a': no qid is in both"):
         infer_judgements({"a": RUN.assign(qid="z")}, QRELS)
     with pytest.raises(InputError, match="the judgements have no column 'label'"):

@@ -20,7 +20,7 @@ import pyterrier as pt
 from ir_measures import Metric
 from ir_measures.measures import Measure, ParamInfo
 
-from pyterrier_debias.core.errors import InputError, check_number
+from pyterrier_debias.core.errors import InputError, check_number, shortened
 from pyterrier_debias.core.evaluation import evaluated_qids, parse_measures, per_query
 from pyterrier_debias.core.frames import (
     check_overlap,
@@ -245,8 +245,8 @@ def infer_judgements(
         expectations for :class:`ExpectedNDCG`.
 
     Raises:
-        InputError: If a run or the judgements lack a column, do not overlap, or ``infer`` leaves a pair without a label; for a
-            judgement whose label is missing or not a whole number.
+        InputError: If a run or the judgements lack a column, do not overlap, or ``infer`` is not a transformer or leaves a pair
+            without a label; for a judgement whose label is missing or not a whole number.
 
     When not to use it: to make judgements for training; and never with an ``infer`` that is one of the compared systems, or was
     trained on the same preferences: a judge that is also ranked rates itself best.
@@ -258,6 +258,11 @@ def infer_judgements(
         >>> infer_judgements(run, judged, pt.apply.label(lambda row: 2)).values.tolist()
         [['q1', 'd2', 1, False], ['q1', 'd1', 2, True]]
     """
+    if infer is not None and not callable(infer):
+        raise InputError(
+            f"infer_judgements: infer={shortened(repr(infer), 80)} cannot label documents; give None (labels inferred from "
+            f"ranks) or a transformer that adds the column 'label'"
+        )
     qrels = highest_grades(qrels, "infer_judgements")
     pooled = _pooled(_named(runs), qrels, depth)
     unjudged = pooled["label"].isna().to_numpy()
