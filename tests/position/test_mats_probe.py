@@ -223,6 +223,9 @@ def test_bad_input(docs):
         MATSProbe(spelled)(docs.assign(text=[None if i == 1 else "a" for i in range(30)]))
     with pytest.raises(InputError, match="returned 1 results for 30 texts"):
         MATSProbe(lambda texts: list(spelled(texts))[:1])(docs)
+    for nothing, told in ((None, "a NoneType"), ([None] * 30, "a NoneType for a text")):
+        with pytest.raises(InputError, match=rf"MATSProbe: the encoder returned {told}; it must return one pair \(words, matrix"):
+            MATSProbe(lambda texts: nothing)(docs)  # noqa: B023
     with pytest.raises(InputError, match="'d0' has 1 words and vectors of shape"):
         MATSProbe(lambda texts: [(["a"], np.ones((2, 2)))] * len(texts))(docs)
 
@@ -311,5 +314,10 @@ def test_plot(docs, tmp_path):
 def test_plot_of_nothing(docs):
     with pytest.raises(InputError, match="nothing to draw"):
         plot_ats({})
+    probe = MATSProbe(spelled)
+    curve = probe(docs)
+    for wrong, told in ((probe.result(docs), "is a MATSResult"), (curve, "is a DataFrame"), ({"a": curve}, "holds a DataFrame")):
+        with pytest.raises(InputError, match=rf"plot_ats: results must map names .* but {told}; give {{name: probe\.result"):
+            plot_ats(wrong)
     with pytest.raises(InputError, match="std='deltas' is not known"):
         plot_ats({"a": MATSProbe(spelled).result(docs)}, std="deltas")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -266,7 +266,7 @@ class MATSProbe(Stage):
         with pt.tqdm(total=len(texts), desc="MATSProbe", unit="text", disable=not self.verbose) as bar:
             for start in range(0, len(texts), _CHUNK):
                 part = texts[start : start + _CHUNK]
-                found = list(encode(part))
+                found = _listed(encode(part))
                 if len(found) != len(part):
                     raise InputError(
                         f"MATSProbe: the encoder returned {len(found)} results for {len(part)} texts; it must return one pair "
@@ -346,6 +346,20 @@ class MATSProbe(Stage):
         return {**self.__dict__, "_made": None}
 
 
+def _listed(found: Any) -> list[Any]:
+    """What an encoder returned, checked to be a collection of pairs."""
+    needed = "it must return one pair (words, matrix) for each text"
+    if not isinstance(found, Iterable):
+        raise InputError(f"MATSProbe: the encoder returned a {type(found).__name__}; {needed}")
+    results = list(found)
+    for result in results:
+        try:
+            _, _ = result
+        except (TypeError, ValueError):
+            raise InputError(f"MATSProbe: the encoder returned a {type(result).__name__} for a text; {needed}") from None
+    return results
+
+
 def plot_ats(
     results: Mapping[str, MATSResult],
     ax: Axes | None = None,
@@ -367,7 +381,7 @@ def plot_ats(
         The axes.
 
     Raises:
-        InputError: If there are no results, ``std`` is unknown, or the file cannot be written.
+        InputError: If ``results`` is not a mapping of results, or is empty, ``std`` is unknown, or the file cannot be written.
 
     Example::
 
@@ -376,6 +390,12 @@ def plot_ats(
 
     When not to use it: to show small distances for many encoders; with four or more, shades overlap: use ``std='none'``.
     """
+    wrong = [results] if not isinstance(results, Mapping) else [r for r in results.values() if not isinstance(r, MATSResult)]
+    if wrong:
+        raise InputError(
+            f"plot_ats: results must map names to results of MATSProbe, but {'is' if wrong[0] is results else 'holds'} a "
+            f"{type(wrong[0]).__name__}; give {{name: probe.result(docs)}}"
+        )
     if not results:
         raise InputError("plot_ats: there is nothing to draw; give at least one result, as {name: probe.result(docs)}")
     check_choice("plot_ats", "std", std, (*_SHADES, "none"))
