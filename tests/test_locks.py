@@ -12,6 +12,7 @@ import pytest
 
 import pyterrier_debias
 from pyterrier_debias import InputError
+from pyterrier_debias.core.files import locked_inside, whole_folder
 from pyterrier_debias.core.locks import scratch_folder
 
 PROGRAM = """
@@ -107,3 +108,11 @@ def test_what_another_user_left_stays(place):
     aged(theirs)
     with scratch_folder():
         assert theirs.exists()
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc")
+def test_a_place_without_room_for_a_lock_is_not_said_to_be_in_use():
+    """filelock waits for somebody else's lock there, although nobody can create one."""
+    for write in (whole_folder, locked_inside):
+        with pytest.raises(InputError, match=r"^/proc/nope cannot be written: "), write("/proc/nope"):
+            raise AssertionError("it is written")

@@ -59,6 +59,10 @@ def only_one(lock: Path, shown: str | Path, *, wait: float = 0.0) -> Iterator[No
     try:
         held.acquire(timeout=wait)
     except filelock.Timeout:
+        if not os.path.lexists(lock):
+            # filelock also waits where the system says that there is no such file: nobody can create one there, e.g. in /proc.
+            with tempfile.TemporaryFile(dir=lock.parent):
+                pass
         raise HeldError(
             f"{shown} is being written by {_holder(lock)}; wait until it has finished, or name another folder"
         ) from None
