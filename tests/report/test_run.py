@@ -421,6 +421,9 @@ def test_a_path_is_no_json_and_load_reads_it(result, tmp_path):
             AuditResult.from_json(path)
     with pytest.raises(InputError, match="nowhere cannot be read"):
         AuditResult.load(tmp_path / "nowhere")
+    # The tables are for people: a changed one is not read.
+    (folder / "per_query.csv").write_text("mine")
+    assert AuditResult.load(folder).to_json() == result.to_json()
 
 
 @pytest.mark.parametrize("name", ["report.html", "audit.JSON", "findings.csv"])
