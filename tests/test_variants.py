@@ -5,7 +5,7 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 
-from pyterrier_debias import InputError, PositionSensitivity, RotatePassages
+from pyterrier_debias import InputError, PositionSensitivity, RotatePassages, SwapGender
 from pyterrier_debias.core.counterfactuals import Arm, Variants, never_moved, score_arms, score_changes
 from pyterrier_debias.core.frames import ranked
 from pyterrier_debias.core.stage import Stage
@@ -126,6 +126,16 @@ def test_a_ranker_that_looks_names_up_is_refused(ranker):
         PositionSensitivity(ranker, **FAST).evaluate(CANDIDATES, QRELS)
     with pytest.raises(InputError, match="looks up documents by docno"):
         intervene(ranker, CANDIDATES, passages={"a": RotatePassages(seed=1)})
+
+
+def test_a_stage_that_draws_by_docno_is_not_taken_for_a_look_up():
+    told = r"its stage RotatePassages draws a rotation for each docno, .*or average over rotations \(AverageRotations\)$"
+    for ranker in (RotatePassages(seed=3) >> EARLY, (RotatePassages(seed=3) >> EARLY) + EARLY * 0.1):
+        with pytest.raises(InputError, match=told) as raised:
+            PositionSensitivity(ranker, **FAST).evaluate(CANDIDATES, QRELS)
+        assert "looks up" not in str(raised.value) and "audit the pipeline without this stage" in str(raised.value)
+    assert SwapGender(share=0.5).by_docno()[1] == "swap every text (share=1)"
+    assert [stage.by_docno() for stage in (RotatePassages(offset=2), SwapGender(), EARLY)] == [None, None, None]
 
 
 def test_a_ranker_whose_scores_depend_on_its_batch_is_not_taken_for_one_that_looks_names_up():

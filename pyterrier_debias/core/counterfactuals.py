@@ -19,7 +19,7 @@ from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.frames import check_scores, ranked, stage_name
 from pyterrier_debias.core.naming import system_name
 from pyterrier_debias.core.pieces import no_query_is_cut
-from pyterrier_debias.core.stage import scores_rows
+from pyterrier_debias.core.stage import Stage, all_stages, scores_rows
 from pyterrier_debias.core.systems import check_run
 from pyterrier_debias.core.text import keyed_mark
 from pyterrier_debias.core.variants import OF_ANOTHER_INDEX, variant_docno
@@ -162,10 +162,24 @@ def score_arms(
         if not _is_another(known, again) and (other.empty or _is_another(again, alone(renamed.variant))):
             raise InputError(
                 f"ranker of {name!r} gives the same texts different scores under different docnos (first qid={qids[0]!r}, "
-                f"docno={candidates['docno'].iloc[rows[0]]!r}): it looks up documents by docno, in an index or a store "
-                f"without the changed texts; put stages that look up documents before the text loader"
+                f"docno={candidates['docno'].iloc[rows[0]]!r}): {_why_docnos_matter(ranker)}"
             )
     return scored[scored["arm"] != _RENAMED].reset_index(drop=True)
+
+
+def _why_docnos_matter(ranker: pt.Transformer) -> str:
+    """Why a ranker's scores depend on docnos, and what to do about it: a stage that draws by docno, or else a look-up."""
+    for stage in all_stages(ranker):
+        drawn = stage.by_docno() if isinstance(stage, Stage) else None
+        if drawn is not None:
+            return (
+                f"its stage {type(stage).__name__} {drawn[0]}, so it treats a document differently when a probe renames it; "
+                f"audit the pipeline without this stage, or {drawn[1]}"
+            )
+    return (
+        "it looks up documents by docno, in an index or a store without the changed texts; put stages that look up documents "
+        "before the text loader"
+    )
 
 
 def _is_another(before: pd.DataFrame, after: pd.DataFrame) -> bool:

@@ -222,6 +222,13 @@ class Stage(pt.Transformer):
         """The text columns that the stage changes for the pipelines that it calls, but not in its own output."""
         return frozenset()
 
+    def by_docno(self) -> tuple[str, str] | None:
+        """What the stage draws for each docno, and what to use instead in a ranker that is probed, in words.
+
+        None if its output does not depend on docnos. Probes rename documents, so they cannot examine a ranker with such a stage.
+        """
+        return None
+
     # The name was PyTerrier's before: there it makes a stage that returns its input, and is called on the class.
     def identity(self) -> dict[str, Any]:  # type: ignore[override]
         """The values that must agree for two stages to be equal: by default, every option that can change the result."""

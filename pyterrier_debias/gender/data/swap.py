@@ -470,6 +470,11 @@ class SwapGender(RowWise):
         """Which of the text column and ``query`` are swapped; see :class:`~pyterrier_debias.core.stage.Stage`."""
         return frozenset(([] if self.text_field is None else [self.text_field]) + ["query"] * self.queries)
 
+    def by_docno(self) -> tuple[str, str] | None:
+        """The draw, unless all texts are swapped or none; see :class:`~pyterrier_debias.core.stage.Stage`."""
+        drawn = "draws for each docno or qid whether it swaps the text"
+        return (drawn, "swap every text (share=1)") if 0 < self.share < 1 else None
+
     def rotator(self, *, draw: int = 0) -> Callable[..., tuple[str, int]]:
         """The function for ``Training(augment=...)``.
 

@@ -505,6 +505,11 @@ class RotatePassages(RowWise):
 
         return turn
 
+    def by_docno(self) -> tuple[str, str] | None:
+        """The draw, unless the offset is fixed; see :class:`~pyterrier_debias.core.stage.Stage`."""
+        drawn = "draws a rotation for each docno"
+        return (drawn, "average over rotations (AverageRotations)") if self.offset is None else None
+
     def splitter(self) -> Tokeniser:
         """A function that cuts a text into the units that are rotated.
 
