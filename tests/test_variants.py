@@ -5,10 +5,11 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 
-from pyterrier_debias import InputError, PositionSensitivity, RotatePassages, SwapGender
+from pyterrier_debias import InputError, PositionSensitivity, RotatePassages, SwapGender, System
 from pyterrier_debias.core.counterfactuals import Arm, Variants, never_moved, score_arms, score_changes
 from pyterrier_debias.core.frames import ranked
 from pyterrier_debias.core.stage import Stage
+from pyterrier_debias.core.systems import named_where_it_raises
 from pyterrier_debias.core.variants import variant_docno
 from pyterrier_debias.report.interventions import intervene
 from tests.position.toy import Overlap, world
@@ -136,6 +137,22 @@ def test_a_stage_that_draws_by_docno_is_not_taken_for_a_look_up():
         assert "looks up" not in str(raised.value) and "audit the pipeline without this stage" in str(raised.value)
     assert SwapGender(share=0.5).by_docno()[1] == "swap every text (share=1)"
     assert [stage.by_docno() for stage in (RotatePassages(offset=2), SwapGender(), EARLY)] == [None, None, None]
+
+
+def test_a_ranker_that_raises_on_a_new_name_is_told_that_probes_rename():
+    by_docno = pt.apply.doc_score(lambda row: KNOWN[row["docno"]])
+    lists = dict.fromkeys(CANDIDATES["qid"], 1.0)
+    by_qid = pt.apply.doc_score(lambda row: lists[row["qid"]])
+    told = r"^ranker of '.*', given documents under new docnos, raised KeyError: .*%r.*: a probe renames documents and queries"
+    for ranker in (by_docno, by_qid):
+        with pytest.raises(InputError, match=told):
+            PositionSensitivity(ranker, **FAST).evaluate(CANDIDATES, QRELS)
+        system = named_where_it_raises(System("mine", pt.Transformer.from_df(CANDIDATES), ranker))
+        with pytest.raises(InputError, match="ranker of 'mine', given documents under new docnos, raised KeyError"):
+            PositionSensitivity(system, **FAST).evaluate(CANDIDATES[["qid", "query"]].drop_duplicates(), QRELS)
+    fails = pt.apply.doc_score(lambda row: {}["d"])
+    with pytest.raises(KeyError):
+        PositionSensitivity(fails, **FAST).evaluate(CANDIDATES, QRELS)
 
 
 def test_a_ranker_whose_scores_depend_on_its_batch_is_not_taken_for_one_that_looks_names_up():

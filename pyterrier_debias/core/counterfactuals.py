@@ -15,12 +15,12 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core.caches import VARIANT, marked
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, one_line
 from pyterrier_debias.core.frames import check_scores, ranked, stage_name
 from pyterrier_debias.core.naming import system_name
 from pyterrier_debias.core.pieces import no_query_is_cut
 from pyterrier_debias.core.stage import Stage, all_stages, scores_rows
-from pyterrier_debias.core.systems import check_run
+from pyterrier_debias.core.systems import BrokenSystemError, check_run
 from pyterrier_debias.core.text import keyed_mark
 from pyterrier_debias.core.variants import OF_ANOTHER_INDEX, variant_docno
 
@@ -137,7 +137,7 @@ def score_arms(
 
     Raises:
         InputError: If the ranker returns no rows or no scores, returns documents that it was not given, needs a column that is
-            left out, or gives an unchanged text a different score under a different docno.
+            left out, gives an unchanged text a different score under a different docno, or raises an error about a new name.
     """
     left_out = [column for column in candidates.columns if _leads_back(column, candidates[column])]
     candidates = candidates.drop(columns=left_out)
@@ -180,6 +180,15 @@ def _why_docnos_matter(ranker: pt.Transformer) -> str:
         "it looks up documents by docno, in an index or a store without the changed texts; put stages that look up documents "
         "before the text loader"
     )
+
+
+def _about_renamed(error: Exception, given: pd.DataFrame, candidates: pd.DataFrame) -> str:
+    """An error in one line if its text holds a docno or qid that only the probe uses; otherwise empty."""
+    cause = error.__cause__ if isinstance(error, BrokenSystemError) and error.__cause__ is not None else error
+    text = str(cause)
+    if not any(name in text for column in ("docno", "qid") for name in set(given[column]) - set(candidates[column])):
+        return ""
+    return str(error.args[1]) if isinstance(error, BrokenSystemError) else one_line(error)
 
 
 def _is_another(before: pd.DataFrame, after: pd.DataFrame) -> bool:
@@ -236,7 +245,14 @@ def _scored(
         if missing is None and isinstance(error, InputError) and any(repr(d) in str(error) for d in set(given["docno"])):
             raise InputError(f"ranker of {name!r}, given changed texts under new docnos: {error}") from error
         if missing is None:
-            raise
+            renamed = "" if isinstance(error, InputError) else _about_renamed(error, given, candidates)
+            if not renamed:
+                raise
+            raise InputError(
+                f"ranker of {name!r}, given documents under new docnos, raised {renamed}: a probe renames documents and queries, "
+                f"so a ranker that looks them up by docno or qid cannot be probed; put stages that look up documents before the "
+                f"text loader"
+            ) from error
         raise InputError(
             f"ranker of {name!r} needs the column {missing!r}, which belongs to the original document, so a probe leaves it out; "
             f"put the stage that makes it from the text after the text loader, as part of the ranker"
