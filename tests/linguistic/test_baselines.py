@@ -78,7 +78,8 @@ def test_reverse_weights_of_training_queries(tiny):
     for column, message in (("nothing", "no column 'nothing'"), ("text", "column 'text' holds no numbers")):
         with pytest.raises(InputError, match=message):
             ReverseComplexity(column).weigh(groups, groups.groups[0], np.array([0]))
-    with pytest.raises(InputError, match="1 of 2 queries have no finite complexity"):
+    message = r"reverse_weights: 1 of 2 queries have no finite complexity \(the first is at row 1\); leave them out, or give"
+    with pytest.raises(InputError, match=message):
         reverse_weights(np.array([1.0, np.nan]))
 
 

@@ -333,7 +333,7 @@ def test_what_is_not_finite_is_refused(bad, place):
     if place < 2:
         with pytest.raises(InputError, match=f"within_slope: {name} at row 1 is {bad}, not finite; leave out needs"):
             within_slope(given[0].reshape(4, 3), given[1].reshape(4, 3), resamples=9)
-        with pytest.raises(InputError, match="must be finite numbers"):
+        with pytest.raises(InputError, match=f"permutation_tests: {name} at row 4 is {bad}, not finite; leave out queries"):
             permutation_tests(given[0], given[1], np.arange(12) % 3, resamples=9)
 
 

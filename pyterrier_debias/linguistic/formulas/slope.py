@@ -156,7 +156,7 @@ def partial_slope(
             f"partial_slope: values, complexity and controls must have one entry per query; got shapes {y.shape} and {x.shape}, "
             f"and {len(z)} rows of controls"
         )
-    _check_finite("partial_slope", "queries", values=y, complexity=x, controls=z)
+    check_finite("partial_slope", "queries", values=y, complexity=x, controls=z)
     q = _basis(z)
     x_left, left = x - q @ (q.T @ x), y - q @ (q.T @ y)
     sxx, total = x_left @ x_left, ((y - y.mean()) ** 2).sum() if n else 0.0
@@ -259,7 +259,7 @@ def within_slope(
             f"within_slope: values and complexity must both have a row per need and at least two columns (wordings); got shapes "
             f"{y.shape} and {x.shape}"
         )
-    _check_finite("within_slope", "needs", values=y, complexity=x)
+    check_finite("within_slope", "needs", values=y, complexity=x)
     n = len(y)
     sd = float(x[:, 0].std()) if n else float("nan")
     x_left, left = x - x.mean(axis=1, keepdims=True), y - y.mean(axis=1, keepdims=True)
@@ -375,8 +375,17 @@ def _nuisance(n: int, controls: np.ndarray | None, strata: Sequence[object] | No
     return np.concatenate(columns, axis=1)
 
 
-def _check_finite(who: str, rows: str, **given: np.ndarray) -> None:
-    """Refuse NaN and infinite numbers; the error names the first row that has one."""
+def check_finite(who: str, rows: str, **given: np.ndarray) -> None:
+    """Refuse NaN and infinite numbers.
+
+    Args:
+        who: The function or stage that the error names.
+        rows: What a row is, in the plural, such as ``'queries'``.
+        given: Arrays of numbers, by the name that the error uses.
+
+    Raises:
+        InputError: For the first row with a value that is not finite.
+    """
     for name, numbers in given.items():
         bad = np.argwhere(~np.isfinite(numbers))
         if len(bad):

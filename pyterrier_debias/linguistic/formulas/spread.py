@@ -15,7 +15,7 @@ import numpy as np
 
 from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.statistics import Interval
-from pyterrier_debias.linguistic.formulas.slope import at_once
+from pyterrier_debias.linguistic.formulas.slope import at_once, check_finite
 
 #: Statistics of the values of queries.
 STATISTICS = ("mean", "sd", "cv")
@@ -122,7 +122,7 @@ def over_collections(
     check_choice("over_collections", "average", average, AVERAGES)
     collections = [np.asarray(values, dtype=float) for values in collections]
     if not collections:
-        raise InputError("there is no collection to take the spread of")
+        raise InputError("over_collections: collections is empty; pass the values of at least one collection")
     if average == "pooled":
         collections = [np.concatenate(collections)]
     found = {}
@@ -290,8 +290,7 @@ def permutation_tests(
     from scipy import stats
 
     y, x = np.asarray(values, dtype=float), np.asarray(complexity, dtype=float)
-    if not (np.isfinite(y).all() and np.isfinite(x).all()):
-        raise InputError("effectiveness and complexity must be finite numbers, not NaN; leave out queries that are not defined")
+    check_finite("permutation_tests", "queries", values=y, complexity=x)
     n = len(y)
     codes = np.zeros(n, dtype=int) if strata is None else np.unique(np.asarray(strata, dtype=str), return_inverse=True)[1]
     places = [np.flatnonzero(codes == code) for code in range(codes.max(initial=-1) + 1)]
@@ -385,7 +384,7 @@ def smooth(
         [[1.0, 0.5], [1.0, 0.5], [1.0, 0.5]]
     """
     if not 0 < span <= 1:
-        raise InputError(f"span={span!r} must be a number above 0, up to 1")
+        raise InputError(f"smooth: span={span!r} must be a number above 0, up to 1")
     y, x, at = (np.asarray(a, dtype=float) for a in (values, complexity, at))
     n = len(y)
     distance = x - at[:, None]

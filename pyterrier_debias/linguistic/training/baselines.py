@@ -65,10 +65,11 @@ def reverse_weights(complexity: np.ndarray) -> np.ndarray:
         [1.714, 1.286, 0.0]
     """
     complexity = np.asarray(complexity, dtype=np.float64)
-    if not np.isfinite(complexity).all():
+    bad = np.flatnonzero(~np.isfinite(complexity))
+    if len(bad):
         raise InputError(
-            f"reverse weights: {int((~np.isfinite(complexity)).sum())} of {len(complexity)} queries have no finite complexity; "
-            f"drop or fill them"
+            f"reverse_weights: {len(bad)} of {len(complexity)} queries have no finite complexity (the first is at row {bad[0]}); "
+            f"leave them out, or give them a value"
         )
     spread = np.ptp(complexity)
     if spread == 0:
