@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -99,7 +100,8 @@ class Comparison:
         """
         from pyterrier_debias.report.templates import environment
 
-        rows = self.table.to_dict("records")
+        figures = list(zip(*(self.table[name] for name in ("kind", "system", "measure", "contrast"))))
+        rows = self.table.assign(named=[figures.count(figure) > 1 for figure in figures]).to_dict("records")
         return environment().get_template("comparison.html").render(
             title=f"Before and after: {self.dataset}",
             kinds=[(title, [r for r in rows if r["kind"] == kind]) for kind, title in _TITLES],
@@ -378,12 +380,10 @@ def _left_out(both: _Both, rows: Sequence[Mapping[str, Any]], measures: Sequence
 
 def _bias_rows(both: _Both, resamples: int, seed: int) -> list[dict[str, Any]]:
     rows = []
-    for keys in both.primary().values():
-        # A retriever has no slope given its candidates, and a ranker does not have the retriever's: compare what both have.
-        found = both.values(keys)
-        if found is None:
-            continue
-        key, values = found
+    # A retriever has no slope given its candidates, and a ranker does not have the retriever's: compare what both have.
+    found = [one for keys in both.primary().values() if (one := both.values(keys)) is not None]
+    alike = Counter(key[1:] for key, _ in found)
+    for key, values in found:
         change = change_interval(*values, resamples=resamples, seed=seed).of_enough
         size = size_interval(*values, resamples=resamples, seed=seed).of_enough
         tested = max(map(len, values)) == 1 and change.n >= LEAST_UNITS
@@ -401,7 +401,8 @@ def _bias_rows(both: _Both, resamples: int, seed: int) -> list[dict[str, Any]]:
         if verdict == "no change shown":
             told += f" ({_ends(change)})"
             told += ", but no change in its size is shown" if shown else ""
-        row["text"] = f"{_figure(row)}: {told}; {_over(row)}{'' if np.isnan(p) else f', change p = {p_text(p)}'}."
+        tested_as = "" if np.isnan(p) else f", change p = {p_text(p)}"
+        row["text"] = f"{_figure(row, named=alike[key[1:]] > 1)}: {told}; {_over(row)}{tested_as}."
         rows.append(row)
     return rows
 
@@ -438,9 +439,11 @@ def _ends(change: Interval) -> str:
     return f"{change.estimate:+.3f}" + ("" if np.isnan(change.low) else f" [{change.low:+.3f}, {change.high:+.3f}]")
 
 
-def _figure(row: dict[str, Any]) -> str:
+def _figure(row: dict[str, Any], *, named: bool = False) -> str:
+    """The figure before and after; the bias is ``named`` if another one has the same measure and contrast."""
     contrast = "" if row["kind"] == "cost" else f" ({row['contrast']})"
-    return f"{row['system']}: {row['measure']}{contrast} from {row['before']:.3f} to {row['after']:.3f}"
+    bias = f", bias {row['bias']!r}" if named else ""
+    return f"{row['system']}{bias}: {row['measure']}{contrast} from {row['before']:.3f} to {row['after']:.3f}"
 
 
 def _over(row: dict[str, Any]) -> str:

@@ -192,6 +192,20 @@ def test_a_retriever_and_a_ranker_are_compared_by_what_both_have():
         assert note == f"{' and '.join(systems)}: position cannot be compared: no figure is available on both sides."
 
 
+def test_two_biases_with_one_measure_and_contrast_are_told_apart():
+    audit = made({"a": PLAIN, "b": DEBIASED})
+    alone = compare(audit)
+    for system, quality in (("a", PLAIN[1]), ("b", BROKEN[1])):
+        for bias in ("age", "place"):
+            audit = with_other(audit, bias, system, "order - random order", quality)
+    found = compare(audit)
+    own = found.table[found.table["kind"] == "bias"].set_index("bias")["text"]
+    assert own["age"].startswith("a -> b, bias 'age': nDCG@10 (order - random order) from ")
+    assert own["place"].startswith("a -> b, bias 'place': nDCG@10 (order - random order) from ")
+    assert own["position"].startswith("a -> b: nDCG@10 (rotated - original) from ")  # it is the only one
+    assert "nDCG@10 (bias age)</td>" in found.to_html() and "(bias" not in alone.to_html()
+
+
 def test_measures_that_are_asked_for_and_not_there_are_named():
     audit = made({"plain": PLAIN, "debiased": DEBIASED})
     assert compare(audit).notes == ()
