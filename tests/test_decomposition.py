@@ -20,6 +20,7 @@ RUN = pt.Transformer.from_df(DATASET.get_candidates())
 LOADER = DATASET.text_loader()
 EARLY, BAG = Overlap(early=1.0, noise=0.3), Overlap()
 SUM = pt.apply.doc_score(lambda row: float(sum(row["features"])))
+EARLY_ALONE = pt.apply.doc_score(lambda row: float(len(row["text"])))
 TOPICS, QRELS = DATASET.get_topics(), DATASET.get_qrels()
 
 
@@ -81,6 +82,27 @@ def parts(pipeline):
 )
 def test_where_a_pipeline_is_cut(pipeline, candidates):
     assert parts(pipeline) == (candidates, "")
+
+
+class Inside(Stage):
+    """One stage that loads texts and scores them; ``text`` says whether it returns them."""
+
+    def __init__(self, text=True):
+        self.text = text
+
+    def transform(self, inp):
+        found = EARLY(LOADER(inp))
+        return found if self.text else found.drop(columns="text")
+
+
+def test_without_a_ranker_the_reason_is_true():
+    for pipeline in (RUN >> LOADER, RUN >> LOADER % 5):
+        told = BIAS.needs(System.of("mine", pipeline), DATASET)
+        assert told.startswith("no ranker that could be given changed passages follows its text loader (TextLoader); put one")
+    for pipeline in (RUN, RUN >> EARLY_ALONE, RUN >> Inside(), RUN >> Inside(text=False), RUN >> pt.apply.generic(Inside())):
+        told = BIAS.needs(System.of("mine", pipeline), DATASET)
+        assert told.startswith("its stages do not show where texts are added before a ranker")
+        assert "or one of its stages both loads and scores texts" in told and "none of its stages" not in told
 
 
 INSIDE = "loaded and scored inside one stage"

@@ -110,6 +110,22 @@ def out_of_reach(ranker: Sequence[pt.Transformer], columns: Sequence[str]) -> st
     return ""
 
 
+def text_loader_at_end(pipeline: pt.Transformer) -> pt.Transformer | None:
+    """The text loader at the end of a pipeline from topics, after which no stage scores the texts.
+
+    Args:
+        pipeline: The pipeline; cut-offs and resets of the query after the loader do not matter.
+
+    Returns:
+        The text loader; None if the pipeline does not end in one, as far as empty frames show. A single stage that both loads and
+        scores texts is none, nor is a retriever that returns stored texts.
+    """
+    walked = list(_walk(flatten(pipeline), _TOPICS))
+    while walked and (is_reset(walked[-1][0]) or _is_cutoff(walked[-1][0])):
+        walked.pop()
+    return walked[-1][0] if walked and loads_text(*walked[-1]) else None
+
+
 def _without_text(loader: pt.Transformer) -> str:
     fields = getattr(loader, "fields", None)
     has = f" (it has {', '.join(map(str, fields))})" if isinstance(fields, (list, tuple)) else ""

@@ -14,7 +14,7 @@ import pyterrier as pt
 
 from pyterrier_debias.core.counterfactuals import COLUMNS, TOLERANCE, Arm, Variants, never_moved, score_arms, score_changes
 from pyterrier_debias.core.dataset import provided
-from pyterrier_debias.core.decomposition import out_of_reach
+from pyterrier_debias.core.decomposition import out_of_reach, text_loader_at_end
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.evaluation import deepest, judged_input, parse_measures
 from pyterrier_debias.core.frames import (
@@ -613,15 +613,30 @@ class PositionSensitivity(Stage):
 def reindexing_reason(system: System, dataset: Any) -> str | None:
     """The reason why a retriever cannot be probed by indexing changed documents, in one sentence; None if it can."""
     if system.indexer is None:
-        return system.out_of_reach or (
-            "none of its stages adds the texts of documents, so changed passages cannot be given to it; if it ends in a ranker, "
-            "put a text loader before the ranker (retriever >> dataset.text_loader() >> ranker); if it is a retriever, it must "
-            "index changed passages anew: for Terrier, audit it on TerrierCollection(index, dataset); otherwise give "
-            "System(name, pipeline, indexer=...)"
-        )
+        return system.out_of_reach or _no_ranker(system.candidates)
     if not hasattr(dataset, "get_corpus_iter"):
         return "it must be indexed anew over changed passages, and the dataset has no get_corpus_iter()"
     return None
+
+
+def _no_ranker(pipeline: pt.Transformer) -> str:
+    """Why no ranker can be given changed passages, in one sentence: none follows the text loader, or their place is not known."""
+    loader = text_loader_at_end(pipeline)
+    if loader is not None:
+        told = (
+            f"no ranker that could be given changed passages follows its text loader ({type(loader).__name__}); put one after it "
+            f"(retriever >> text loader >> ranker); a retriever alone must"
+        )
+    else:
+        told = (
+            "its stages do not show where texts are added before a ranker, so changed passages cannot be given to it; if it ends "
+            "in a ranker, or one of its stages both loads and scores texts, put a text loader before the ranker (retriever >> "
+            "dataset.text_loader() >> ranker); if it is a retriever, it must"
+        )
+    return (
+        f"{told} index changed passages anew: for Terrier, audit it on TerrierCollection(index, dataset); otherwise give "
+        f"System(name, pipeline, indexer=...)"
+    )
 
 
 @dataclass(frozen=True, eq=False)
