@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyterrier as pt
 
 from pyterrier_debias.core.naming import is_text_loader
-from pyterrier_debias.core.stage import flatten, parts_of
+from pyterrier_debias.core.stage import flatten, join, parts_of
 from pyterrier_debias.core.terrier import is_reset
 
 _TOPICS = ["qid", "query"]
@@ -212,6 +212,28 @@ def _scores(stage: pt.Transformer, columns: Sequence[str]) -> bool:
 def _belongs_to_candidates(stage: pt.Transformer, columns: Sequence[str]) -> bool:
     """Whether a stage right after the text stage still makes candidates. What a reset gives is the query that probes reword."""
     return is_reset(stage) or _is_cutoff(stage) or loads_text(stage, columns)
+
+
+def without_cutoff(ranker: pt.Transformer) -> tuple[pt.Transformer, int | None]:
+    """A ranker without the cut-offs at its end, so that a probe sees where all documents are ranked.
+
+    Args:
+        ranker: A ranker, such as ``scorer % 10``.
+
+    Returns:
+        The ranker, and the number of documents per query that it returns with its cut-offs; None if it has none.
+
+    Example:
+        >>> scorer = pt.apply.doc_score(lambda row: 1.0)
+        >>> ranker, k = without_cutoff(scorer % 10)
+        >>> ranker is scorer, k
+        (True, 10)
+    """
+    *stages, last = flatten(ranker)
+    if not stages or not isinstance(last, pt.RankCutoff):
+        return ranker, None
+    whole, k = without_cutoff(join(*stages))
+    return whole, last.k if k is None else min(k, last.k)
 
 
 def _is_cutoff(stage: pt.Transformer) -> bool:

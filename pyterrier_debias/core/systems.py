@@ -15,7 +15,7 @@ import pyterrier as pt
 from pyterrier_debias.core.caches import check_caches
 from pyterrier_debias.core.columns import remedy
 from pyterrier_debias.core.dataset import provided
-from pyterrier_debias.core.decomposition import behind_text, loads_text, take_apart
+from pyterrier_debias.core.decomposition import behind_text, loads_text, take_apart, without_cutoff
 from pyterrier_debias.core.errors import InputError, one_line, shortened
 from pyterrier_debias.core.foreign_memory import ForeignMemory
 from pyterrier_debias.core.frames import (
@@ -842,10 +842,16 @@ def named_where_it_raises(system: System) -> System:
 
         return indexed
 
+    ranker: pt.Transformer | None = None
+    if system.ranker is not None:
+        whole, cut = without_cutoff(system.ranker)
+        ranker = _Named(whole, name, of=system)
+        if cut is not None:  # stays visible to the probe
+            ranker = ranker >> pt.apply.generic(lambda found: ranked(found, name)) % cut
     return replace(
         system,
         candidates=_Named(system.candidates, name, apart=True),
-        ranker=None if system.ranker is None else _Named(system.ranker, name, of=system),
+        ranker=ranker,
         indexer=None if system.indexer is None else named(system.indexer),
     )
 

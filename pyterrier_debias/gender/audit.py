@@ -25,7 +25,7 @@ from pyterrier_debias.core.frames import ROWS, QueryRows, pair_numbers, reads_fr
 from pyterrier_debias.core.statistics import Interval, bootstrap_interval, inverted_interval, randomisation_test
 from pyterrier_debias.core.systems import Context, System
 from pyterrier_debias.core.text import regex_word
-from pyterrier_debias.gender.data.documents import Texts
+from pyterrier_debias.gender.data.documents import Texts, counted
 from pyterrier_debias.gender.data.query_gender import GenderClassifier, QueryGender
 from pyterrier_debias.gender.data.words import WordList
 from pyterrier_debias.gender.formulas.attributions import order_parts
@@ -311,7 +311,7 @@ class _Examined:
         bias: The bias of the findings.
         context: The audit.
         evaluator: The evaluator used.
-        found: The evaluated rankings of the systems; None if no query is neutral.
+        found: The evaluated rankings of the systems; None if no query is neutral, or no document has a word of the list.
         candidates: For each system with a ranker, the same values for its candidates in their original order.
         lists: Each system's results for the neutral queries.
         texts: The documents' texts.
@@ -341,6 +341,10 @@ class _Examined:
         docnos = pd.DataFrame({"docno": lists.docnos()})
         texts = Texts(dict(zip(docnos["docno"].tolist(), Texts(context.dataset).of(docnos, f"{bias.name} bias"))))
 
+        counts, _ = counted(docnos, texts, bias.wordlist, "regex_word", f"{bias.name} bias")
+        if not counts.total().any():
+            return cls(bias, context, None, None, {}, lists, texts, len(qids), len(judged))
+
         def evaluator(**background: Any) -> ARaBEvaluator:
             return ARaBEvaluator(_CUTOFFS, wordlist=bias.wordlist, contrast=bias.contrast, texts=texts, **background)
 
@@ -367,6 +371,13 @@ class _Examined:
         for name in (system.name for system in self.context.systems):
             if name not in self.lists.systems:
                 text = "no judged query is neutral and has results, so nothing can be said."
+                yield self.bias.finding(name, _ARAB, _ORDER, self._nothing(), text)
+                continue
+            if self.found is None:
+                text = (
+                    "no document in the lists has any of the list's words, so nothing can be said; words match as a whole and in "
+                    "lower case."
+                )
                 yield self.bias.finding(name, _ARAB, _ORDER, self._nothing(), text)
                 continue
             yield from self._lean(name)

@@ -270,10 +270,13 @@ class _Examined:
         if found.empty:
             return
         moved = f"moves {'down' if found['mean'] > 0 else 'up'} by {abs(found['mean']):.2f} ranks on average"
+        ends = f"[{found['low']:+.2f}, {found['high']:+.2f}]"
+        if self.result.cut_off:
+            ends = f"(no interval: the ranker leaves the passage out of some lists of {self.result.cut_off} queries)"
         text = (
-            f"a relevant passage that alone is rotated {moved if found['mean'] else 'keeps its rank on average'} "
-            f"[{found['low']:+.2f}, {found['high']:+.2f}]; {found['down']:.0%} move down, {found['up']:.0%} up, "
-            f"{found['left_top_10']:.0%} leave the first ten ({_tested(found['p'])})."
+            f"a relevant passage that alone is rotated {moved if found['mean'] else 'keeps its rank on average'} {ends}; "
+            f"{found['down']:.0%} move down, {found['up']:.0%} up, {found['left_top_10']:.0%} leave the first ten "
+            f"({_tested(found['p'])})."
         )
         yield self._finding(
             "displacement",

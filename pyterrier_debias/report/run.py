@@ -15,6 +15,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core.bias import Bias, Figure, Finding, attributions_frame, corrected, findings_frame, per_query_frame
+from pyterrier_debias.core.decomposition import without_cutoff
 from pyterrier_debias.core.errors import InputError, check_number, one_line, trace, visible
 from pyterrier_debias.core.evaluation import judged_qids
 from pyterrier_debias.core.foreign_memory import ForeignMemory
@@ -238,8 +239,10 @@ def _own(system: System, workers: int | None, verbose: bool, stack: ExitStack, l
     if ranker is None:
         return system
     if workers is not None and not any(isinstance(stage, Spread) for stage in all_stages(ranker)):
-        ranker = Spread(ranker, workers, verbose=verbose)
-        stack.callback(ranker.forget)  # the workers stay for the next audit, without this one's rankers
+        whole, cut = without_cutoff(ranker)
+        spread = Spread(whole, workers, verbose=verbose)
+        stack.callback(spread.forget)  # the workers stay for the next audit, without this one's rankers
+        ranker = spread if cut is None else spread % cut
     return replace(system, ranker=ranker, memory=ForeignMemory(limit))
 
 

@@ -176,6 +176,8 @@ _ALSO: Mapping[str, tuple[str, str, str]] = {
 }
 #: The share of judged documents in the first ten below which missing judgements may distort a score, whatever the pool's share.
 _ENOUGH_JUDGED = 0.8
+#: Where a finding says why it has no interval.
+_NO_INTERVAL = re.compile(r"\(no interval: ([^()]+)\)")
 _NOTHING_HELPS = "No treatment has been shown to help yet."
 _OUTCOMES: tuple[Outcome, ...] = ("yes", "cannot tell", "no")
 
@@ -369,7 +371,9 @@ def _told(result: AuditTables, row: Mapping[str, Any], figures: Sequence[_Figure
     hint = f" The uncorrected p ({p_text(row['p'])}) points to yes." if row["p"] < ALPHA else ""
     size = _size(row, figure)
     found = f"Could not tell: {size} {over}"
-    if figure is None or math.isnan(bound):
+    if math.isnan(bound):
+        return answer("cannot tell", f"{found}{_why_no_interval(result, row)}.{hint}")
+    if figure is None:
         return answer("cannot tell", f"{found}.{hint}")
     margin = figure.margin
     if bound <= margin:
@@ -426,6 +430,22 @@ def _doubt(result: AuditTables, row: Mapping[str, Any], figure: _Figure | None) 
     pairs = own[(own["bias"] == row["bias"]) & (own["system"] == row["system"]) & (own["measure"] == "share of pairs")]["value"]
     if figure is _SOURCE and (pairs != 0.5).any():
         return f"the rewritten text is directly ahead in {pairs.mean():.1%} of a query's pairs, on {_queries(row['n'])}"
+    return ""
+
+
+def _why_no_interval(result: AuditTables, row: Mapping[str, Any]) -> str:
+    """Why a figure has no interval, in a clause that begins with a semicolon; empty if that is not known."""
+    told = _NO_INTERVAL.search(row["text"])
+    if told is not None:
+        return f"; there is no interval, because {told[1]}"
+    if row["n"] < LEAST_UNITS:
+        return f", too few for an interval (at least {LEAST_UNITS})"
+    own = result.per_query
+    for name in FIGURE_KEY:
+        own = own[own[name] == row[name]]
+    changed = int((own["value"] != 0).sum())
+    if len(own) and changed < LEAST_UNITS:
+        return f"; it differs from 0 for {_queries(changed)} only, too few for an interval"
     return ""
 
 

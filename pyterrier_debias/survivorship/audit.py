@@ -348,12 +348,15 @@ class _Examined:
             yield self.bias.finding(name, measure, "first relevant rank", none, text, convention=how)
             return
         direction = "worse" if found.rho < 0 else "better"
-        text = (
-            f"the later labellers found an answer, the {direction} its results: rank correlation {found.rho:+.2f} "
-            f"[{found.low:+.2f}, {found.high:+.2f}] over {found.n} answered queries, among queries with equally many answers in "
-            f"lists of equal length; chance alone gives {found.noise_floor:.2f} (p = {p_text(found.p)})."
-        )
         single = alone(strata[answered].tolist())
+        ends = f"[{found.low:+.2f}, {found.high:+.2f}]"
+        if np.isnan(found.low):
+            ends = f"(no interval: only {found.n - single} of {found.n} queries can be compared with others)"
+        text = (
+            f"the later labellers found an answer, the {direction} its results: rank correlation {found.rho:+.2f} {ends} over "
+            f"{found.n} answered queries, among queries with equally many answers in lists of equal length; chance alone gives "
+            f"{found.noise_floor:.2f} (p = {p_text(found.p)})."
+        )
         if single:
             one = "is the only one" if single == 1 else "are each the only one"
             text = f"{text} {single} of them {one} with its number of answers in a list of its length, and cannot be compared."

@@ -219,6 +219,13 @@ def test_nothing_to_say():
     assert examined(BIAS, Context([], PLANTED, topics, QRELS)).findings == []
 
 
+def test_words_that_no_document_has_show_nothing():
+    letters = WordListBias({"one": ["xqz"], "other": ["yqz"]}, "letters")
+    found = examined(letters, Context(SYSTEMS, PLANTED, TOPICS, QRELS, depth=20))
+    assert [np.isnan(one.value) for one in found.findings] == [True] * 3 and not found.figures
+    assert found.findings[0].text.startswith("run: no document in the lists has any of the list's words, so nothing can be said")
+
+
 def test_measures_for_an_experiment(context):
     found, second = BIAS.measures(context)
     names = ["ARaB(neutral, influence)", "abs(ARaB(neutral, influence))", "NFaiRR(neutral, influence)"]

@@ -408,7 +408,7 @@ def scale(frame):
 
 
 SCALED = pt.apply.by_query(scale, add_ranks=False)
-FIRST_FIVE = EARLY % 5
+FIRST_FIVE = EARLY >> pt.apply.generic(lambda frame: frame[frame["rank"] < 5])
 
 
 @pytest.mark.parametrize("ranker", [SCALED, FIRST_FIVE], ids=["scaled by list", "cut"])
@@ -420,6 +420,26 @@ def test_rankers_of_whole_lists(ranker):
     assert len(found.displacement) == 30 * 3  # one passage a query
     for row in found.displacement.sample(20, random_state=0).itertuples():
         assert row.after == one_rotated(ranker, row.qid, row.docno, row.draw)
+
+
+def test_cut_offs_at_the_end_leave_the_displacement_as_it_is():
+    cut = EARLY % 7 % 3
+    found, whole = (PositionSensitivity(one, **FAST).evaluate(CANDIDATES, QRELS) for one in (cut, EARLY))
+    same_ranking(arm(found.arms, "original"), cut(CANDIDATES))
+    same_ranking(arm(found.arms, "rotated", 1), (RotatePassages(draw=1) >> cut)(CANDIDATES))
+    assert found.notes == whole.notes and found.cut_off == 0
+    pd.testing.assert_frame_equal(found.displacement, whole.displacement)
+    pd.testing.assert_series_equal(found.displacement_summary(), whole.displacement_summary())
+    assert (found.table["before"] < whole.table["before"]).any(), "the measures are those of the first three documents"
+
+
+def test_without_the_ranks_of_passages_that_are_left_out_there_is_no_interval():
+    found = PositionSensitivity(FIRST_FIVE, **FAST).evaluate(CANDIDATES, QRELS)
+    lists = found.displacement.groupby("qid")[["before", "after"]].max()
+    assert found.cut_off == (lists >= 5).any(axis=1).sum() > 0
+    assert f"in some list of {found.cut_off} of 30 queries" in found.notes[1]
+    summary = found.displacement_summary()
+    assert summary[["low", "high"]].isna().all() and 0 <= summary["p"] <= 1
 
 
 def test_passages_that_are_cut_off_once_rotated():

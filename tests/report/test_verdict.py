@@ -167,6 +167,22 @@ def test_where_little_is_judged_no_difference_from_the_pool_is_not_a_no(high, ju
     assert (one.outcome, one.sentence, one.queries_needed) == (outcome, sentences[outcome], None)
 
 
+@pytest.mark.parametrize(
+    ("n", "changed", "text", "why"),
+    [
+        (30, 20, "it moves (no interval: lists are cut); so.", "; there is no interval, because lists are cut"),
+        (5, 5, "", ", too few for an interval (at least 6)"),
+        (30, 2, "", "; it differs from 0 for 2 queries only, too few for an interval"),
+        (30, 1, "", "; it differs from 0 for 1 query only, too few for an interval"),
+        (30, 20, "", ""),
+    ],
+)
+def test_a_figure_without_interval_says_why(n, changed, text, why):
+    values = pd.Series([0.3] * changed + [0.0] * (n - changed), index=[f"q{i}" for i in range(n)])
+    one = answer(found("gender", 0.02, NAN, NAN, p=0.4, p_corrected=0.4, n=n, values=values, text=text))
+    assert (one.outcome, one.sentence) == ("cannot tell", f"Could not tell: 0.020 ARaB@10 on {n} queries{why}.")
+
+
 def test_what_could_not_be_seen_says_how_many_queries_would_tell():
     result = made([found(value=0.01, low=-0.03, high=0.05, p=0.6, p_corrected=1.0)], biases=["position"])
     one = verdicts(result)[0].answers[0]

@@ -14,7 +14,7 @@ import pyterrier as pt
 
 from pyterrier_debias.core.counterfactuals import COLUMNS, TOLERANCE, Arm, Variants, never_moved, score_arms, score_changes
 from pyterrier_debias.core.dataset import provided
-from pyterrier_debias.core.decomposition import out_of_reach, text_loader_at_end
+from pyterrier_debias.core.decomposition import out_of_reach, text_loader_at_end, without_cutoff
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.evaluation import deepest, judged_input, parse_measures
 from pyterrier_debias.core.frames import (
@@ -213,7 +213,7 @@ class PositionSensitivity(Stage):
         check_text(inp, "query", self)
         if len(inp) == 0:
             return pd.DataFrame(columns=COLUMNS)
-        return self._lists(inp, given).arms
+        return self._lists(inp, given).returned
 
     @reads_frames
     @gathered()
@@ -348,6 +348,7 @@ class PositionSensitivity(Stage):
         check_pairs(candidates, self)
         answers = self._positions(candidates)
         variants = variants or Variants()
+        ranker, cut = without_cutoff(ranker)
         frames, moves, still, change = [], [], True, 0.0
         for part, arms in self._ranked(candidates, ranker, answers, system.name, variants):
             change = max(change, _context_change(part, arms, self.draws))
@@ -367,7 +368,7 @@ class PositionSensitivity(Stage):
         if untested:
             logger.warning("PositionSensitivity: system %r: %s", system.name, untested)
         moved = pd.concat(moves, ignore_index=True) if moves else None
-        return _Lists(arms, answers, system.name, candidates, ranker, moved, change, untested, tuple(told), fixed, variants)
+        return _Lists(arms, answers, system.name, candidates, ranker, cut, moved, change, untested, tuple(told), fixed, variants)
 
     def _fixed(self, texts: Iterable[str]) -> tuple[int, int]:
         """The number of texts that no rotation changes, and the number of all texts."""
@@ -518,12 +519,13 @@ class PositionSensitivity(Stage):
     # ------------------------------------------------------------------------------------------------ what follows
 
     def _result(self, lists: _Lists, qids: list[str], qrels: pd.DataFrame) -> SensitivityResult:
+        arms = lists.returned
         outcome = Outcome(
-            lists.arms, qids, qrels, self.measures, lists.answers, self.level, self.resamples, self.seed, not lists.untested
+            arms, qids, qrels, self.measures, lists.answers, self.level, self.resamples, self.seed, not lists.untested
         )
         values = outcome.per_query()
         index, buckets, placements = outcome.sensitivity(values, self.buckets, self.bucket_unit)
-        displacement, notes = self._displacement(lists, qids, qrels)
+        displacement, notes, cut_off = self._displacement(lists, qids, qrels)
         if lists.untested:
             notes.insert(0, f"{lists.untested[0].upper()}{lists.untested[1:]}.")
         notes += lists.told
@@ -533,7 +535,7 @@ class PositionSensitivity(Stage):
                 f"{fixed} of {texts} passages ({fixed / texts:.1%}) have fewer than two {self._turning.unit}s, so no rotation "
                 f"changes them: they show nothing about position."
             )
-        absent = len(set(qids) - set(lists.arms.loc[lists.arms["arm"] == "original", "qid"]))
+        absent = len(set(qids) - set(arms.loc[arms["arm"] == "original", "qid"]))
         if absent:
             notes.append(f"{absent} of {len(qids)} judged queries have no candidates; they count as 0 in every arm.")
         return SensitivityResult(
@@ -543,33 +545,46 @@ class PositionSensitivity(Stage):
             buckets=buckets,
             placements=placements,
             displacement=displacement,
-            arms=lists.arms,
+            arms=arms,
             notes=tuple(notes),
             convention=self._convention(lists),
             level=self.level,
             resamples=self.resamples,
             seed=self.seed,
             untested=lists.untested,
+            cut_off=cut_off,
         )
 
-    def _displacement(self, lists: _Lists, qids: list[str], qrels: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    def _displacement(self, lists: _Lists, qids: list[str], qrels: pd.DataFrame) -> tuple[pd.DataFrame, list[str], int]:
+        """How relevant passages move, notes on it, and how many queries have one that the ranker left out of a list."""
         if lists.ranker is None or lists.moved is None:
-            return displacements(lists.arms.iloc[:0], qrels, qids), []
+            return displacements(lists.arms.iloc[:0], qrels, qids), [], 0
         change = lists.change
         if change <= TOLERANCE:
-            return lists.moved, []
+            return lists.moved, [], 0
         how_much = "all" if np.isinf(change) else f"{change:.0%}"
         note = (
             f"The ranker scores a passage differently in another list (by up to {how_much} of a list's range of scores), because "
             f"it looks at whole lists, scales or cuts them, or is not deterministic: rank displacement was measured on whole "
             f"lists, one passage per query."
         )
-        return self._displacement_in_lists(lists, lists.ranker, qids, qrels), [note]
+        moved, cut_off = self._displacement_in_lists(lists, lists.ranker, qids, qrels)
+        notes = [note]
+        if cut_off:
+            notes.append(
+                f"The ranker leaves out the rotated passage in some list of {cut_off} of {moved['qid'].nunique()} queries. Such "
+                f"a passage counts as ranked after all that were returned, so displacement is underestimated: use a ranker that "
+                f"returns all candidates."
+            )
+        return moved, notes, cut_off
 
     def _displacement_in_lists(
         self, lists: _Lists, ranker: pt.Transformer, qids: list[str], qrels: pd.DataFrame
-    ) -> pd.DataFrame:
-        """Rank whole lists in which one passage is rotated: the most relevant one, or the first of several in the list."""
+    ) -> tuple[pd.DataFrame, int]:
+        """Rank whole lists in which one passage is rotated: the most relevant one, or the first of several in the list.
+
+        Also returns how many queries have a list without this passage.
+        """
         text = self._turning.text_field
         judged = lists.candidates.merge(qrels[["qid", "docno", "label"]], on=["qid", "docno"], how="left")
         judged = judged[(judged["label"] >= 1) & judged["qid"].isin(set(qids))]
@@ -589,11 +604,14 @@ class PositionSensitivity(Stage):
                 arms.append(Arm("one rotated", draw, rows, texts, f"{draw}one"))
             parts.append(score_arms(unmoved, arms, ranker, text_field=text, name=lists.name, variants=lists.variants))
         if not parts:
-            return displacements(lists.arms.iloc[:0], qrels, qids)
+            return displacements(lists.arms.iloc[:0], qrels, qids), 0
         # A passage that the ranker cut off comes after all that it returned.
-        before = _places(lists.arms[lists.arms["arm"] == "original"], probed, "before").drop(columns="draw")
-        after = _places(pd.concat(parts), probed, "after")
-        return displacement_frame(probed.merge(before, on="qid").merge(after, on="qid"))
+        original, rotated = lists.arms[lists.arms["arm"] == "original"], pd.concat(parts)
+        before = _places(original, probed, "before").drop(columns="draw")
+        after = _places(rotated, probed, "after")
+        pairs = pd.concat([original, rotated]).merge(probed, on=["qid", "docno"])
+        cut_off = probed["qid"].isin(before["qid"]) & (probed["qid"].map(pairs["qid"].value_counts()).fillna(0) <= self.draws)
+        return displacement_frame(probed.merge(before, on="qid").merge(after, on="qid")), int(cut_off.sum())
 
     def _convention(self, lists: _Lists) -> str:
         rotation = self._turning
@@ -643,8 +661,9 @@ def _no_ranker(pipeline: pt.Transformer) -> str:
 class _Lists:
     """Rankings of all arms, what they were made from, notes, and how many of how many texts no rotation changes.
 
-    ``moved`` says how relevant passages move among the unchanged others, ``change`` how much the score of a text differs in
-    another list (:func:`_context_change`). A retriever has no ranker and no candidates.
+    ``ranker`` is without the cut-offs at its end, ``cut`` the number of documents that it returns with them. ``moved`` says how
+    relevant passages move among the unchanged others, ``change`` how much the score of a text differs in another list
+    (:func:`_context_change`). A retriever has no ranker and no candidates.
     """
 
     arms: pd.DataFrame
@@ -652,12 +671,20 @@ class _Lists:
     name: str
     candidates: pd.DataFrame = field(default_factory=pd.DataFrame)
     ranker: pt.Transformer | None = None
+    cut: int | None = None
     moved: pd.DataFrame | None = None
     change: float = 0.0
     untested: str = ""
     told: tuple[str, ...] = ()
     fixed: tuple[int, int] = (0, 0)
     variants: Variants = field(default_factory=Variants)
+
+    @property
+    def returned(self) -> pd.DataFrame:
+        """The rankings as the system returns them, with its cut-offs."""
+        if self.cut is None:
+            return self.arms
+        return self.arms[self.arms["rank"] < self.cut].reset_index(drop=True)
 
 
 def _never_moved(arms: pd.DataFrame) -> bool:

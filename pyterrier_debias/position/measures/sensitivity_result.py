@@ -57,6 +57,8 @@ class SensitivityResult:
         seed: Seed of both.
         untested: If no score of any variant differs from the original one, or no text does: why nothing was tested, in one
             sentence; every p that compares variants is then NaN. Otherwise empty.
+        cut_off: The number of queries in which the ranker left the rotated passage out of a list, so that its rank is not known.
+            Cut-offs at the end of the ranker (``ranker % 10``) do not count: the probe looks at the ranking before them.
     """
 
     table: pd.DataFrame
@@ -72,6 +74,7 @@ class SensitivityResult:
     resamples: int
     seed: int
     untested: str = ""
+    cut_off: int = 0
 
     def __repr__(self) -> str:
         """The main comparison in one line."""
@@ -86,10 +89,10 @@ class SensitivityResult:
         """How far rotated relevant passages move in their lists.
 
         Returns:
-            ``mean`` over queries of the mean over passages and draws, its interval ``low`` and ``high``, ``p`` (exchange
-            randomisation over queries), ``n`` queries, ``passages``; then, over all passages and draws, the shares that moved
-            ``down``, ``up``, or out of the first ten (``left_top_10``), and the quantiles ``q05`` to ``q95`` in ranks. Empty if
-            nothing was probed.
+            ``mean`` over queries of the mean over passages and draws, its interval ``low`` and ``high`` (NaN if passages were
+            cut off, because their ranks are not known), ``p`` (exchange randomisation over queries), ``n`` queries,
+            ``passages``; then, over all passages and draws, the shares that moved ``down``, ``up``, or out of the first ten
+            (``left_top_10``), and the quantiles ``q05`` to ``q95`` in ranks. Empty if nothing was probed.
         """
         frame = self.displacement
         if frame.empty:
@@ -97,7 +100,7 @@ class SensitivityResult:
         ranks = frame.pivot_table(index="qid", columns="draw", values="after", aggfunc="mean")
         before = frame[frame["draw"] == frame["draw"].iloc[0]].groupby("qid", sort=False)["before"].mean()
         values = np.column_stack([before.loc[ranks.index], ranks])
-        furthest = float(self.arms["rank"].max())
+        furthest = float(max(self.arms["rank"].max(), frame["before"].max(), frame["after"].max()))
         interval = inverted_interval(
             values, level=self.level, resamples=self.resamples, seed=self.seed, least=-furthest, most=furthest
         )
@@ -105,8 +108,8 @@ class SensitivityResult:
         return pd.Series(
             {
                 "mean": interval.estimate,
-                "low": interval.low,
-                "high": interval.high,
+                "low": float("nan") if self.cut_off else interval.low,
+                "high": float("nan") if self.cut_off else interval.high,
                 "p": float("nan") if self.untested else exchange_test(values, resamples=self.resamples, seed=self.seed).p,
                 "n": interval.n,
                 "passages": frame[["qid", "docno"]].drop_duplicates().shape[0],
