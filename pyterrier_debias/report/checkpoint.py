@@ -92,6 +92,8 @@ class Checkpoint:
         self.folder = Path(folder).expanduser()
         #: Systems that failed when they were to be identified: their stored results are read only while they still fail.
         self._unknown: set[str] = set()
+        #: Whether results of a bias could not be stored; the warning about it is logged once.
+        self._incomplete = False
         if self.folder.exists() and not self.folder.is_dir():
             raise InputError(f"checkpoint {self.folder} is a file; name a folder")
         if self.folder.is_dir() and entries(self.folder) and self._about() is None:
@@ -145,8 +147,12 @@ class Checkpoint:
         return replace(system, kept=KeptScores(self.folder, name, workers))
 
     def forget_scores(self) -> None:
-        """Remove the scores that :meth:`scores` stored, because the findings of all biases are complete."""
-        forget_scores(self.folder)
+        """Remove the scores that :meth:`scores` stored, because the findings of all biases are complete.
+
+        If the results of a bias could not be stored, the scores are kept for the next call, which examines that bias again.
+        """
+        if not self._incomplete:
+            forget_scores(self.folder)
 
     def _about(self) -> dict[str, Any] | None:
         """What the folder says about its audit; None if this package did not write it."""
@@ -184,7 +190,7 @@ class Checkpoint:
             return None
 
     def keep(self, name: str, examined: Kept, made: Any = None) -> Kept:
-        """Store the results of a bias.
+        """Store the results of a bias. If they cannot be written, the first such call logs a warning, and the audit goes on.
 
         Args:
             name: The bias' name.
@@ -193,9 +199,6 @@ class Checkpoint:
 
         Returns:
             The results with the figures drawn, so that nothing is drawn twice.
-
-        Raises:
-            InputError: If the file cannot be written.
         """
         figures = [DrawnFigure.of(figure) for figure in examined.figures]
         content = {
@@ -207,7 +210,13 @@ class Checkpoint:
             ],
         }
         # NaN is written as such, because only this package reads the file.
-        write_whole(self._file(name, made), json.dumps(sealed(content), ensure_ascii=False))
+        record = json.dumps(sealed(content), ensure_ascii=False)
+        try:
+            write_whole(self._file(name, made), record)
+        except InputError as error:  # such as a full disk; the findings must not be lost
+            if not self._incomplete:
+                logger.warning("checkpoint: %s; the audit goes on, and what is not stored is examined again by the next call", error)
+            self._incomplete = True
         return Kept(examined.findings, figures)
 
     def _file(self, name: str, made: Any) -> Path:

@@ -15,6 +15,7 @@ from pyterrier_debias.core.bias import Bias, Finding, Parts, parts_of, per_query
 from pyterrier_debias.core.kept_scores import KeptScores
 from pyterrier_debias.core.plots import new_axes, rendered
 from pyterrier_debias.core.systems import Context
+from pyterrier_debias.report import checkpoint
 from pyterrier_debias.report.checkpoint import Checkpoint, DrawnFigure, Kept, _describe, _same_scores, fingerprint
 from pyterrier_debias.report.first_stage import PisaIndexer
 from tests.biases import Made
@@ -99,6 +100,26 @@ def test_an_interruption_keeps_what_had_finished(dataset, tmp_path):
         audit(toy.systems(dataset), dataset, biases=biases, checkpoint=tmp_path / "kept")
     audit(toy.systems(dataset), dataset, biases=[good, PICKY], checkpoint=tmp_path / "kept")
     assert good.runs == 1
+
+
+def test_results_that_cannot_be_written_do_not_end_the_audit(dataset, tmp_path, monkeypatch, caplog):
+    def full(path, content, **options):
+        raise InputError(f"{path} cannot be written: No space left on device")
+
+    whole = audit(toy.systems(dataset), dataset, biases=[ORDER, PICKY])
+    biases = [Counted(ORDER), Counted(PICKY)]
+    options = {"biases": biases, "checkpoint": tmp_path / "kept"}
+    write = checkpoint.write_whole
+    monkeypatch.setattr(checkpoint, "write_whole", lambda p, c, **o: (full if p.name.startswith("bias-") else write)(p, c, **o))
+    result = audit(toy.systems(dataset), dataset, **options)
+    pd.testing.assert_frame_equal(result.findings, whole.findings)
+    assert [bias.runs for bias in biases] == [1, 1]
+    [told] = [record.message for record in caplog.records if "cannot be written" in record.message]
+    assert "No space left on device; the audit goes on" in told
+    monkeypatch.undo()  # the next call stores them
+    for _ in range(2):
+        pd.testing.assert_frame_equal(audit(toy.systems(dataset), dataset, **options).findings, whole.findings)
+    assert [bias.runs for bias in biases] == [2, 2]
 
 
 def test_biases_may_be_added_and_correction_changed(dataset, tmp_path):
