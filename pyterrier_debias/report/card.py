@@ -147,7 +147,13 @@ def _metadata(before: dict[str, Any], result: AuditTables, findings: pd.DataFram
         from huggingface_hub.repocard_data import eval_results_to_model_index
 
         [made] = eval_results_to_model_index(of[0], own)
-        without = [{**without[0], "results": [*without[0]["results"], *made["results"]]}, *without[1:]] if without else [made]
+        if without:
+            # An entry that held only our results may have the name of another system.
+            ours = index[0].get("results") and not without[0]["results"]
+            name = {"name": made["name"]} if ours else {}
+            without[0] = {**without[0], **name, "results": [*without[0]["results"], *made["results"]]}
+        else:
+            without = [made]
     # An entry that held only our results is removed; one that was empty before is the author's.
     none: dict[str, Any] = {}
     index = [entry for entry, old in zip_longest(without, index, fillvalue=none) if entry["results"] or not old.get("results")]

@@ -111,6 +111,15 @@ def test_a_later_audit_replaces_its_own_part_only(result):
     assert [r["dataset"]["name"] for r in results] == ["NFCorpus", "second"]
 
 
+def test_metadata_names_the_system_whose_figures_it_shows(result):
+    one, other = replace(result, findings=result.findings.assign(system="BM25")), result
+    first = merged("", one, "BM25")
+    index = yaml.safe_load(merged(first, other, "longest").split("---")[1])["model-index"]
+    assert yaml.safe_load(first.split("---")[1])["model-index"][0]["name"] == "BM25"
+    assert [entry["name"] for entry in index] == ["longest"]
+    assert index == yaml.safe_load(merged("", other, "longest").split("---")[1])["model-index"]
+
+
 def test_entries_without_results_are_their_authors(result):
     planned = AUTHORS.replace("---\n# My", "- name: planned\n  results: []\n---\n# My")
     index = yaml.safe_load(merged(planned, result, "longest").split("---")[1])["model-index"]
