@@ -509,7 +509,9 @@ class _Lists:
     def __init__(self, context: Context):
         self._context = context
         self.qids = sorted(judged_qids(context.topics, context.qrels))
-        self.qrels = highest_grades(context.qrels[context.qrels["qid"].isin(set(self.qids))], "pooling bias")
+        qrels = highest_grades(context.qrels[context.qrels["qid"].isin(set(self.qids))], "pooling bias")
+        # Documents with a negative label, such as spam, are judged, but judged_only=True would remove them.
+        self.qrels = qrels.assign(label=qrels["label"].clip(lower=0))
         self.depth = max(_CUTOFF, min(context.longest_list(system) for system in context.systems))
         self.pool = _pool(context, self.qids)
         self._in_pool = None if self.pool is None else QueryRows(self.pool[1]["qid"])

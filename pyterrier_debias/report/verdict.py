@@ -176,6 +176,8 @@ _ALSO: Mapping[str, tuple[str, str, str]] = {
 }
 #: The share of judged documents in the first ten below which missing judgements may distort a score, whatever the pool's share.
 _ENOUGH_JUDGED = 0.8
+#: The contrast under which a bias gives the nDCG@10 of a system's own results.
+_QUALITY: Mapping[str, str] = {"position": "original", "linguistic": "all queries"}
 #: Where a finding says why it has no interval.
 _NO_INTERVAL = re.compile(r"\(no interval: ([^()]+)\)")
 _NOTHING_HELPS = "No treatment has been shown to help yet."
@@ -426,8 +428,12 @@ def _doubt(result: AuditTables, row: Mapping[str, Any], figure: _Figure | None) 
     """
     if row["n"] < LEAST_UNITS and figure is not _ORDER:
         return f"{_queries(row['n'])} {'is' if row['n'] == 1 else 'are'} too few to show that"
-    own = result.per_query
-    pairs = own[(own["bias"] == row["bias"]) & (own["system"] == row["system"]) & (own["measure"] == "share of pairs")]["value"]
+    own = result.per_query[(result.per_query["bias"] == row["bias"]) & (result.per_query["system"] == row["system"])]
+    quality = own[(own["measure"] == "nDCG@10") & (own["contrast"] == _QUALITY.get(row["bias"]))]["value"]
+    # A retriever that only counts words cannot depend on positions, whatever its quality: that was not tested.
+    if len(quality) and not quality.any() and not row["convention"].endswith("not tested"):
+        return f"its nDCG@10 is 0 for every query ({_queries(row['n'])}), so nothing could change"
+    pairs = own[own["measure"] == "share of pairs"]["value"]
     if figure is _SOURCE and (pairs != 0.5).any():
         return f"the rewritten text is directly ahead in {pairs.mean():.1%} of a query's pairs, on {_queries(row['n'])}"
     return ""

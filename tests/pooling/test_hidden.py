@@ -259,13 +259,13 @@ def test_no_share_of_a_gap_that_may_be_none(world):
 def test_a_share_of_a_gap_is_blank_with_its_reason(oracle):
     """Two queries gain .2 by the oracle, or one gains .3 and one loses .26: of .02 a correction's loss of .117 would be -5.85."""
     tables = []
-    for gains in ((0.2, 0.2), (0.3, -0.26)):
+    for gains in ((0.2, 0.2), (0.3, -0.26), (-0.2, -0.2)):
         values = {"plain": (0.4, 0.4), "worse": (0.283, 0.283), "oracle": (0.4 + gains[0], 0.4 + gains[1])}
         rows = [(name, 0, f"q{i}", "full", "nDCG@10", value) for name, own in values.items() for i, value in enumerate(own)]
         per_query = pd.DataFrame(rows, columns=["correction", "seed", "qid", "judgements", "measure", "value"])
         result = HiddenResult(per_query, pd.DataFrame(), pd.DataFrame(), list(values), "plain", oracle, {}, ())
         tables.append(result.table.set_index("correction"))
-    clear, vague = tables
+    clear, vague, loss = tables
     if oracle is None:
         assert clear["gap_closed"].isna().all() and set(clear["gap_reason"]) == {"there is no oracle"}
         return
@@ -273,6 +273,8 @@ def test_a_share_of_a_gap_is_blank_with_its_reason(oracle):
     assert clear.loc[["plain", "oracle"], "gap_closed"].tolist() == [0, 1]
     assert vague[["gap_closed", "gap_low", "gap_high"]].isna().all(axis=None)
     assert set(vague["gap_reason"]) == {"the oracle's own difference, +0.020 [-0.260, +0.300], may be 0"}
+    assert loss[["gap_closed", "gap_low", "gap_high"]].isna().all(axis=None)
+    assert set(loss["gap_reason"]) == {"the oracle's own difference, -0.200 [-0.200, -0.200], is below 0"}
 
 
 def test_what_tells_hidden_positives_by_hand(world, result):

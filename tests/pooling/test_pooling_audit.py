@@ -84,6 +84,14 @@ def test_findings_do_not_depend_on_how_many_queries_are_examined_at_a_time(monke
         pd.testing.assert_frame_equal(parts.per_query, found[2][2].per_query, rtol=1e-12)
 
 
+def test_a_negative_label_is_a_judgement_that_a_document_is_not_relevant():
+    """As TREC Web marks spam; ir_measures' judged_only=True would remove such documents."""
+    qrels = PLANTED.get_qrels()
+    spam = qrels.assign(label=qrels["label"].where(qrels["label"] > 0, -2))
+    plain, marked = (examined(BIAS, Context(SYSTEMS, PLANTED, PLANTED.get_topics(), own, depth=50)) for own in (qrels, spam))
+    pd.testing.assert_frame_equal(plain.table, marked.table)
+
+
 def test_lists_are_cut_to_one_depth():
     """The same order, 40 and 15 documents deep: with unjudged documents removed a deeper list has more to move up."""
     deep = PLANTED.get_runs()["bm25"]

@@ -152,6 +152,19 @@ def test_texts_side_by_side_have_no_displacement_though_one_is_ahead(share, outc
     assert verdict.answers[0].outcome == outcome and verdict.answers[0].sentence.endswith(said)
 
 
+@pytest.mark.parametrize(("bias", "contrast"), [("position", "original"), ("linguistic", "all queries")])
+@pytest.mark.parametrize(
+    ("quality", "convention", "outcome"), [(0.0, "", "cannot tell"), (0.1, "", "no"), (0.0, "a; not tested", "no")]
+)
+def test_where_nothing_relevant_is_found_no_change_is_not_a_no(bias, contrast, quality, convention, outcome):
+    qids = [f"q{number}" for number in range(50)]
+    still = found(bias, 0.0, 0.0, 0.0, p=NAN, p_corrected=NAN, convention=convention, values=pd.Series(0.0, index=qids))
+    own = found(bias, quality, measure="nDCG@10", contrast=contrast, primary=False, values=pd.Series(quality, index=qids))
+    ((one,),) = (verdict.answers for verdict in verdicts(made([still, own], biases=[bias])))
+    assert one.outcome == outcome
+    assert one.sentence.endswith("but its nDCG@10 is 0 for every query (50 queries), so nothing could change.") == (outcome != "no")
+
+
 @pytest.mark.parametrize("high", [0.0, 0.01])
 @pytest.mark.parametrize(("judged", "outcome"), [(0.8, "no"), (0.799, "cannot tell")])
 def test_where_little_is_judged_no_difference_from_the_pool_is_not_a_no(high, judged, outcome):

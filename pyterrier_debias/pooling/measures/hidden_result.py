@@ -160,8 +160,8 @@ class HiddenResult:
         seeds: it generalises over queries, for these seeds), ``p_corrected`` (Holm, over the corrections for a kind of judgements
         and a measure, without the oracle and the training on all judgements); ``gap_closed``: the share of the oracle's
         difference that the correction reaches, with ``gap_low`` and ``gap_high``; all three are NaN, and ``gap_reason`` says why,
-        if there is no oracle or the interval of the oracle's own difference contains 0 (a share of a difference that may be 0 is
-        meaningless); ``seeds`` and ``queries``.
+        if there is no oracle or the interval of the oracle's own difference is not above 0 (without a gain of the oracle there is no
+        gap); ``seeds`` and ``queries``.
         """
         parts = self.per_query.groupby(["judgements", "measure"], sort=False)
         return pd.DataFrame([row for (judgements, measure), part in parts for row in self._compared(judgements, measure, part)])
@@ -182,8 +182,8 @@ class HiddenResult:
             at = names.index(self.oracle)
             gap, gaps = found[at] - found[base], means[at] - means[base]
             low, high = _limits(gaps, self.level)
-            clear = low > 0 or high < 0
-            reason = "" if clear else f"the oracle's own difference, {gap:+.3f} [{low:+.3f}, {high:+.3f}], may be 0"
+            own = f"the oracle's own difference, {gap:+.3f} [{low:+.3f}, {high:+.3f}],"
+            reason = "" if low > 0 else f"{own} {'is below 0' if high < 0 else 'may be 0'}"
         rows = []
         for number, name in enumerate(names):
             row = {"judgements": judgements, "measure": measure, "correction": name, "mean": float(found[number])}
