@@ -8,7 +8,7 @@ import re
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from io import BufferedIOBase
+from io import BufferedIOBase, BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +48,13 @@ def _opened(path: str | Path) -> Iterator[BufferedIOBase]:
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); name a readable file") from error
     with file:
-        packed = file.read(2) == _GZIP
-        file.seek(0)
-        with gzip.open(file) if packed else nullcontext(file) as stream:
+        begin = file.read(2)
+        whole: BufferedIOBase = file
+        if file.seekable():
+            file.seek(0)
+        else:  # a pipe, such as /dev/stdin
+            whole = BytesIO(begin + file.read())
+        with gzip.open(whole) if begin == _GZIP else nullcontext(whole) as stream:
             yield stream
 
 

@@ -10,6 +10,7 @@ import csv
 import math
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from io import StringIO
 from itertools import chain
 from pathlib import Path
@@ -269,6 +270,9 @@ def _checked_pairs(path: str | Path, frame: pd.DataFrame, numbers: list[int]) ->
 
 
 def _first_character(path: str | Path) -> str:
+    with suppress(OSError):  # a name that no file can have is reported when it is opened
+        if Path(path).expanduser().is_fifo():
+            raise InputError(f"{path}: the file is read twice, but a pipe can be read only once; write it to a file first")
     return next(read_lines(path))[1].lstrip()[:1]
 
 

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import pickle
 import sys
 import tracemalloc
@@ -23,6 +24,7 @@ from pyterrier_debias.data.base import TextLoader
 from pyterrier_debias.data.readers import read_corpus, read_qrels, read_run, read_topics
 from tests.biases import Made
 
+RUN_LINE = b"1 Q0 a 1 1 t\n"
 QUESTION = {"id": "q1", "question": " Who? ", "answers": [{"text": "Ada", "answer_start": 7}]}
 
 
@@ -255,6 +257,38 @@ def test_wrong_files_are_named_with_their_line(tmp_path, read, content, message)
         read(path)
     assert str(caught.value).startswith(str(path))
     assert "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def piped():
+    """A function that gives the path of a pipe, as bash's <(cat file) does."""
+    ends = []
+
+    def pipe(content):
+        end, begin = os.pipe()
+        ends.append(end)
+        with open(begin, "wb") as file:
+            file.write(content)
+        return f"/dev/fd/{end}"
+
+    yield pipe
+    for end in ends:
+        os.close(end)
+
+
+@pytest.mark.skipif(not Path("/dev/fd").is_dir(), reason="the system does not name pipes")
+def test_runs_and_judgements_are_read_from_a_pipe(piped):
+    assert read_run(piped(RUN_LINE)).values.tolist() == [["1", "a", 1.0, 0]]
+    assert read_run(piped(gzip.compress(RUN_LINE)))["docno"].tolist() == ["a"]
+    assert read_qrels(piped(b"1 0 a 1\n")).values.tolist() == [["1", "a", 1]]
+
+
+@pytest.mark.skipif(not Path("/dev/fd").is_dir(), reason="the system does not name pipes")
+@pytest.mark.parametrize("read", [read_corpus, read_topics])
+def test_a_pipe_that_would_be_read_twice_is_refused(piped, read):
+    path = piped(b"1\twater\n")
+    with pytest.raises(InputError, match=f"{path}: .* a pipe can be read only once; write it to a file first"):
+        read(path)
 
 
 def test_files_that_are_not_there(tmp_path):
