@@ -18,7 +18,7 @@ from pyterrier_debias.report.cross_bias import ALL
 from pyterrier_debias.report.inputs import BIASES, FURTHER, find_biases, meant
 from pyterrier_debias.report.request import Request
 from pyterrier_debias.report.result import AuditResult
-from pyterrier_debias.report.verdict import unmeasured
+from pyterrier_debias.report.verdict import doubt, unmeasured
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -250,7 +250,8 @@ def _check(result: AuditResult, budget: Budget) -> list[Verdict]:
             why = unmeasured(result, budget.bias, budget.system or result.settings["systems"][0])
             told = f"the audit has no primary figure for {budget.bias!r}{f' ({why})' if why else ''}"
             raise InputError(f"{told}; name a measure and a contrast")
-    return [verdict for row in rows.to_dict("records") for verdict in _verdicts(row, budget)] + _unshown(result, budget, rows)
+    records = rows.to_dict("records")
+    return [verdict for row in records for verdict in _verdicts(row, budget, doubt(result, row))] + _unshown(result, budget, rows)
 
 
 def _unshown(result: AuditResult, budget: Budget, rows: pd.DataFrame) -> list[Verdict]:
@@ -281,8 +282,10 @@ def _unexamined(result: AuditResult, budget: Budget) -> list[Verdict]:
     ]
 
 
-def _verdicts(row: Mapping[str, Any], budget: Budget) -> list[Verdict]:
+def _verdicts(row: Mapping[str, Any], budget: Budget, doubted: str) -> list[Verdict]:
     figure = f"{row['bias']}: {row['system']}: {row['measure']} ({row['contrast']})"
+    if doubted:
+        return [Verdict(True, f"{figure} is 0, but {doubted}: nothing is shown")]
     value, low, high = row["value"], row["low"], row["high"]
     by_value = budget.bound == "value"
     shown = f"is {value:.4f}" + ("" if by_value or math.isnan(low) else f" [{low:.4f}, {high:.4f}]")

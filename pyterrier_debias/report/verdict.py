@@ -420,6 +420,20 @@ def _is_still(result: AuditTables, row: Mapping[str, Any]) -> bool:
     return bool(len(own) and not own["value"].any()) or row["low"] == row["high"] == 0
 
 
+def doubt(result: AuditTables, row: Mapping[str, Any]) -> str:
+    """The reason why a primary figure that is 0 for every query does not show that there is no bias.
+
+    Args:
+        result: The audit.
+        row: A row of its findings.
+
+    Returns:
+        A clause; empty if there is no such reason, or the figure is not a primary one or not 0 for every query.
+    """
+    _, figures = _BIASES.get(row["bias"], ("", ()))
+    return _doubt(result, row, _figure_of(row, figures)) if row["primary"] and _is_still(result, row) else ""
+
+
 def _doubt(result: AuditTables, row: Mapping[str, Any], figure: _Figure | None) -> str:
     """Why a figure that is 0 for every query does not mean "no", in a clause; empty if it does.
 
@@ -432,7 +446,7 @@ def _doubt(result: AuditTables, row: Mapping[str, Any], figure: _Figure | None) 
     quality = own[(own["measure"] == "nDCG@10") & (own["contrast"] == _QUALITY.get(row["bias"]))]["value"]
     # A retriever that only counts words cannot depend on positions, whatever its quality: that was not tested.
     if len(quality) and not quality.any() and not row["convention"].endswith("not tested"):
-        return f"its nDCG@10 is 0 for every query ({_queries(row['n'])}), so nothing could change"
+        return f"its nDCG@10 is 0 for every query ({_queries(row['n'])})"
     pairs = own[own["measure"] == "share of pairs"]["value"]
     if figure is _SOURCE and (pairs != 0.5).any():
         return f"the rewritten text is directly ahead in {pairs.mean():.1%} of a query's pairs, on {_queries(row['n'])}"

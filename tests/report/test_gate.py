@@ -12,6 +12,7 @@ from pyterrier_debias.report.gate import Budget, check_budgets, read_gate
 from tests.biases import Made
 from tests.report import toy
 from tests.report.toy import BROKEN, CONTRAST, ORDER, PICKY
+from tests.report.verdicts import found, made
 
 FIGURE = f"order: BM25: RR@10 ({CONTRAST}) is -0.5000 [-0.7000, -0.3000]"
 
@@ -76,6 +77,16 @@ def test_what_has_no_interval_is_not_shown_to_keep_a_budget(result):
     assert verdict.crossed and "has no interval" in verdict.text
     (verdict,) = check_budgets(result, [Budget("order", "RR@10", "original", "BM25", at_least=0.5, bound="value")])
     assert not verdict.crossed
+
+
+def test_where_nothing_relevant_is_found_no_change_keeps_no_budget():
+    qids = [f"q{number}" for number in range(50)]
+    still = found("position", 0.0, 0.0, 0.0, p=float("nan"), p_corrected=float("nan"), values=pd.Series(0.0, index=qids))
+    for quality, crossed in ((0.0, True), (0.4, False)):
+        own = replace(still, value=quality, contrast="original", primary=False, values=pd.Series(quality, index=qids))
+        (verdict,) = check_budgets(made([still, own], biases=["position"]), [Budget("position", at_least=-0.02)])
+        assert verdict.crossed == crossed
+        assert verdict.text.endswith("is 0, but its nDCG@10 is 0 for every query (50 queries): nothing is shown") == crossed
 
 
 def test_a_bias_that_broke_off_keeps_the_gate_shut(result):

@@ -162,7 +162,8 @@ def test_where_nothing_relevant_is_found_no_change_is_not_a_no(bias, contrast, q
     own = found(bias, quality, measure="nDCG@10", contrast=contrast, primary=False, values=pd.Series(quality, index=qids))
     ((one,),) = (verdict.answers for verdict in verdicts(made([still, own], biases=[bias])))
     assert one.outcome == outcome
-    assert one.sentence.endswith("but its nDCG@10 is 0 for every query (50 queries), so nothing could change.") == (outcome != "no")
+    doubt = "but its nDCG@10 is 0 for every query (50 queries)."
+    assert one.sentence.endswith(doubt) == (outcome != "no")
 
 
 @pytest.mark.parametrize("high", [0.0, 0.01])

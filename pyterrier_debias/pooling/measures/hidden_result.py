@@ -160,8 +160,8 @@ class HiddenResult:
         seeds: it generalises over queries, for these seeds), ``p_corrected`` (Holm, over the corrections for a kind of judgements
         and a measure, without the oracle and the training on all judgements); ``gap_closed``: the share of the oracle's
         difference that the correction reaches, with ``gap_low`` and ``gap_high``; all three are NaN, and ``gap_reason`` says why,
-        if there is no oracle or the interval of the oracle's own difference is not above 0 (without a gain of the oracle there is no
-        gap); ``seeds`` and ``queries``.
+        if there is no oracle or the interval of the oracle's own difference is not above 0 (without a gain of the oracle there is
+        no gap); ``seeds`` and ``queries``.
         """
         parts = self.per_query.groupby(["judgements", "measure"], sort=False)
         return pd.DataFrame([row for (judgements, measure), part in parts for row in self._compared(judgements, measure, part)])
