@@ -215,7 +215,7 @@ class Checkpoint:
             write_whole(self._file(name, made), record)
         except InputError as error:  # such as a full disk; the findings must not be lost
             if not self._incomplete:
-                logger.warning("checkpoint: %s; the audit goes on, and what is not stored is examined again by the next call", error)
+                logger.warning("checkpoint: %s; the audit goes on, and the next call examines again what is not stored", error)
             self._incomplete = True
         return Kept(examined.findings, figures)
 
