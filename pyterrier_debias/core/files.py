@@ -259,6 +259,18 @@ def check_empty(folder: str | Path, caller: str) -> None:
         raise InputError(f"{caller}: {folder} holds {held[0].name}; name an empty folder, or use save()")
 
 
+def written_files(folder: Path) -> list[str]:
+    """The files that :func:`whole_folder` put into a folder, according to its list.
+
+    Args:
+        folder: Any folder; it need not exist.
+
+    Returns:
+        Their paths in the folder; empty if the folder has no list of this package.
+    """
+    return sorted(_listed_in(folder))
+
+
 def remove_written(folder: Path) -> None:
     """Remove what :func:`whole_folder` put into a folder, and the folder itself if nothing else is in it.
 

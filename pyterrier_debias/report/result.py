@@ -14,7 +14,7 @@ import pandas as pd
 
 from pyterrier_debias.core.bias import ATTRIBUTION_COLUMNS, FIGURE_KEY, FINDING_TYPES, PART_TYPES, PER_QUERY_COLUMNS
 from pyterrier_debias.core.errors import InputError, one_line
-from pyterrier_debias.core.files import check_seal, file_name, sealed, whole_folder, write_whole
+from pyterrier_debias.core.files import check_seal, file_name, sealed, whole_folder, write_whole, written_files
 from pyterrier_debias.report.card import merged, write_card
 from pyterrier_debias.report.html import as_html
 from pyterrier_debias.report.pictures import DrawnFigure
@@ -64,6 +64,13 @@ class AuditResult(AuditTables):
             print(result)
             result.save("audit-results")      # CSV, JSON, PNG and index.html
     """
+
+    #: Whether the result was read from JSON or a pickle, so that figures of its audit may be missing.
+    _read_back = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The state for a pickle, without figures."""
+        return {**super().__getstate__(), "_read_back": self._read_back or bool(self.figures)}
 
     def __repr__(self) -> str:
         """The sizes of the audit in one line; ``print`` shows the report."""
@@ -243,7 +250,9 @@ class AuditResult(AuditTables):
         parts = pd.DataFrame(content.get("attributions", []), columns=ATTRIBUTION_COLUMNS)
         parts = parts.astype(dict.fromkeys(FIGURE_KEY, "str") | PART_TYPES)
         queries = dict(content.get("queries", {}))
-        return cls(findings, per_query, skipped, failed, settings, queries=queries, attributions=parts)
+        result = cls(findings, per_query, skipped, failed, settings, queries=queries, attributions=parts)
+        result._read_back = True
+        return result
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
         """Write the audit to a folder, either completely or not at all.
@@ -254,16 +263,25 @@ class AuditResult(AuditTables):
         Args:
             folder: A folder that does not exist yet, or is empty.
             overwrite: Whether an earlier audit in the folder may be replaced. Only the files that it wrote are replaced (the
-                folder has a list of them); other files are kept.
+                folder has a list of them); other files are kept. A result that was read from JSON or a pickle has no figures, so
+                it does not replace an audit with figures.
 
         Returns:
             The folder.
 
         Raises:
             InputError: If the folder already holds something that may not be replaced, or a file of the earlier audit that has
-                been changed since; or if the folder cannot be written, or its name looks like that of a file.
+                been changed since; if the result has no figures because it was read, and the earlier audit has some; or if the
+                folder cannot be written, or its name looks like that of a file.
         """
         check_name(folder)
+        if overwrite and self._read_back and not self.figures:
+            pictures = [name for name in written_files(Path(folder).expanduser()) if name.endswith(".png")]
+            if pictures:
+                raise InputError(
+                    f"{folder} holds an audit with figures ({pictures[0]}), but this result has none, because it was read from "
+                    f"JSON or a pickle; name another folder"
+                )
         with whole_folder(folder, holds=HOLDS, overwrite=overwrite) as scratch:
             self.write_files(scratch)
         return Path(folder).expanduser()

@@ -1,5 +1,6 @@
 import copy
 import json
+import pickle
 import subprocess
 import sys
 import tempfile
@@ -475,6 +476,20 @@ def test_save_replaces_an_audit_only_when_asked_and_nothing_else_ever(result, tm
         result.save(tmp_path / "b", overwrite=True)
     assert [f.name for f in (tmp_path / "b").iterdir()] == ["thesis.tex"]
     assert sorted(f.name for f in tmp_path.iterdir()) == ["a", "b"]
+
+
+def test_a_result_that_was_read_does_not_replace_figures(result, tmp_path):
+    folder = result.save(tmp_path / "a")
+    loaded = AuditResult.load(folder)
+    for read in (loaded, *(pickle.loads(pickle.dumps(one)) for one in (result, loaded))):
+        with pytest.raises(InputError, match=r"holds an audit with figures \(order-change.png\), but this result has none"):
+            read.save(folder, overwrite=True)
+        assert len(list(folder.glob("*.png"))) == 2
+    read.save(tmp_path / "b")
+    read.save(tmp_path / "b", overwrite=True)  # an audit without figures
+    result.save(folder, overwrite=True)
+    replace(result, figures=()).save(folder, overwrite=True)  # a new audit that has none
+    assert not list(folder.glob("*.png"))
 
 
 def test_overwriting_replaces_the_audits_own_files_and_no_others(result, tmp_path):
