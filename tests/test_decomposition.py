@@ -99,7 +99,10 @@ def test_without_a_ranker_the_reason_is_true():
     for pipeline in (RUN >> LOADER, RUN >> LOADER % 5):
         told = BIAS.needs(System.of("mine", pipeline), DATASET)
         assert told.startswith("no ranker that could be given changed passages follows its text loader (TextLoader); put one")
-    for pipeline in (RUN, RUN >> EARLY_ALONE, RUN >> Inside(), RUN >> Inside(text=False), RUN >> pt.apply.generic(Inside())):
+    for pipeline in (RUN, RUN % 5):
+        told = BIAS.needs(System.of("mine", pipeline), DATASET)
+        assert told.startswith("it is a run, whose texts cannot be changed; audit the ranker itself (on the command line: --")
+    for pipeline in (RUN >> EARLY_ALONE, RUN >> Inside(), RUN >> Inside(text=False), RUN >> pt.apply.generic(Inside())):
         told = BIAS.needs(System.of("mine", pipeline), DATASET)
         assert told.startswith("its stages do not show where texts are added before a ranker")
         assert "or one of its stages both loads and scores texts" in told and "none of its stages" not in told

@@ -639,6 +639,9 @@ def reindexing_reason(system: System, dataset: Any) -> str | None:
 
 def _no_ranker(pipeline: pt.Transformer) -> str:
     """Why no ranker can be given changed passages, in one sentence: none follows the text loader, or their place is not known."""
+    if isinstance(without_cutoff(pipeline)[0], pt.transformer.SourceTransformer):
+        remedy = "audit the ranker itself (on the command line: --model NAME reranks it)"
+        return f"it is a run, whose texts cannot be changed; {remedy}"
     loader = text_loader_at_end(pipeline)
     if loader is not None:
         told = (
