@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import os
+import re
 import sys
 import tempfile
 import threading
@@ -26,6 +27,8 @@ from pyterrier_debias.data.planted import PlantedCollection
 from pyterrier_debias.position.data.averaging import AverageRotations
 from pyterrier_debias.report.models import DEFAULT_MODEL, Model, find_model
 
+#: A character of a word that PISA indexes; it drops all others.
+_WORD = re.compile(r"[A-Za-z0-9]")
 _INSTALL_PISA = "pip install 'pyterrier-debias[pisa]' (Linux on x86-64)"
 
 
@@ -97,17 +100,28 @@ class PisaIndexer:
             A retriever. Reuse the object: two PISA retrievers over the same index are not equal.
 
         Raises:
-            InputError: If there are no documents, or a docno contains white space, at which PISA cuts it off.
+            InputError: If there are no documents, none of them has a word that PISA reads, or a docno contains white space, at
+                which PISA cuts it off.
         """
         from pyterrier_pisa import PisaIndex
 
         with handed_over(_checked(documents)) as stream:
-            first = next(stream, None)
-            if first is None:
-                raise InputError("the collection has no documents to index; check its corpus file")
+            # PISA ends the process if it finds no word at all.
+            begin: list[dict[str, Any]] = []
+            for document in stream:
+                begin.append(document)
+                if _WORD.search(document["text"]):
+                    break
+            else:
+                if not begin:
+                    raise InputError("the collection has no documents to index; check its corpus file")
+                raise InputError(
+                    "the collection has no words that the built-in BM25 can index (it reads only Latin letters without accents, "
+                    "and digits); give a run (--run FILE) or systems of your own"
+                )
             with _QUIET:
                 index = PisaIndex(tempfile.mkdtemp(prefix="pisa-", dir=self.folder), text_field="text")
-                index.index(itertools.chain([first], stream))
+                index.index(itertools.chain(begin, stream))
         with _QUIET:
             return index.bm25(num_results=self.num_results)
 

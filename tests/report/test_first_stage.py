@@ -38,6 +38,17 @@ def test_pisa_ranks_by_bm25_and_prints_nothing(tmp_path, capfd):
     assert capfd.readouterr() == ("", "")
 
 
+@needs_pisa
+@pytest.mark.parametrize("text", ["文档排序。", "привет", "é", ""])
+def test_a_collection_without_words_that_pisa_reads_is_refused(tmp_path, monkeypatch, text):
+    documents = [{"docno": docno, "text": text} for docno in "ab"]
+    with monkeypatch.context() as patched:  # PISA would end the process
+        patched.setattr("pyterrier_pisa.PisaIndex", None)
+        with pytest.raises(InputError, match=r"no words that the built-in BM25 can index .* give a run"):
+            PisaIndexer(tmp_path)(iter(documents))
+    assert PisaIndexer(tmp_path)([*documents, {"docno": "c", "text": "apples"}])(TOPICS)["docno"].tolist() == ["c"]
+
+
 def test_output_comes_back_once_the_last_thread_is_done():
     before = [os.fstat(target).st_ino for target in (1, 2)]
     with ExitStack() as first, ExitStack() as second:
