@@ -270,6 +270,12 @@ def _check_terrier(r: Request) -> None:
         return
     if r.run:
         raise InputError("--run and --terrier both provide the first stage; give only one of them")
+    if r.dataset == Request().dataset:
+        # The planted collection's topics and judgements do not fit files for another index.
+        if r.queries is not None and r.qrels is None:
+            raise InputError("--queries needs the judgements of its topics; give --qrels FILE, or the --dataset that has them")
+        if r.qrels is not None and r.queries is None:
+            raise InputError("--qrels needs the topics that it judges; give --queries FILE, or the --dataset that has them")
     twice = _repeated(r.wmodel)
     if twice is not None:
         raise InputError(f"--wmodel {twice} is named twice; name it once")

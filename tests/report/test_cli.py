@@ -381,6 +381,9 @@ def test_options_of_models_need_a_model(folder):
 def test_options_of_terrier_are_checked_before_java_starts(folder, index, tmp_path):
     for name, value in (("wmodel", "BM25"), ("queries", "x.tsv"), ("qrels", "x.txt")):
         assert refused(f"--{name}", value) == f"--{name} needs --terrier INDEX; name the index too"
+    for name, lacks in (("queries", "qrels"), ("qrels", "queries")):  # those of the planted collection do not fit
+        told = refused("--terrier", index, f"--{name}", tmp_path / "x.tsv")
+        assert told.startswith(f"--{name} needs the ") and f"give --{lacks} FILE, or the --dataset that has them" in told
     assert "both provide the first stage" in refused("--terrier", index, "--run", folder / "runs" / "bm25.trec")
     assert "--wmodel DPH is named twice" in refused("--terrier", index, "--wmodel", "DPH", "--wmodel", "DPH")
     assert f"--terrier {folder}: there is no Terrier index" in refused("--terrier", folder)
