@@ -45,9 +45,10 @@ WRONG = {
     "an index that is none": (lambda: TerrierCollection("no/index", DATASET), "name the index's folder"),
     "a folder that is none": (lambda: open_dataset("no/folder"), "'irds:"),
     "a retriever, audited": (
-        lambda: audit({"mine": BM25}, DATASET, biases="position"),
+        lambda: audit({"mine": BM25 >> pt.apply.generic(lambda found: found)}, DATASET, biases="position"),
         r"put a text loader before the ranker .* if it is a retriever.* TerrierCollection\(index, dataset\).*indexer=",
     ),
+    "a run, audited": (lambda: audit({"mine": BM25}, DATASET, biases="position"), r"it is a run, .* audit the ranker itself"),
     "a misspelt bias": (lambda: audit({"mine": BM25}, DATASET, biases="positon"), "position, survivorship"),
     "a misspelt option": (lambda: Training(lr=1e-5), "did you mean 'learning_rate'"),
     "labels in words": (
