@@ -5,13 +5,15 @@ Only typer is imported before a command runs, so that ``--help`` is fast.
 
 from __future__ import annotations
 
+import errno
 import io
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import MISSING, fields
 from inspect import Parameter, Signature, signature
 from pathlib import Path
+from traceback import extract_tb
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
@@ -65,6 +67,36 @@ def _one_line_errors() -> Iterator[None]:
     except InputError as error:
         typer.echo(f"pyterrier-debias: {' '.join(str(error).split())}", err=True)
         raise typer.Exit(2) from error
+
+
+#: Errors of a place that cannot be read or written; the program is not at fault.
+_PLACE = {
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO
+}
+
+
+@contextmanager
+def place_errors() -> Iterator[None]:
+    """Print an error of a file, a folder or the standard output in one line, and exit with code 2.
+
+    Yields:
+        Nothing. Errors that are not those of a place are raised again.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _PLACE:
+            raise
+        if error.filename is not None:
+            told = f"{error.filename} cannot be read or written: {error.strerror}; check the path and its permissions"
+        elif extract_tb(error.__traceback__)[-1].name == "echo":
+            told = f"the standard output cannot be written: {error.strerror}; send it to another place"
+            with suppress(OSError):
+                sys.stdout.close()  # otherwise Python writes to it again when it ends
+        else:
+            told = f"a file cannot be read or written: {error.strerror}; check the disks"
+        typer.echo(f"pyterrier-debias: {' '.join(told.split())}", err=True)
+        raise SystemExit(2) from error
 
 
 def _option(name: str, told: str | None = None) -> Any:
