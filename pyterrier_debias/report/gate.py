@@ -174,7 +174,7 @@ def check_names(gate: Gate, path: str | Path, systems: Sequence[str] | None = No
     for number, budget in enumerate(gate.budgets, start=1):
         where = f"{path}: budget {number}"
         if budget.bias not in {*audited, *known}:
-            told = f"bias {budget.bias!r} is not known{meant(budget.bias, audited)}"
+            told = f"bias {budget.bias!r} is not known{meant(budget.bias, [*audited, *known])}"
             raise InputError(f"{where}: {told}; [audit] examines {', '.join(audited)}")
         if budget.bias not in audited:
             raise InputError(f"{where}: [audit] examines {', '.join(audited)}, not {budget.bias!r}; add it to biases")

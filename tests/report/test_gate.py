@@ -294,6 +294,7 @@ def unscored(monkeypatch):
     [
         ("all", "bias = 'positon'\nat_most = 1", "budget 2: bias 'positon' is not known (did you mean 'position'?)"),
         ("all", "bias = 'astrology'\nat_most = 1", "budget 2: bias 'astrology' is not known; [audit] examines position, surv"),
+        ("position", "bias = 'gendr'\nat_most = 1", "'gendr' is not known (did you mean 'gender'?); [audit] examines position"),
         ("position", "bias = 'gender'\nat_most = 1", "[audit] examines position, not 'gender'; add it to biases"),
         ("positon", "bias = 'position'\nat_most = 1", "bias 'positon' is not known (did you mean 'position'?); use 'all' or"),
         ("all", "bias = 'gender'\nsystem = 'BM52'\nat_most = 1", "no system 'BM52' (did you mean 'BM25'?)"),
