@@ -18,6 +18,8 @@ from pyterrier_debias.core.errors import InputError
 #: that a damaged or malicious file does not fill the memory.
 _LONGEST_LINE = 256 << 20
 _GZIP = b"\x1f\x8b"
+#: How UTF-16 begins, in either order of its bytes.
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
 #: An escape in JSON; the group is half of a surrogate pair without the other half.
 _ESCAPE = re.compile(r"\\(?:u[dD][89abAB]\w{2}\\u[dD][c-fC-F]\w{2}|(u[dD][89a-fA-F]\w{2})|.)")
@@ -80,6 +82,9 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
                 try:
                     line = raw.decode("utf-8")
                 except UnicodeDecodeError as error:
+                    if number == 1 and raw.startswith(_UTF16):
+                        told = "the file is UTF-16, not UTF-8", "convert the file, e.g. iconv -f UTF-16 -t UTF-8"
+                        raise fault(path, number, *told) from None
                     raise fault(
                         path, number, f"byte 0x{raw[error.start]:02x} at offset {offset + error.start} is not UTF-8",
                         "convert the file, e.g. iconv -f ISO-8859-1 -t UTF-8",

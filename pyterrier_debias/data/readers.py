@@ -276,6 +276,10 @@ def _first_character(path: str | Path) -> str:
     return next(read_lines(path))[1].lstrip()[:1]
 
 
+#: How a JSON array of objects begins.
+_JSON_ARRAY = re.compile(r"\s*\[\s*(\{|$)")
+
+
 def _cut(line: str, separator: str) -> list[str]:
     return line.split("\t") if separator == "\t" else next(csv.reader([line]), [])
 
@@ -283,6 +287,8 @@ def _cut(line: str, separator: str) -> list[str]:
 def _fields(path: str | Path, number: int, line: str, columns: Sequence[str], separator: str = "\t") -> list[str]:
     fields = _cut(line, separator)
     if len(fields) != len(columns):
+        if number == 1 and _JSON_ARRAY.match(line):
+            raise fault(path, number, "the file is a JSON array", "write one JSON object per line, e.g. with jq -c '.[]'")
         name, sign = ("tab", "<TAB>") if separator == "\t" else ("comma", separator)
         raise fault(
             path, number, f"{len(columns)} {name}-separated fields were expected, found {len(fields)}",
@@ -336,6 +342,9 @@ def json_field(path: str | Path, number: int, row: dict[str, Any], names: Sequen
     for name in names:
         if row.get(name) is not None:
             return name
+    for name in names:
+        if name in row:
+            raise fault(path, number, f"field {name!r} is null", "give it a value, or leave the line out")
     raise fault(path, number, f"no field {names[0]!r} (it has {', '.join(row) or 'none'})", f"name it {names[0]!r}")
 
 
