@@ -67,6 +67,9 @@ def read_corpus(path: str | Path, *, columns: Sequence[str] = ("docno", "text"))
     elif first == "<":
         rows = _trec_documents(path)
     else:
+        if "docno" not in columns:
+            told = f"columns={tuple(columns)!r} does not contain 'docno'; name the field that holds the identifier 'docno'"
+            raise InputError(f"read_corpus: {told}")
         rows = _tsv_records(path, columns, _DOCNO_NAMES)
     return _unique(path, rows, "docno")
 

@@ -265,6 +265,11 @@ def test_wrong_files_are_named_with_their_line(tmp_path, read, content, message)
     assert "\n" not in str(caught.value)
 
 
+def test_a_corpus_needs_a_column_of_identifiers(tmp_path):
+    with pytest.raises(InputError, match=r"read_corpus: columns=\('id', 'text'\) does not contain 'docno'; name the field"):
+        read_corpus(write(tmp_path, "c.tsv", "1\tone\n"), columns=("id", "text"))
+
+
 @pytest.fixture
 def piped():
     """A function that gives the path of a pipe, as bash's <(cat file) does."""
