@@ -380,7 +380,7 @@ def check_finite(who: str, rows: str, **given: np.ndarray) -> None:
 
     Args:
         who: The function or stage that the error names.
-        rows: What a row is, in the plural, such as ``'queries'``.
+        rows: A plural noun for what a row is: queries, for example.
         given: Arrays of numbers, by the name that the error uses.
 
     Raises:
