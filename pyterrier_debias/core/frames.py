@@ -403,7 +403,7 @@ def check_scores(frame: pd.DataFrame, stage: Any, column: str = "score") -> None
 
 
 #: The highest grade: trec_eval keeps a table that is as long as the highest one, and ends the process for very high ones.
-_HIGHEST = 1_000_000
+HIGHEST = 1_000_000
 
 
 def judgements(qrels: pd.DataFrame, stage: Any) -> pd.DataFrame:
@@ -448,13 +448,13 @@ def with_grades(qrels: pd.DataFrame, stage: Any) -> pd.DataFrame:
         [1, 0]
     """
     qrels = judgements(qrels, stage)
-    if qrels["label"].dtype == np.int64 and not (qrels["label"] > _HIGHEST).any():
+    if qrels["label"].dtype == np.int64 and not (qrels["label"] > HIGHEST).any():
         return qrels
     labels = pd.to_numeric(qrels["label"], errors="coerce").to_numpy(dtype="float64", na_value=np.nan)
-    bad = np.flatnonzero(~(np.isfinite(labels) & (labels == np.round(labels)) & (np.abs(labels) <= _HIGHEST)))
+    bad = np.flatnonzero(~(np.isfinite(labels) & (labels == np.round(labels)) & (np.abs(labels) <= HIGHEST)))
     if len(bad):
         raise InputError(
-            f"{stage_name(stage)}: column 'label' is NaN or not a whole number up to {_HIGHEST} in {len(bad)} of {len(qrels)} "
+            f"{stage_name(stage)}: column 'label' is NaN or not a whole number up to {HIGHEST} in {len(bad)} of {len(qrels)} "
             f"judgements, first at {_row(qrels, int(bad[0]))}; leave out unjudged documents, and map words "
             f"and fractions to grades, e.g. qrels.assign(label=qrels['label'].map({{'relevant': 1, 'not relevant': 0}}))"
         )

@@ -21,8 +21,8 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.errors import InputError, check_choice
-from pyterrier_debias.core.frames import ranked
+from pyterrier_debias.core.errors import InputError, check_choice, shortened
+from pyterrier_debias.core.frames import HIGHEST, ranked
 from pyterrier_debias.core.locks import scratch_folder
 from pyterrier_debias.data.lines import fault, read_json_lines, read_lines
 
@@ -123,8 +123,8 @@ def read_qrels(path: str | Path) -> pd.DataFrame:
         Frame ``qid``, ``docno``, ``label`` (integer), in the file's order.
 
     Raises:
-        InputError: With file and line, for a wrong number of fields, an empty identifier, a label that is not a whole number, a
-            (qid, docno) pair that is judged twice, bytes that are not UTF-8, or a damaged, empty or missing file.
+        InputError: With file and line, for a wrong number of fields, an empty identifier, a label that is not a whole number
+            up to 1,000,000, a (qid, docno) pair that is judged twice, bytes that are not UTF-8, or a damaged, empty or missing file.
 
     Example:
         >>> import pathlib, tempfile
@@ -151,9 +151,13 @@ def read_qrels(path: str | Path) -> pd.DataFrame:
         if not (fields[0] and fields[-2]):
             raise fault(path, number, "the qid or the docno is empty", f"write '{layout}'")
         try:
-            labels.append(int(_numeral(fields[-1])))
+            label = int(_numeral(fields[-1]))
         except ValueError:
             raise fault(path, number, f"label {fields[-1]!r} is not a whole number", f"write '{layout}'") from None
+        if abs(label) > HIGHEST:
+            what = f"label {shortened(fields[-1], 40)} is not a whole number up to {HIGHEST}"
+            raise fault(path, number, what, f"write '{layout}'")
+        labels.append(label)
         numbers.append(number)
         qids.append(fields[0])
         docnos.append(fields[-2])

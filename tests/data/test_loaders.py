@@ -216,6 +216,8 @@ RUN, QRELS, CORPUS, TOPICS = read_run, read_qrels, read_corpus, read_topics
         (QRELS, "1 0 a 1\n1 0 b\n", r"f:2: 4 fields were expected, found 3; write 'qid 0 docno label'"),
         (QRELS, "1 0 a b 1\n", r"f:1: 3 or 4 fields were expected, found 5"),
         (QRELS, "1 0 a 0.5\n", r"f:1: label '0.5' is not a whole number"),
+        (QRELS, "1 0 a 1\n1 0 b 99999999999999999999\n",
+         r"f:2: label 99999999999999999999 is not a whole number up to 1000000; write 'qid 0 docno label'"),
         (QRELS, "1 0 a 1_0\n", r"f:1: label '1_0' is not a whole number"),
         (QRELS, "1\ta\t1\n1\t \t1\n", r"f:2: the qid or the docno is empty; write 'qid docno label'"),
         (QRELS, "query-id\tcorpus-id\tscore\n1\ta\t1\n1\ta\t0\n", r"f:3: qid '1' and docno 'a' already occur together in line 2"),
