@@ -431,11 +431,12 @@ class _Examined:
         if (own["added"] == 0).all():
             text = f"the order of its results is unrelated to {first} and {second} words in every query."
         else:
+            differ = int((own["added"] != 0).sum())
             side = first if added.estimate > 0 else second
             text = (
                 f"{_ARAB} differs by {added.estimate:+.3f} [{added.low:+.3f}, {added.high:+.3f}] from that of a random order of "
                 f"the same documents ({row['expected']:+.3f}), towards {side} words; chance alone gives {row['floor']:.3f}; over "
-                f"{len(own)} neutral queries, of which {int((own['added'] != 0).sum())} differ (p = {p_text(row['added_p'])})."
+                f"{len(own)} neutral queries, of which {differ} differ{'s' * (differ == 1)} (p = {p_text(row['added_p'])})."
             )
         yield self.bias.finding(
             name, _ARAB, _ORDER, added, text, p=row["added_p"], null_value=row["floor"], primary=True,
@@ -483,10 +484,11 @@ class _Examined:
             most = _FURTHEST[column]
             of = after["cluster"].loc[change.index].to_numpy() if "cluster" in after.columns else None
             interval = inverted_interval(change.to_numpy(), clusters=of, seed=self.context.seed, least=-most, most=most)
+            moved = int((change != 0).sum())
             text = (
                 f"its ranker changes the {measure} of its candidates from {both['before'].mean():.3f} to "
                 f"{both['after'].mean():.3f}: {interval.estimate:+.3f} [{interval.low:+.3f}, {interval.high:+.3f}] over "
-                f"{interval.n} neutral queries, of which {int((change != 0).sum())} change"
+                f"{interval.n} neutral queries, of which {moved} change{'s' * (moved == 1)}"
             )
             if column == "NFaiRR":
                 # BM25 prefers short documents, which hold fewer words of any group: a fair ranker that does not moves this.

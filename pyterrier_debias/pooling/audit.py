@@ -325,7 +325,8 @@ class _Examined:
             text = (
                 f"{_share(frame['system'].mean())} of its first {_CUTOFF} documents are judged, and "
                 f"{_share(frame['pool'].mean())} of those of {name}, the run that judgements came from: {change.estimate:+.3f} "
-                f"{_signed(change)} over {change.n} queries, of which {changed} differ (p = {p_text(test.p)})."
+                f"{_signed(change)} over {change.n} queries, of which {changed} differ{'s' * (changed == 1)} "
+                f"(p = {p_text(test.p)})."
             )
         runs = {system.name: results, f"{name} (the pool)": run}
         items = unjudged_parts(runs, self.context.qrels, self.qids, _CUTOFF)

@@ -322,7 +322,8 @@ def _change_in_words(row: dict[str, Any], when: str) -> str:
     verb = "hardly moves," if abs(change) < 0.0005 else "falls" if change < 0 else "rises"
     return (
         f"{measure} {verb} from {row['before']:.3f} to {row['after']:.3f} {when}: "
-        f"{change:+.3f} {_ends(row)} over {row['n']:.0f} queries, of which {row['changed']:.0f} change ({_tested(row['p'])})."
+        f"{change:+.3f} {_ends(row)} over {row['n']:.0f} queries, of which {row['changed']:.0f} "
+        f"change{'s' * (row['changed'] == 1)} ({_tested(row['p'])})."
     )
 
 
