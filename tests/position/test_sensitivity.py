@@ -549,7 +549,7 @@ def test_bags_of_words_do_not_change_when_indexed_anew():
 def test_a_retriever_without_indexer_cannot_be_probed():
     run = pt.Transformer.from_df(CANDIDATES[["qid", "docno", "score"]])
     retriever = run >> pt.apply.generic(lambda found: found)
-    for candidates, told in ((retriever, r"cannot be probed.*indexer"), (run, "cannot be probed: it is a run, .* audit the ranker")):
+    for candidates, told in ((retriever, r"cannot be probed.*indexer"), (run, "cannot be probed: it is a run, .* audit the")):
         with pytest.raises(InputError, match=told):
             PositionSensitivity(System("bm25", candidates)).transform(CANDIDATES[["qid", "query"]].drop_duplicates())
     with pytest.raises(InputError, match="get_corpus_iter"):
