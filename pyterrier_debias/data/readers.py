@@ -124,7 +124,8 @@ def read_qrels(path: str | Path) -> pd.DataFrame:
 
     Raises:
         InputError: With file and line, for a wrong number of fields, an empty identifier, a label that is not a whole number
-            up to 1,000,000, a (qid, docno) pair that is judged twice, bytes that are not UTF-8, or a damaged, empty or missing file.
+            up to 1,000,000, a (qid, docno) pair that is judged twice, bytes that are not UTF-8, or a damaged, empty or missing
+            file.
 
     Example:
         >>> import pathlib, tempfile
