@@ -42,7 +42,8 @@ def context():
 def test_needs():
     assert BIAS.name == "position"
     assert [BIAS.needs(system, DATASET) is None for system in SYSTEMS] == [True, True, False]
-    assert "indexer" in BIAS.needs(SYSTEMS[2], DATASET)
+    assert BIAS.needs(SYSTEMS[2], DATASET).startswith("it is a run")
+    assert "indexer" in BIAS.needs(System("retriever", pt.apply.generic(RUN.transform)), DATASET)
     assert "get_corpus_iter" in BIAS.needs(SYSTEMS[0], object())
 
 
