@@ -26,11 +26,11 @@ def biased(strength: float) -> str:
 
 
 def shared_options(*, seeds: str, out: str) -> argparse.ArgumentParser:
-    """The options of every program, a parent for its parser.
+    """A parent parser with the options that all calibration programs have.
 
     Args:
         seeds: What ``--seeds`` counts, for the help.
-        out: The folder by default.
+        out: The default folder.
     """
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--seeds", type=int, default=500, help=seeds)
@@ -69,12 +69,12 @@ def finished(
         tasks: The tasks that are left, given the rows of the file.
         p_values: Computes the rows of a task.
         workers: Number of processes; 1 for this process alone.
-        every: The file is written after so many tasks.
+        every: Number of tasks between two writings of the file.
     """
     there = pd.read_csv(path) if path.is_file() else pd.DataFrame()
     rows, left = there.to_dict("records"), list(tasks(there))
     with ProcessPoolExecutor(workers) if workers > 1 else nullcontext() as pool:
-        # A copy, as another process would have: otherwise what a task stores while it runs would stay in memory to the end.
+        # Use copies, as other processes would have: otherwise everything that tasks store would stay in memory to the end.
         made = pool.map(p_values, left) if pool else map(p_values, map(deepcopy, left))
         for number, own in enumerate(pt.tqdm(made, total=len(left), desc=path.stem), start=1):
             rows += own
@@ -119,7 +119,7 @@ def verdict(row: Mapping[str, Any]) -> str:
 
 
 def draw(curves: Mapping[str, pd.Series], path: Path, *, x: str = "p of the primary test", **legend: Any) -> None:
-    """The share of p values up to x, a line for each kind; the diagonal is what a null hypothesis gives."""
+    """Draw the share of p values up to x, one line per kind; under a null hypothesis it is the diagonal."""
     axes = plots.new_axes()
     with plots.style():
         axes.plot([0, 1], [0, 1], color=plots.GREY, linestyle="--", label="uniform")

@@ -15,21 +15,21 @@ that the biases use. The program measures:
 
 A second kind of null collection has *several answers*. For each query, between one and all of the passages that answer it count
 as answers, and labellers were shown half of these, among other passages, in a random order. Queries with more answers are then
-answered earlier, and their rankings differ in quality, whatever the ranker: each test must be silent there, too.
+answered earlier, and their rankings differ in quality, whatever the ranker. Tests must keep their level there, too.
 
 Null collections are small, because tests fail there first; collections with a bias are as large as a usual set of test queries.
 
-Two things differ from an audit. In collections without a planted pool, the pooling test sees each judgement with a probability
-of one half: if every passage were judged, it would have nothing to compare (p would be 1 by construction). The other tests see
-all judgements. And complexity is the planted one (``planted.wording_complexity``), because how well indices measure it is a
-different question (``linguistic_calibration.py``).
+There are two differences from an audit. In collections without a planted pool, the pooling test sees each judgement with a
+probability of one half: if every passage were judged, it would have nothing to compare (p would be 1 by construction). The other
+tests see all judgements. Complexity is the planted complexity (``planted.wording_complexity``), because how well indices measure
+it is a different question (``linguistic_calibration.py``).
 
     python benchmarks/calibration.py --out calibration
 
 takes an hour to an hour and a half on two cores, and writes p_values.csv (one row per collection and test), rates.csv,
 coverage.csv, calibration.png, calibration.inc, calibration_power.inc and calibration_coverage.inc (the tables of the
-documentation), and prints them.
-Finished collections are kept in the folder: a run that was stopped resumes, and one with more collections adds to it.
+documentation), and prints them. Finished collections are kept in the folder: a run that was stopped resumes, and a run with more
+collections adds to it.
 
     python benchmarks/calibration.py --real FOLDER --nulls 2000 --out calibration
 
@@ -38,7 +38,8 @@ makes null cases from real collections instead, with ``real_nulls.py``, and writ
     python benchmarks/calibration.py --primaries 600 --first-seed 300000 --out calibration
 
 makes only the primary tests of whole audits instead. Their p values are those that ``--audits`` would give, but they take seconds
-per collection, not minutes. It writes primaries.csv, and prints how often any of them is a finding after correction.
+per collection, not minutes. The program writes primaries.csv, and prints how often any of these tests is a finding after
+correction.
 """
 
 from __future__ import annotations
@@ -84,8 +85,8 @@ from pyterrier_debias.survivorship.formulas.nested import trend
 
 MEASURE = "nDCG@10"
 NOTHING, SEVERAL = NULLS = "nothing", "nothing, several answers"
-#: How strongly each bias is planted: weak, middle, strong. Of N passages N ** (1 - strength) are pooled for a query, 49,
-#: 22 and 10 of 2,400. Pools shallower than Judged@10 looks leave the rankings of the pool and of the system equally unjudged.
+#: How strongly each bias is planted: weak, middle, strong. For pooling, N ** (1 - strength) of N passages are pooled per query:
+#: 49, 22 and 10 of 2,400. With fewer than ten, the first ten of the pool and of the system would be equally unjudged.
 STRENGTHS = {
     "position": (0.25, 0.5, 1.0),
     "survivorship": (0.25, 0.5, 1.0),
@@ -99,7 +100,7 @@ LOT = 50
 
 
 def written_once(write: Callable[..., Any]) -> Callable[..., Any]:
-    """``_Writer.passage`` that remembers the last collection's passages, since other judgements are about the same ones."""
+    """``_Writer.passage`` that remembers the last collection's passages; collections with other judgements have the same."""
     cases: dict[tuple[Any, ...], dict[str, Any]] = {}
 
     def passage(writer: Any, plan: Any) -> Any:
@@ -114,7 +115,7 @@ def written_once(write: Callable[..., Any]) -> Callable[..., Any]:
     return passage
 
 
-# What the collections of a seed share is made once: passages are written, searched and split into words once.
+# The collections of a seed share their passages: these are written, searched and split into words only once.
 _search = lru_cache(maxsize=1)(lambda texts, queries, search=planted.bm25: list(search(texts, queries)))
 planted._Writer.passage = written_once(planted._Writer.passage)
 planted.bm25 = lambda texts, queries: _search(tuple(texts), tuple(queries))
@@ -124,7 +125,7 @@ planted_rankers._lean = lru_cache(maxsize=20_000)(planted_rankers._lean)
 
 @dataclass(frozen=True)
 class Setting:
-    """What all collections share."""
+    """The sizes that all collections share."""
 
     topics: int
     depth: int
@@ -162,7 +163,7 @@ class Ground:
         return self.some_judged(self.unbiased.get_qrels())
 
     def some_judged(self, qrels: pd.DataFrame) -> pd.DataFrame:
-        """The same for given judgements."""
+        """Given judgements of these results, each kept with a probability of one half."""
         qrels = qrels.merge(self.deep[["qid", "docno"]], on=["qid", "docno"])
         pairs = zip(qrels["qid"].tolist(), qrels["docno"].tolist())
         return qrels[[keyed_hash(self.seed, "judged", *pair) < 2**63 for pair in pairs]]
@@ -182,7 +183,7 @@ class Ground:
 
     @cached_property
     def bm25(self) -> pd.DataFrame:
-        """The candidates: the first of them."""
+        """The candidates: the first of these results."""
         return self.deep[self.deep["rank"] < self.setting.depth].reset_index(drop=True)
 
     @cached_property
@@ -211,33 +212,33 @@ class Arms:
 
     @cached_property
     def results(self) -> pd.DataFrame:
-        """The candidates, ranked anew."""
+        """The candidates, reranked."""
         return self.ranker(self.ground.bm25)
 
     @cached_property
     def rotated(self) -> list[pd.DataFrame]:
-        """Their rotations, ranked anew."""
+        """The rotated candidates, reranked."""
         return [self.ranker(frame) for frame in self.ground.rotated]
 
     @cached_property
     def deep(self) -> pd.DataFrame:
-        """The deeper list, ranked anew."""
+        """The deeper list, reranked."""
         return self.ranker(self.ground.deep)
 
 
-# The collections of a seed come one after the other, and among them those with one ranker.
+# The collections of a seed are examined one after the other, and within a seed those with the same ranker.
 ground, arms = lru_cache(maxsize=1)(Ground), lru_cache(maxsize=1)(Arms)
 
 
 @dataclass(frozen=True)
 class Case:
-    """A collection and a ranker in which one bias is planted, or nothing.
+    """A collection and a ranker in which one bias or no bias is planted.
 
     Attributes:
-        seed: Which collection.
-        bias: Name of a bias, or ``'nothing'``.
-        strength: In [0, 1].
-        setting: Sizes.
+        seed: Seed of the collection.
+        bias: Name of a bias, or of a kind of null collection.
+        strength: Strength of the bias, from 0 to 1.
+        setting: The sizes.
     """
 
     seed: int
@@ -247,12 +248,12 @@ class Case:
 
     @cached_property
     def ground(self) -> Ground:
-        """The part that it shares with the other collections of its seed."""
+        """The part that the collection shares with the other collections of its seed."""
         return ground(self.seed, self.setting)
 
     @cached_property
     def arms(self) -> Arms:
-        """Its ranker's orders of those lists."""
+        """The ranker's orders of the lists of the ground."""
         own = self.bias in BIASES
         return arms(self.ground, self.bias if own else "position", self.strength if own else 0.0)
 
@@ -264,7 +265,7 @@ class Case:
 
     @cached_property
     def topics(self) -> pd.DataFrame:
-        """Sorted, since permutations depend on the order."""
+        """The topics, sorted because permutations depend on the order."""
         return self.collection.get_topics().sort_values("qid", ignore_index=True)
 
     @cached_property
@@ -279,18 +280,18 @@ class Case:
 
     @cached_property
     def shown(self) -> pd.DataFrame:
-        """What labellers were shown."""
+        """The lists that labellers were shown."""
         if self.bias != SEVERAL:
             return self.collection.get_candidates()
         return random_lists(self.collection, self.relevant, answer_grade(self.collection, self.relevant), self.seed)
 
     @cached_property
     def results(self) -> pd.DataFrame:
-        """The candidates of this collection's topics, ranked anew."""
+        """The candidates of this collection's topics, reranked."""
         return self.asked(self.arms.results)
 
     def asked(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """The rows of topics of this collection: some of the ground's may not have survived."""
+        """The rows of this collection's topics; some topics of the ground may not have survived."""
         return frame[frame["qid"].isin(self.topics["qid"])]
 
     def quality(self, results: pd.DataFrame) -> np.ndarray:
@@ -340,7 +341,7 @@ def linguistic(case: Case) -> tuple[float, float, float, float]:
 
 
 def slope_given(case: Case, topics: pd.DataFrame) -> Slope:
-    """The slope, given the controls and what the candidates had; complexity is measured where the topics do not have it."""
+    """The slope, given the controls and the candidates' quality; complexity is measured if the topics do not have it."""
     prepared, controls, _ = prepared_topics(topics, case.qrels)
     prepared = prepared.dropna(subset=[COMPLEXITY]).sort_values("qid")
     before, after = (
@@ -368,7 +369,7 @@ TESTS: dict[str, Callable[[Case], tuple[float, float, float, float]]] = {
 
 
 def examined(cases: list[Case]) -> list[dict[str, Any]]:
-    """All five tests in each of the collections of a seed, those with the unbiased ranker in a row."""
+    """All five tests in each of the collections of a seed; collections with the unbiased ranker come first."""
     return [row for case in sorted(cases, key=lambda case: case.bias in BIASES) for row in examined_case(case)]
 
 
@@ -399,7 +400,7 @@ def audited(cases: list[Case]) -> list[dict[str, Any]]:
 def primary_tests(cases: list[Case]) -> list[dict[str, Any]]:
     """The primary tests that an audit of one null collection makes, without the rest of the audit: p of each, and the smallest.
 
-    Every passage is judged, so that pooling has no p.
+    Every passage is judged, so pooling has no p.
     """
     logging.disable(logging.WARNING)
     (case,) = cases
@@ -427,7 +428,7 @@ def done(
 
 
 def in_order(found: pd.DataFrame) -> pd.DataFrame:
-    """Rows by what is planted, in the order of the tests, and how strongly."""
+    """Rows sorted by the planted bias, in the order of the tests, and by its strength."""
     biases = [*NULLS, *TESTS]
     return found.sort_values(["bias", "strength"], key=lambda c: c.map(biases.index) if c.name == "bias" else c, kind="stable")
 
@@ -445,8 +446,8 @@ def coverage(found: pd.DataFrame) -> pd.DataFrame:
 def order(table: pd.DataFrame) -> pd.DataFrame:
     """Kendall's tau between planted strength (0 among them) and the mean figure, test by test.
 
-    Every bias but one pulls its figure down: correlation, slope and judged share fall, ARaB falls towards the female words that
-    the planted ranker loves. Rotated passages move to higher ranks.
+    Every bias but one lowers its figure: correlation, slope and judged share fall, and ARaB falls because the planted ranker
+    prefers female words. Rotated passages move to higher rank numbers.
     """
     from scipy import stats
 
@@ -461,7 +462,7 @@ def order(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def together(found: pd.DataFrame, whole: pd.DataFrame | None) -> dict[str, dict[str, float]]:
-    """The joint result of the tests in collections without bias, after correction: a name, and a share of collections."""
+    """The joint results of the tests in collections without bias, after correction: shares of collections by name."""
     shares = {}
     for bias, own in found[found["bias"].isin(NULLS)].groupby("bias", sort=False):
         nulls = own.pivot_table(index="seed", columns="test", values="p")
@@ -499,7 +500,7 @@ def verdicts(table: pd.DataFrame, covered: pd.DataFrame, taus: pd.DataFrame, sha
 
 
 def draw(table: pd.DataFrame, path: Path) -> None:
-    """Left: every test on each bias, planted at the middle strength. Right: each test over the strength of its own bias."""
+    """Draw, on the left, every test on each bias planted at the middle strength; on the right, each test over its own bias."""
     axes = plots.new_axes(11.0, 4.6)
     figure = axes.figure
     axes.remove()
@@ -519,7 +520,7 @@ def draw(table: pd.DataFrame, path: Path) -> None:
 
 
 def draw_matrix(table: pd.DataFrame, axes: Any) -> None:
-    """Shares as numbers; the larger the share, the darker the cell."""
+    """Draw shares as numbers; the larger the share, the darker the cell."""
     nulls = {bias: 0.0 for bias in NULLS if (table["bias"] == bias).any()}
     middle = {**nulls, **{bias: strengths[LEVELS.index("middle")] for bias, strengths in STRENGTHS.items()}}
     own = table[table["strength"] == table["bias"].map(middle)].pivot_table(index="bias", columns="test", values="rate")
@@ -536,9 +537,9 @@ def draw_matrix(table: pd.DataFrame, axes: Any) -> None:
 
 
 def topics_for(power: float, topics: int, aim: float = 0.95) -> float:
-    """How many topics a test needs, from a power that was counted: the effect in standard errors grows with their square root.
+    """How many topics a test needs, given its measured power: the effect in standard errors grows with their square root.
 
-    The approximation takes the test for one of a normal mean at the 5 % level.
+    The approximation treats the test as one of a normal mean at the 5 % level.
     """
     from scipy import stats
 
@@ -547,7 +548,7 @@ def topics_for(power: float, topics: int, aim: float = 0.95) -> float:
 
 
 def needed(row: dict[str, Any], topics: int) -> str:
-    """The same for a share with its interval, in words; no estimate is given below the number of topics that was tried."""
+    """The number of needed topics with its interval, as text; no estimate is given below the number that was tried."""
     if row["low"] > 0.95:
         return f"fewer than {topics}"
     most, least = (topics_for(row[end], topics) for end in ("low", "high"))
@@ -563,7 +564,7 @@ def write_tables(
     topics: int,
     out: Path,
 ) -> None:
-    """Every test against every kind of collection, with what they show together; power alone; coverage."""
+    """Write three tables: every test on every kind of collection, with the joint results; power alone; coverage."""
     rows = [["Planted", "strength", "collections", *TESTS]]
     for (bias, strength), own in table.groupby(["bias", "strength"], sort=False):
         cells = own.set_index("test").to_dict("index")
@@ -594,15 +595,15 @@ def main() -> None:
     parser.add_argument("--several-collections", type=int, default=0, help="null collections with several answers")
     parser.add_argument("--power-collections", type=int, default=300, help="collections for each bias and strength")
     parser.add_argument("--levels", nargs="*", choices=LEVELS, default=LEVELS, help="strengths to plant; see STRENGTHS")
-    parser.add_argument("--first-seed", type=int, default=0, help="another one gives fresh collections and null cases")
+    parser.add_argument("--first-seed", type=int, default=0, help="first seed; another one gives new collections and null cases")
     parser.add_argument("--topics", type=int, default=60, help="topics of a null collection")
     parser.add_argument("--power-topics", type=int, default=120, help="topics of a collection with a bias")
-    parser.add_argument("--depth", type=int, default=20, help="candidates of a query")
-    parser.add_argument("--deep", type=int, default=50, help="candidates of a query in the pooling test")
+    parser.add_argument("--depth", type=int, default=20, help="candidates per query")
+    parser.add_argument("--deep", type=int, default=50, help="candidates per query in the pooling test")
     parser.add_argument("--rotations", type=int, default=3, help="rotations of each passage")
-    parser.add_argument("--draws", type=int, default=999, help="permutations of a test, resamples of an interval")
+    parser.add_argument("--draws", type=int, default=999, help="permutations per test, resamples per interval")
     parser.add_argument("--audits", type=int, default=0, help="null collections that are audited as a whole (minutes each)")
-    parser.add_argument("--primaries", type=int, default=0, help="null collections for the primary tests of audits alone")
+    parser.add_argument("--primaries", type=int, default=0, help="null collections for only the primary tests of audits")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("calibration"))
     parser.add_argument("--real", type=Path, help="folder of real collections; make null cases from these instead")

@@ -1,9 +1,9 @@
-"""What a training step of CET costs, compared with a plain step of the same ranker on the same batch, in one run.
+"""The cost of a training step of CET, compared with a plain step of the same ranker on the same batch, in one run.
 
     OMP_NUM_THREADS=1 python benchmarks/cet.py [--examples 8] [--words 60] [--rounds 7] [--width 384]
 
-A cross-encoder in the shape of a three-layer MiniLM (384 wide, with random weights, since a step takes the same time with any)
-takes steps of the optimiser, each on a batch that is tokenised anew. The ways of training take turns, one step each per round.
+A cross-encoder in the shape of a three-layer MiniLM (384 wide; its weights are random, because they do not affect the time) takes
+steps of the optimiser, each on a batch that is tokenised anew. The ways of training take turns, one step each per round.
 Ratios are computed within a round; their median, lowest and highest are reported. Time is CPU time of the process.
 """
 
@@ -84,7 +84,7 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=384)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    logging.disable()  # random copies begin equal, and would be warned of
+    logging.disable()  # copies of random weights start equal, which would cause warnings
 
     training = Training()
     frame, qrels = candidates(options.examples * 4, 6, options.words)

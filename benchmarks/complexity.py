@@ -23,7 +23,7 @@ from pyterrier_debias.core.files import write_whole
 from pyterrier_debias.linguistic.data.analysers import get_tagger, is_sign
 from pyterrier_debias.linguistic.measures.complexity import LinguisticComplexity
 
-#: Lu's lexical indices that read tags and no list, which a tagger's mistakes change.
+#: Lu's lexical indices that use tags but no list of words; a tagger's mistakes change them.
 TAGGED = ["LD", "LV", "VV1", "VV2", "NV", "AdjV", "AdvV"]
 TAGGERS = ("spacy", "nltk", "textblob")
 
@@ -62,7 +62,7 @@ def share(value: float) -> str:
 
 
 def rank_correlation(left: pd.Series, right: pd.Series) -> str:
-    """Spearman's, undefined where either is the same for all queries."""
+    """Spearman's correlation, undefined if either column has the same value for all queries."""
     if min(left.nunique(), right.nunique()) < 2:
         return "undefined"
     return f"{left.corr(right, method='spearman'):.3f}"
@@ -128,7 +128,7 @@ def by_tagger(name: str, topics: pd.DataFrame, taggers: list[str]) -> tuple[list
     return agreement, indices
 
 
-#: Ways to ask for complexity; without a parser the fourteen syntactic indices are outside of every mean.
+#: Options of complexity; without a parser the fourteen syntactic indices are left out of every mean.
 CHOICES = {
     "'words'": {},
     "'table4'": {"index_set": "table4"},

@@ -4,7 +4,7 @@
 
 The program writes results of every kind. It damages a file of one of them (flips a bit, cuts it off, writes a block of zeros,
 empties it, or draws its bytes at random), and reads the result. The outcome is ``clear`` for an ``InputError``; ``same`` if the
-result is that of the undamaged files, for example because a bias is examined again, or because the file only documents;
+result is that of the undamaged files, for example because a bias is examined again, or because the file is documentation only;
 ``obscure`` for any other exception; and ``silent`` for anything else. The exit status is 1 if an outcome was obscure or silent.
 """
 
@@ -33,7 +33,7 @@ def damaged(content: bytes, how: str, draw: random.Random) -> bytes:
 
 
 def main() -> int:
-    number_of_files, draw, kinds = asked(__doc__, "files", 1000, "how many damaged files", "kinds", KINDS)
+    number_of_files, draw, kinds = asked(__doc__, "files", 1000, "number of damaged files", "kinds", KINDS)
     counts: Counter[tuple[str, str]] = Counter()
     worst = []
     with tempfile.TemporaryDirectory() as place:
@@ -42,7 +42,7 @@ def main() -> int:
             write, read, _ = KINDS[kind]
             whole[kind] = Path(place) / "whole" / kind
             write(whole[kind])
-            # The same path as that of the damaged ones.
+            # The same path as that of the damaged files.
             expected[kind] = read(copied(whole[kind], Path(place) / kind))
         for number in range(number_of_files):
             kind = kinds[number % len(kinds)]

@@ -3,11 +3,11 @@
     python benchmarks/faults.py [--kills 50] [--seed 0] [--jobs "audit,training,save"]
 
 Each job (an audit with a checkpoint that replaces an earlier one, a training with checkpoints, a store of vectors and a model
-that replace earlier ones) runs in a process of its own. The process is killed (SIGKILL) after a random part of the time that the
-job takes, up to three times in a row; then it runs to its end. The folder of results also contains files of another owner. The
+that replace earlier ones) runs in its own process. The process is killed (SIGKILL) after a random part of the time that the job
+takes, up to three times in a row; then the job runs to its end. The folder of results also contains files of another owner. The
 program counts the kills, and the rounds in which
 
-- what was left after a kill could not be read;
+- the files that were left after a kill could not be read;
 - the job did not reach its end;
 - the result differs in any byte from that of a process that was not killed;
 - a file of the other owner has changed;
@@ -51,7 +51,7 @@ def save_job(place: Path) -> None:
 
 
 def begin(job: str, place: Path) -> None:
-    """What an earlier process finished, and files of somebody else."""
+    """Write the results of an earlier process, and files of another owner."""
     if job == "audit":
         audited().save(place / "out")
     elif job == "save":
@@ -63,7 +63,7 @@ def begin(job: str, place: Path) -> None:
 
 
 def look(job: str, place: Path) -> None:
-    """Read what lies there; whatever is wrong is raised."""
+    """Read the results in a folder; anything that is wrong raises an error."""
     if job == "audit":
         read_audit(place / "out")
     elif job == "save":
@@ -72,7 +72,7 @@ def look(job: str, place: Path) -> None:
 
 
 def result(job: str, place: Path) -> dict[str, bytes]:
-    """What must be the same byte for byte; times and dates of an audit, and of a training, differ."""
+    """The content that must be the same byte for byte; times and dates of an audit or of a training may differ."""
     if job == "audit":
         return {name: (place / "out" / name).read_bytes() for name in ("findings.csv", "per_query.csv")} | {
             "audit": read_audit(place / "out").encode()
@@ -87,11 +87,11 @@ JOBS: dict[str, Callable[[Path], None]] = {"audit": audit_job, "training": train
 
 
 def run(job: str, place: Path, seconds: float | None) -> bool | None:
-    """Run a job in a process of its own: whether it ended well; None where it was killed."""
+    """Run a job in its own process; returns whether it ended well, None if it was killed."""
     child = os.fork()
     if child == 0:
         code = 1
-        # Processes share tqdm's own lock: who is killed while holding it would stop all that come after.
+        # Processes share tqdm's own lock: a process that is killed while holding it would stop all later ones.
         tqdm.set_lock(threading.RLock())
         try:
             JOBS[job](place)
@@ -111,7 +111,7 @@ def run(job: str, place: Path, seconds: float | None) -> bool | None:
 
 
 def main() -> int:
-    most, draw, jobs = asked(__doc__, "kills", 50, "how many of each job", "jobs", JOBS)
+    most, draw, jobs = asked(__doc__, "kills", 50, "number of kills per job", "jobs", JOBS)
     wrong = 0
     columns = ("unreadable", "not ended", "other bytes", "others' lost", "left over")
     print(f"{'':10}{'kills':>7}{'rounds':>8}" + "".join(f"{column:>14}" for column in columns))

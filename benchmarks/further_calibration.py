@@ -6,15 +6,15 @@ overlap 3 to 7 %.
 
 - source: the planted ranker. The rewritten text of a passage is the passage with one more word, and gets noise of its own;
 - length: relevance with noise, plus an amount in proportion to the strength for each doubling of the number of words. (The
-  planted ranker counts matched words, of which longer passages have more, so even its unbiased twin is not blind to length);
-- order: the planted ranker. It scores passages one by one, which could never raise an alarm. To give the test something to
-  detect, every list that it is given gets noise of its own, as from a model that samples its answers.
+  planted ranker counts matched words, of which longer passages have more, so even its unbiased twin depends on length);
+- order: the planted ranker. It scores passages one by one, so it could never raise a false alarm. Therefore every list gets its
+  own noise, as from a model that samples its answers.
 
     python benchmarks/further_calibration.py --out further-calibration
 
 writes p_values.csv (one row per seed), rates.csv (one row per test and strength), calibration.png and further_calibration.inc
 (the table of the documentation), and prints the rates. Finished collections are kept in the folder: a run that was stopped
-resumes, and one with more seeds adds to it.
+resumes, and a run with more seeds adds to it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ OF_LISTS = 0.3
 
 
 def source(collection: PlantedCollection) -> SystemBias:
-    """Every passage and the same with one more word."""
+    """Source bias between every passage and the same passage with one more word."""
     corpus = collection.corpus
     return SourceBias(corpus[["docno"]].assign(text=corpus["text"].map(machine_written)))
 
@@ -59,7 +59,7 @@ TESTS: dict[str, Callable[[PlantedCollection], SystemBias]] = {
 
 
 def knowing(collection: PlantedCollection, strength: float, seed: int) -> pt.Transformer:
-    """Knows what is relevant, and prefers long passages."""
+    """A ranker that knows which passages are relevant, and prefers long ones."""
     relevant = set(collection.get_qrels().query("label > 0")[["qid", "docno"]].itertuples(index=False, name=None))
 
     def score(frame: pd.DataFrame) -> pd.DataFrame:
@@ -72,7 +72,7 @@ def knowing(collection: PlantedCollection, strength: float, seed: int) -> pt.Tra
 
 
 def sampling(seed: int) -> pt.Transformer:
-    """Adds noise that depends on the list (its qid, which is another one for each list of a query) and the passage."""
+    """Adds noise that depends on the list (by its qid, which differs between the lists of a query) and on the passage."""
 
     def add(frame: pd.DataFrame) -> pd.DataFrame:
         noise = keyed_noise(seed, frame["qid"].tolist(), frame["docno"].tolist())[:, 0]
@@ -113,7 +113,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], parents=[shared])
     parser.add_argument("--power-seeds", type=int, default=100, help="collections at each other strength")
     parser.add_argument("--strengths", type=float, nargs="*", default=[0.25, 1.0])
-    parser.add_argument("--depth", type=int, default=20, help="candidates of a query")
+    parser.add_argument("--depth", type=int, default=20, help="candidates per query")
     options = parser.parse_args()
 
     def tasks(there: pd.DataFrame) -> Iterator[tuple[int, list[float], int, int]]:

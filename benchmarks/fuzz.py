@@ -8,7 +8,7 @@ The outcome of a call is one of these:
 
 - fine: a result;
 - clear: ``InputError``, or PyTerrier's ``InputValidationError``, in one line that names the stage or function;
-- obscure: any other exception, or a message that names nothing;
+- obscure: any other exception, or a message that does not name the stage or function;
 - different: the only flaws were other dtypes, and the result differs from that of the frame without flaws;
 - changed: the call modified the frame that it was given.
 
@@ -91,13 +91,13 @@ NAMES = [
 
 @dataclass(frozen=True)
 class Call:
-    """Something that takes a frame.
+    """A stage or function that takes a frame.
 
     Attributes:
-        name: Shown, and what ``--only`` looks for.
-        run: Called with a frame.
+        name: Name in the output, and for ``--only``.
+        run: The function that is called with a frame.
         frame: A frame without flaws.
-        known_as: Names of which an error's message holds one.
+        known_as: Names; the message of an error must contain one of them.
     """
 
     name: str
@@ -106,7 +106,7 @@ class Call:
     known_as: tuple[str, ...]
 
 
-# Flaws that keep what a frame says.
+# Flaws that keep the content of a frame.
 
 
 def with_dtype(rng: random.Random, frame: Frame) -> Frame:
@@ -131,7 +131,7 @@ def numbers_as_text(rng: random.Random, frame: Frame) -> Frame:
     return frame.assign(**{name: [str(value) for value in frame[name].tolist()] for name in ("score", "rank") if name in frame})
 
 
-# Flaws that change it.
+# Flaws that change the content of a frame.
 
 
 def bad_cell(rng: random.Random, frame: Frame) -> Frame:
@@ -223,7 +223,7 @@ def other_index(rng: random.Random, frame: Frame) -> Frame:
 
 
 def single(frame: Frame, names: Iterable[Any]) -> list[str]:
-    """Those that are the label of exactly one column."""
+    """The names that are the label of exactly one column."""
     return [name for name in names if isinstance(name, str) and list(frame.columns).count(name) == 1]
 
 
@@ -249,7 +249,7 @@ def numeric_ids(rng: random.Random, frame: Frame) -> Frame:
     return frame.assign(**{name: pd.Series(pd.factorize(frame[name])[0], index=frame.index).astype(kind) for name in names})
 
 
-#: Flaws that leave the result as it is.
+#: Flaws that do not change the result.
 LOSSLESS = [with_dtype, nullable, numbers_as_text]
 FLAWS = [
     *LOSSLESS, bad_cell, bad_cell, bad_cell, bad_column, without_column, repeated_column, other_label, further_column,
@@ -295,12 +295,12 @@ def same_content(left: Any, right: Any) -> bool:
 
 
 def names_of(stage: pt.Transformer) -> tuple[str, ...]:
-    """The names that a stage's error may use: that of its class, or that of a stage that it calls."""
+    """The names that a stage's error may use: that of its class, or of a stage that it calls."""
     return (type(stage).__name__, *(name for part in parts_of(stage) for name in names_of(part)))
 
 
 def stages(only: str) -> list[Call]:
-    """Every public stage with this name."""
+    """The public stages whose names match a regular expression."""
     made = [(case.name, case.make(), case.frame()) for case in contract_cases.CASES if re.search(only, case.name)]
     return [Call(name, stage.transform, frame, (name.split(".")[0], *names_of(stage))) for name, stage, frame in made]
 
@@ -316,14 +316,14 @@ def a_collection(**frames: Any) -> Collection:
 
 
 def values_of(measure: Any, run: Frame) -> list[tuple[str, float]]:
-    """A measure's values of a run, as ``pt.Evaluate`` asks for them."""
+    """A measure's values of a run, computed as ``pt.Evaluate`` does."""
     named = {"qid": "query_id", "docno": "doc_id"}
     qrels = JUDGED.rename(columns={**named, "label": "relevance"})
     return [(value.query_id, value.value) for value in measure.runtime_impl(qrels, run.rename(columns=named))]
 
 
 def functions() -> list[Call]:
-    """Functions that take frames and are no stage's ``transform``: evaluations, readers of judgements, constructors."""
+    """Functions other than ``transform`` that take frames: evaluations, readers of judgements, constructors."""
     texts, women, blank = contract_cases.texts(), contract_cases.women(), RUN.drop(columns=["score", "rank"])
     planted, values, passages = PlantedRanker(), contract_cases.values(), contract_cases.CORPUS[["docno", "text"]]
     pairs = BalancedPairs()(contract_cases.profiled())
@@ -422,7 +422,7 @@ def trained(candidates: Frame, qrels: Frame) -> Frame:
 
 
 def run_call(call: Call, expected: Callable[[], Any], seed: str) -> tuple[str, str, list[str]]:
-    """One call: how it ended, what was raised and where, and the flaws."""
+    """Make one call; returns its outcome, the error and its place, and the flaws."""
     rng = random.Random(seed)
     frame, flaws, lossless = flawed(rng, call.frame)
     before = fingerprint(frame)
@@ -450,8 +450,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="", help="regular expression: only calls whose name it matches")
-    parser.add_argument("--show", type=int, default=20, help="how many bad calls are printed")
+    parser.add_argument("--only", default="", help="regular expression for the names of calls; other calls are left out")
+    parser.add_argument("--show", type=int, default=20, help="number of bad calls that are printed")
     options = parser.parse_args()
     counts, bad = fuzz(options.calls, options.seed, options.only)
     for line in bad[: options.show]:
@@ -462,15 +462,15 @@ def main() -> None:
 
 
 def fuzz(calls: int, seed: int = 0, only: str = "") -> tuple[Counter, list[str]]:
-    """Run calls in turn over everything that takes a frame.
+    """Call all stages and functions that take a frame, in turn.
 
     Args:
-        calls: How many.
-        seed: Which.
-        only: A regular expression that their names hold.
+        calls: Number of calls.
+        seed: Seed of the flaws.
+        only: A regular expression that the names of calls must match.
 
     Returns:
-        How many ended in which way, and a line for each that should not have.
+        The number of calls by outcome, and a line for each bad call.
     """
     every = [*stages(only), *(call for call in functions() if re.search(only, call.name))]
     expected = [cache(lambda call=call: call.run(call.frame)) for call in every]

@@ -2,10 +2,10 @@
 
     python benchmarks/gender.py --passages passages.tsv.gz --words wordlist_gender_representative.txt --repeat 3
 
-Both ways count the same passages (`pid<tab>text`, each taken `--times` times) with the same list; their counts are compared
-first. The program prints passages per second of processor time, the processor time of a million passages, and their time on the
-clock with one thread per core. Then it times the magnitudes of documents in a run in which every passage is in `--queries`
-rankings: counted once per document, and once per row.
+Both ways count the words of the same passages (`pid<tab>text`, each taken `--times` times) with the same list; their counts are
+compared first. The program prints passages per second of processor time, the processor time of a million passages, and their time
+on the clock with one thread per core. Then it times the magnitudes of documents in a run in which every passage is in `--queries`
+rankings, once with each document counted once, and once with every row counted.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def plain(texts: list[str], groups: list[frozenset[str]]) -> np.ndarray:
 
 
 def seconds(run: Callable[[], object], repeat: int, clock: Callable[[], float] = time.process_time) -> float:
-    """Processor time or another clock's, the best of several."""
+    """Processor time, or the time of another clock; the best of several repetitions."""
     found = []
     for _ in range(repeat):
         start = clock()
@@ -52,10 +52,10 @@ def seconds(run: Callable[[], object], repeat: int, clock: Callable[[], float] =
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--passages", type=Path, required=True, help="pid<tab>text, gzip or not")
-    parser.add_argument("--words", action="append", default=[], help="file of a word list, beside the library's own")
+    parser.add_argument("--words", action="append", default=[], help="file of a word list, besides the library's own")
     parser.add_argument("--times", type=int, default=2, help="how often each passage is taken (default 2)")
     parser.add_argument("--queries", type=int, default=20, help="rankings that contain each passage (default 20)")
-    parser.add_argument("--repeat", type=int, default=3, help="repetitions, of which the best counts (default 3)")
+    parser.add_argument("--repeat", type=int, default=3, help="repetitions; the best one counts (default 3)")
     options = parser.parse_args()
     opened = gzip.open if options.passages.suffix == ".gz" else open
     with opened(options.passages, "rt", encoding="utf-8") as lines:

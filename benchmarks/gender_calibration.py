@@ -114,8 +114,8 @@ def main() -> None:
     shared = shared_options(seeds="collections of each kind", out="gender-calibration")
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], parents=[shared])
     parser.add_argument("--strengths", type=float, nargs="*", default=[0.05, 0.1, 0.25], help="strengths of the biased ranker")
-    parser.add_argument("--depth", type=int, default=50, help="candidates of a query")
-    parser.add_argument("--draws", type=int, default=999, help="sign patterns of a test")
+    parser.add_argument("--depth", type=int, default=50, help="candidates per query")
+    parser.add_argument("--draws", type=int, default=999, help="sign patterns per test")
     options = parser.parse_args()
 
     tasks = [(seed, options.strengths, options.topics, options.depth, options.draws) for seed in range(options.seeds)]

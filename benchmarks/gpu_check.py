@@ -1,13 +1,14 @@
-"""Everything that needs a CUDA device, in a few minutes: the tests marked ``gpu``, and the speed. Nothing is downloaded.
+"""All checks that need a CUDA device, in a few minutes: the tests marked ``gpu``, and the speed. Nothing is downloaded.
 
 The tests (``tests/training/test_devices.py``) compare every ranker's scores with the processor's in float32, TF32 and bfloat16,
-make the device run out of memory, resume a training in mixed precision, and train on two devices over NCCL where there are two.
+make the device run out of memory, resume a training in mixed precision, and train on two devices over NCCL if there are two.
 The speed is that of a cross-encoder in the shape of BERT-base with random weights, on pairs of ``--tokens`` tokens. It is
 compared with ``sentence_transformers.CrossEncoder.predict`` with the same weights; the two take turns, and the median of the
 repetitions counts. "of peak" is the model's arithmetic as a share of what a large matrix product reaches in the same run; "busy"
 is the time of the device's kernels and copies as a share of the total time.
 
-Writes gpu_check.inc, which the documentation includes, with the date and the device; ``make gpu-check`` writes it there::
+The program writes gpu_check.inc, which the documentation includes, with the date and the device; ``make gpu-check`` writes it
+into the documentation::
 
     make gpu-check      # python benchmarks/gpu_check.py
 
@@ -54,14 +55,14 @@ def write_model(folder: Path, layers: int, size: int) -> str:
 
 
 def pairs_of(n: int, tokens: int) -> list[tuple[str, str]]:
-    """Distinct pairs of so many tokens, including three special ones and eight of the query."""
+    """Distinct pairs of ``tokens`` tokens each, including three special tokens and eight of the query."""
     rng = np.random.default_rng(0)
     texts = [" ".join(rng.choice(WORDS, tokens - 3)) for _ in range(n)]
     return [(" ".join(text.split()[:8]), " ".join(text.split()[8:])) for text in texts]
 
 
 def peak(device: str, dtype: torch.dtype, size: int) -> float:
-    """What a matrix product of this size reaches: multiplications and additions a second, the best of five."""
+    """Multiplications and additions per second of a matrix product of this size; the best of five."""
     left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     return max(2 * size**3 / timed(lambda: left @ right, device) for _ in range(5))
 
@@ -91,7 +92,7 @@ def work(layers: int, size: int, tokens: int) -> float:
 
 
 def contestants(model: str, device: str, dtype: str, tokens: int) -> dict[str, Callable[[list[tuple[str, str]]], np.ndarray]]:
-    """Name to a function from pairs to scores."""
+    """Functions from pairs to scores, by name."""
     import sentence_transformers
 
     from pyterrier_debias import CrossEncoder
@@ -113,7 +114,7 @@ def contestants(model: str, device: str, dtype: str, tokens: int) -> dict[str, C
 
 
 def speeds(options: argparse.Namespace) -> list[list[str]]:
-    """Rows of the table: format, contestant, pairs a second, ratio, share of peak, how busy, largest difference of scores."""
+    """Rows of the table: format, contestant, pairs per second, ratio, share of peak, busy, largest difference of scores."""
     rows, pairs = [], pairs_of(options.pairs, options.tokens)
     with tempfile.TemporaryDirectory() as folder:
         model = write_model(Path(folder), options.layers, options.size)

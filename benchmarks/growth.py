@@ -1,7 +1,7 @@
 """How the memory and time of an audit grow with the number of queries, with rankers whose own cost is not counted.
 
-Five systems rerank one run; their scores are hashes of query and text, whose time is not counted. Each size is audited in a
-process of its own. "rows" are the rows that the rankers scored, "peak" is the peak memory of the process minus its memory before
+Five systems rerank one run; their scores are hashes of query and text, whose time is not counted. Each size is audited in its own
+process. "rows" are the rows that the rankers scored, "peak" is the peak memory of the process minus its memory before
 the audit, and "us per row" is the processor time outside the rankers. Exponents are slopes of a line through the logarithms.
 ``--survivorship`` adds the trend of SurvivorshipCurve over 100,000 queries, and SurvivorshipSubset over a million rows, compared
 with a merge in pandas. Example::
@@ -34,7 +34,7 @@ _FREQUENT = "the of and to in a is that for it as was with be by on are this fro
 
 
 class Hashed(pt.Transformer):
-    """A ranker whose score is a hash of query and text; ``seconds`` is the time that it took, ``rows`` what it scored."""
+    """A ranker whose score is a hash of query and text; ``seconds`` and ``rows`` are its time and the rows that it scored."""
 
     seconds, rows = 0.0, 0
 
@@ -85,13 +85,13 @@ def collection(queries: int, depth: int):
 
 
 def memory(what: str) -> float:
-    """The memory of this process in MB: what it holds (``VmRSS``), or the most that it has held (``VmHWM``)."""
+    """The memory of this process in MB: the current memory (``VmRSS``), or the peak memory (``VmHWM``)."""
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(what))
     return int(line.split()[1]) / 1024
 
 
 def held() -> float:
-    """What this process holds, in MB; from here on the greatest memory is counted anew."""
+    """The current memory of this process in MB; also resets the peak."""
     gc.collect()
     ctypes.CDLL("libc.so.6").malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")
@@ -110,7 +110,7 @@ def measured(queries: int, depth: int, systems: int, biases: list[str], draws: i
         return {f"system {number}": candidates >> Hashed(number) for number in range(systems)}
 
     few = collection(10, 10)
-    audit(rankers(few), few, biases=biases, depth=10, draws=1)  # what the first audit loads is not counted
+    audit(rankers(few), few, biases=biases, depth=10, draws=1)  # loading modules in the first audit is not counted
     dataset = collection(queries, depth)
     made = rankers(dataset)
     before, start, Hashed.seconds, Hashed.rows = held(), time.process_time(), 0.0, 0
@@ -193,7 +193,7 @@ def _size(text: str) -> tuple[int, list[int]]:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    sizes = "candidates of a query and numbers of queries, such as 100:100,700,7000 (default: 100:100,300,1000)"
+    sizes = "candidates per query and numbers of queries, such as 100:100,700,7000 (default: 100:100,300,1000)"
     parser.add_argument("--sizes", type=_size, nargs="+", default=[(100, [100, 300, 1000])], metavar="N:N,N", help=sizes)
     parser.add_argument("--systems", type=int, default=5)
     parser.add_argument("--draws", type=int, default=3)

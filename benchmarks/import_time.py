@@ -1,6 +1,6 @@
 """How much `import pyterrier_debias` adds to `import pyterrier`.
 
-Both are measured in fresh processes, alternating, with `-X importtime` left off; the difference of the medians is the answer.
+Both are measured in fresh processes that take turns, without `-X importtime`; the result is the difference of the medians.
 
     python benchmarks/import_time.py
 """
@@ -21,7 +21,7 @@ def seconds(code: str) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--libraries", default="torch, transformers, sentence_transformers", help="the last row's")
+    parser.add_argument("--libraries", default="torch, transformers, sentence_transformers", help="libraries of the last row")
     options = parser.parse_args()
     rounds = options.rounds
     alone, with_ours, heavy = [], [], []

@@ -1,4 +1,4 @@
-"""Small results of every kind that the package writes and reads, and the options, for damage.py and faults.py."""
+"""Small results of every kind that the package writes and reads, and the shared options of damage.py and faults.py."""
 
 import argparse
 import logging
@@ -26,7 +26,7 @@ QIDS = [f"q{i}" for i in range(6)]
 
 
 def asked(about: str | None, counted: str, default: int, what: str, which: str, known: Iterable[str]):
-    """Read the command line: how many, a generator with its seed, and which kinds. Silences the package's log."""
+    """Read the command line: a number, a random generator with the seed, and the kinds. Silences the package's log."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(f"--{counted}", type=int, default=default, help=what)
     parser.add_argument("--seed", type=int, default=0)
@@ -39,7 +39,7 @@ def asked(about: str | None, counted: str, default: int, what: str, which: str, 
 
 
 class Letters:
-    """Encodes queries by how often they have some letters."""
+    """Encodes queries by the counts of some letters."""
 
     model = "letters"
 
@@ -176,7 +176,7 @@ def read_vectors(folder: Path) -> str:
     return digest(np.array(found.matrix), np.array(found.docnos), found.longest, found.probe)
 
 
-#: Result to what writes it into a folder, what reads it there, and the patterns of the files that are read.
+#: For each kind of result: a function that writes it into a folder, one that reads it, and the patterns of its files.
 KINDS = {
     "audit": (write_audit, read_audit, ("audit.json",)),
     "audit checkpoint": (audited, lambda folder: of_audit(audited(folder)), ("*.json",)),

@@ -88,7 +88,7 @@ def p_values(task: tuple[int, list[float], int, int, int]) -> list[dict[str, Any
 def tests(
     seed: int, case: str, how: str, y: np.ndarray, given: np.ndarray, topics: pd.DataFrame, controls: list[str], draws: int
 ) -> list[dict[str, Any]]:
-    """The tests over different queries: effectiveness y, which was ``given`` before the ranker."""
+    """The tests over different queries; y is the effectiveness of the ranker, ``given`` that of its candidates."""
     x = topics["complexity"].to_numpy()
     z, longer = design(topics, controls), design(topics, [*controls, "length"])
     added = ranker_slope(y, given, topics, controls, resamples=draws, seed=seed)
@@ -134,8 +134,8 @@ def main() -> None:
     shared = shared_options(seeds="collections of each kind", out="linguistic-calibration")
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], parents=[shared])
     parser.add_argument("--strengths", type=float, nargs="*", default=[0.5, 1.0], help="strengths of the biased ranker")
-    parser.add_argument("--depth", type=int, default=50, help="candidates of a query")
-    parser.add_argument("--draws", type=int, default=999, help="permutations of a test")
+    parser.add_argument("--depth", type=int, default=50, help="candidates per query")
+    parser.add_argument("--draws", type=int, default=999, help="permutations per test")
     options = parser.parse_args()
 
     tasks = [(seed, options.strengths, options.topics, options.depth, options.draws) for seed in range(options.seeds)]

@@ -10,7 +10,7 @@ not counted, and encoding is shown separately. The ways:
 - `with spread`: the same with the spread over pairs, storing up to `--memory` bytes of vectors, and a sample beyond that.
 - `pair by pair`: a loop over the pairs of every word, one cosine each (numpy), written directly from the formula. Its rate is
   measured for `--seconds`, and the time for all pairs is *extrapolated* from it, because the loop would take hours.
-- `pair blocks`: the fastest way that still forms every pair: blocks of a matrix product. Measured and extrapolated likewise.
+- `pair blocks`: the fastest way that still forms every pair: blocks of a matrix product, also measured and extrapolated.
 - `Fourier`: the autocorrelation of the same sums by fast Fourier transforms, compared with the matrix product that is used.
 
 Growth is the exponent b in seconds ~ passages^b between the smallest and the largest size.
@@ -47,7 +47,7 @@ def passages(count: int, dimensions: int, seed: int = 0):
 
 
 def by_sums(count: int, dimensions: int, **options):
-    """CPU seconds of update and of result, and the result."""
+    """CPU seconds of the updates and of the result, and the result."""
     sums, update = MATSAccumulator(**options), 0.0
     for docnos, batch in passages(count, dimensions):
         begin = time.process_time()
@@ -70,7 +70,7 @@ def occurrences(count: int, dimensions: int):
 
 
 def rate_pair_by_pair(words, seconds: float) -> float:
-    """Pairs a CPU second of the literal loop."""
+    """Pairs per CPU second of the literal loop."""
     sums, counts, done = {}, {}, 0
     begin = time.process_time()
     for number, occurring in enumerate(words):
@@ -128,10 +128,10 @@ def autocorrelation_times(occupied: int, span: int, dimensions: int) -> tuple[fl
 
 
 def encoding(model: str, seconds: float) -> tuple[float, float]:
-    """CPU and wall seconds a passage of the same lengths through a real encoder."""
+    """CPU and wall seconds per passage of the same lengths in a real encoder."""
     from pyterrier_debias.rankers.word_vectors import HuggingFaceWords
 
-    # Real words of the encoder's own vocabulary; what they say plays no part for time.
+    # Real words of the encoder's own vocabulary; their meaning does not affect the time.
     rng = np.random.default_rng(1)
     known = "the of city river people when made first between water school music also three house long power name".split()
     texts = [" ".join(rng.choice(known, n)) for n in rng.integers(25, 66, 2000)]
@@ -157,7 +157,7 @@ def main() -> None:
     parser.add_argument("--passages", type=int, nargs="+", default=[1_000, 10_000, 100_000])
     parser.add_argument("--dimensions", type=int, default=128)
     parser.add_argument("--memory", type=int, default=512 * 2**20, help="bytes of vectors stored for the spread over pairs")
-    parser.add_argument("--spread-up-to", type=int, default=10_000, help="no spread over pairs above so many passages")
+    parser.add_argument("--spread-up-to", type=int, default=10_000, help="no spread over pairs for more passages than this")
     parser.add_argument("--seconds", type=float, default=6.0, help="how long to measure the rate of each naive way")
     parser.add_argument("--model", default=default_model(), help="encoder whose time is shown separately")
     options = parser.parse_args()

@@ -50,7 +50,7 @@ MATHEMATICS = (
     "core/statistics.py", "core/evaluation.py", "*/formulas/*.py", "*/measures/*.py", "survivorship/data/ranks.py",
     "training/losses.py", "training/weights.py",
 )  # fmt: skip
-#: Folder of the package to the places of its tests; the files that name something in the module are run.
+#: The places of the tests of each folder of the package; the files that name something in the module are run.
 TESTS = {
     "core": ("tests/test_statistics.py", "tests/test_evaluation.py", "tests/survivorship/test_nested.py"),
     "training": (
@@ -62,7 +62,7 @@ TESTS = {
         for bias in ("gender", "linguistic", "pooling", "position", "survivorship")
     },
 }
-#: What tests need of others; imported once, before any process is forked.
+#: Libraries that tests need; they are imported once, before any process is forked.
 IMPORTED = (
     "numpy", "pandas", "scipy.stats", "scipy.optimize", "sklearn.linear_model", "sklearn.metrics", "statsmodels.api", "torch",
     "matplotlib.pyplot", "transformers", "sentence_transformers", "ir_measures", "hypothesis.strategies", "pytest",
@@ -85,12 +85,12 @@ class Mutant:
     """One changed place.
 
     Attributes:
-        number: Which of the module's mutants.
-        line: Where the changed expression begins.
-        lines: Of the statement around it, or of that statement's head.
+        number: Number of the mutant in its module.
+        line: The line where the changed expression begins.
+        lines: The lines of the statement around it, or of that statement's head.
         always: Whether the statement runs when the module is imported.
-        original: The innermost expression before.
-        mutant: The same changed.
+        original: The expression around the change, before it.
+        mutant: The expression after the change.
     """
 
     number: int
@@ -102,7 +102,7 @@ class Mutant:
 
 
 def mutations(tree: ast.Module) -> Iterator[ast.expr | ast.stmt]:
-    """Change one place of the tree after another, and give the changed node; it is put back afterwards."""
+    """Change one place of the tree after another, and yield the changed node; each change is undone afterwards."""
     written = {id(part) for node in ast.walk(tree) for part in annotations(node)}
     for node in ast.walk(tree):
         if id(node) in written:
@@ -130,13 +130,13 @@ def mutations(tree: ast.Module) -> Iterator[ast.expr | ast.stmt]:
 
 
 def annotations(node: ast.AST) -> Iterator[ast.AST]:
-    """All nodes of the types that a node is annotated with, where ``|`` is no operator."""
+    """All nodes of the types that a node is annotated with, where ``|`` is not an operator."""
     for part in (getattr(node, "annotation", None), getattr(node, "returns", None)):
         yield from ast.walk(part) if isinstance(part, ast.AST) else ()
 
 
 def places(tree: ast.Module) -> dict[int, tuple[range, bool]]:
-    """Of every node, by its id: the lines of its statement (of one with a body: of its head), and whether importing runs it."""
+    """By the id of each node: the lines of its statement (of its head, if it has a body), and whether an import runs it."""
     found: dict[int, tuple[range, bool]] = {}
 
     def walk(node: ast.AST, lines: range, imported: bool) -> None:
@@ -159,7 +159,7 @@ def mutants(source: str) -> list[Mutant]:
     where = places(tree)
     parents = {id(child): node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     before = {id(node): ast.unparse(node) for node in ast.walk(tree) if isinstance(node, (ast.expr, ast.AugAssign))}
-    # What makes a class cannot be exchanged once it is made, and options of dataclasses are no mathematics.
+    # A decorator cannot be exchanged once the class is made, and options of dataclasses are not mathematics.
     decorating = {id(part) for node in ast.walk(tree) for said in getattr(node, "decorator_list", ()) for part in ast.walk(said)}
     found = []
     for number, node in enumerate(mutations(tree)):
@@ -178,7 +178,7 @@ def tests_of(module: Path) -> tuple[str, ...]:
     """The test files that name a public function or class of a module, or the module itself, most often first."""
     folder = module.parts[1]
     if folder not in TESTS:
-        sys.exit(f"{module}: nothing says which tests can see it; give --tests")
+        sys.exit(f"{module}: its tests are not known; give --tests")
     names = {module.stem}
     for node in ast.parse((ROOT / module).read_text()).body:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_"):
@@ -214,43 +214,43 @@ class Watch:
         return line
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """What fixtures run counts for all tests of the file."""
+        """Lines that fixtures run count for all tests of the file."""
         self.now, self.began = nodeid.split("::")[0], time.process_time()
         sys.settrace(self.trace)
 
     def pytest_runtest_setup(self) -> None:
-        """Files that name the module least come last, and are left out where it takes too long."""
+        """Skip tests when the time is used up; the files that name the module least come last."""
         if time.process_time() > self.until:
             import pytest
 
             pytest.skip("no time is left")
 
     def pytest_runtest_call(self, item: Any) -> None:
-        """The test itself."""
+        """From here on, lines count for the test itself."""
         self.now = item.nodeid
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """How it ended."""
+        """Note how a test ended."""
         sys.settrace(None if report.when == "teardown" else self.trace)
         self.seconds[report.nodeid] = time.process_time() - self.began  # of this process alone, whatever else runs
         if report.outcome != "passed":
             self.left_out.add(report.nodeid)
 
     def told(self) -> dict[str, Any]:
-        """For another process."""
+        """The notes, for another process."""
         ran = {test: sorted(lines) for test, lines in self.ran.items()}
         return {"ran": ran, "seconds": {test: seconds for test, seconds in self.seconds.items() if test not in self.left_out}}
 
 
 class Examination:
-    """A plugin of pytest that meets each mutant of a module with the collected tests, in a fork of its own."""
+    """A plugin of pytest that runs the collected tests on each mutant of a module, each in its own fork."""
 
     def __init__(self, module: Path, chosen: list[Mutant], done: Callable[[Mutant, str], None], options: argparse.Namespace):
         self.file, self.chosen, self.done, self.options = str(ROOT / module), chosen, done, options
         self.module = ".".join(module.with_suffix("").parts)
 
     def pytest_runtestloop(self, session: Any) -> bool:
-        """In place of running the tests."""
+        """Examine the mutants instead of running the tests."""
         found = self.watched(session)
         self.functions = functions_of(self.file)
         for mutant in self.chosen:
@@ -278,7 +278,7 @@ class Examination:
             return json.loads(Path(told.name).read_text())
 
     def meeting(self, mutant: Mutant, found: dict[str, Any]) -> list[str]:
-        """The tests that run a mutant's statement, quickest first, until they take too long together."""
+        """The tests that run a mutant's statement, quickest first, as many as the time allows."""
         lines = set(mutant.lines)
         runs = {test for test, ran in found["ran"].items() if mutant.always or lines & set(ran)}
         seconds = found["seconds"]
@@ -292,7 +292,7 @@ class Examination:
         return chosen
 
     def meet(self, session: Any, mutant: Mutant, tests: list[str]) -> int:
-        """0 where all tests pass."""
+        """Run tests on a mutant; returns 0 if all of them pass."""
         self.put(mutant)
         items = {item.nodeid: item for item in session.items}
         session.items[:] = [items[test] for test in tests]
@@ -329,7 +329,7 @@ class Examination:
 
 
 def run(session: Any) -> None:
-    """Run the session's tests; ending at the first failure is no error."""
+    """Run the session's tests; stopping at the first failure is not an error."""
     from _pytest.main import pytest_runtestloop
 
     with contextlib.suppress(session.Failed, session.Interrupted):
@@ -337,12 +337,12 @@ def run(session: Any) -> None:
 
 
 def named(code: types.CodeType) -> tuple[str, int]:
-    """What tells a module's functions apart."""
+    """A name that identifies a function in its module."""
     return code.co_qualname, code.co_firstlineno
 
 
 def codes_in(code: types.CodeType) -> Iterator[types.CodeType]:
-    """A code and all inside it."""
+    """A code object and all code objects inside it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
@@ -359,7 +359,7 @@ def functions_of(file: str) -> dict[tuple[str, int], list[types.FunctionType]]:
 
 
 def forked(work: Callable[[], int], timeout: float) -> int:
-    """The exit status of some work in a process of its own; -1 where it ran for too long."""
+    """The exit status of some work in its own process; -1 if it ran for too long."""
     child = os.fork()
     if child == 0:
         status = 70
@@ -383,7 +383,7 @@ def forked(work: Callable[[], int], timeout: float) -> int:
         return -1
     finally:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(child, signal.SIGKILL)  # and what it started
+            os.killpg(child, signal.SIGKILL)  # and the processes that it started
 
 
 def collected(tests: tuple[str, ...], module: Path, plugin: Examination) -> int:
@@ -393,7 +393,7 @@ def collected(tests: tuple[str, ...], module: Path, plugin: Examination) -> int:
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     options = ["-q", "-p", "no:cacheprovider", "-p", "pytest_timeout", "-m", "not java and not gpu", "--doctest-modules"]
     options += ["-o", "doctest_optionflags=NORMALIZE_WHITESPACE ELLIPSIS"]
-    options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of what was imported before
+    options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # for modules that were imported before
     os.chdir(ROOT)
     sys.path.insert(0, str(ROOT))
     return int(pytest.main([*options, str(module), *tests], plugins=[plugin]))
@@ -412,7 +412,7 @@ def there(path: Path | None) -> dict[tuple[str, str, int], dict[str, str]]:
 
 
 def write(path: Path, rows: dict[tuple[str, str, int], dict[str, str]]) -> None:
-    """All rows, in the order of modules and mutants."""
+    """Write all rows, in the order of modules and mutants."""
     scratch = path.with_suffix(".part")
     with scratch.open("w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS)
@@ -422,7 +422,7 @@ def write(path: Path, rows: dict[tuple[str, str, int], dict[str, str]]) -> None:
 
 
 def modules_of(named: list[Path]) -> list[Path]:
-    """Modules by their paths in the project; all that hold mathematics where none is named."""
+    """Paths of modules in the project; all modules with mathematics if none is named."""
     package = ROOT / "pyterrier_debias"
     if named:
         return [path.resolve().relative_to(ROOT) for path in (p if p.is_absolute() else ROOT / p for p in named)]
@@ -433,19 +433,19 @@ def modules_of(named: list[Path]) -> list[Path]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("modules", nargs="*", type=Path)
-    parser.add_argument("--sample", type=int, help="how many mutants of a module; all by default")
-    parser.add_argument("--seed", type=int, default=0, help="of the sample")
-    parser.add_argument("--tests", nargs="+", help="tests to run, in place of those of TESTS")
-    parser.add_argument("--files", type=int, default=4, help="of tests, those that name most of the module")
-    parser.add_argument("--seconds", type=float, default=20, help="of tests that one mutant meets")
+    parser.add_argument("--sample", type=int, help="number of mutants per module; all by default")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the sample")
+    parser.add_argument("--tests", nargs="+", help="tests to run, instead of those in TESTS")
+    parser.add_argument("--files", type=int, default=4, help="number of test files: those that name the module most often")
+    parser.add_argument("--seconds", type=float, default=20, help="seconds of tests that are run on one mutant")
     parser.add_argument("--timeout", type=float, default=120, help="seconds after which a mutant counts as killed")
-    parser.add_argument("--out", type=Path, help="a table of all mutants (CSV), with which a stopped run goes on")
-    parser.add_argument("--again", action="store_true", help="meet those of --out again that no test killed")
+    parser.add_argument("--out", type=Path, help="a table of all mutants (CSV), from which a stopped run continues")
+    parser.add_argument("--again", action="store_true", help="try the mutants in --out again that no test killed")
     parser.add_argument("--until", type=lambda said: datetime.combine(datetime.now(), datetime.strptime(said, "%H:%M").time()))
     options = parser.parse_args()
     if options.sample != 0:
         prepare()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended; --out goes on with what is done"))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended; --out continues from the finished mutants"))
     modules, rows, total = modules_of(options.modules), there(options.out), {}
     for module in modules:
         total[module] = examine(module, rows, options)
@@ -463,23 +463,23 @@ def told(counts: dict[str, int]) -> str:
 
 
 def prepare() -> None:
-    """Import what tests need of others, pytest's own parts among it."""
+    """Import the libraries that tests need, including pytest's own parts."""
     from _pytest.config import default_plugins
 
     for name in (*IMPORTED, *(f"_pytest.{part}" for part in default_plugins)):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-    gc.freeze()  # so that no fork looks through it
+    gc.freeze()  # so that no fork scans these objects
 
 
 def examine(module: Path, rows: dict[tuple[str, str, int], dict[str, str]], options: argparse.Namespace) -> dict[str, int]:
-    """Try the mutants of a module that were not tried, print those that no test killed, and count outcomes."""
+    """Try the mutants of a module that were not tried yet, print those that no test killed, and count outcomes."""
     source = (ROOT / module).read_text()
     digest = hashlib.sha256(source.encode()).hexdigest()[:12]
     chosen = mutants(source)
     if options.sample is not None:
         random.Random(options.seed).shuffle(chosen)
-        del chosen[options.sample :]  # a larger sample holds the smaller ones
+        del chosen[options.sample :]  # a larger sample includes the smaller ones
     about = module.relative_to("pyterrier_debias").as_posix()
     keys = {mutant.number: (about, digest, mutant.number) for mutant in sorted(chosen, key=lambda m: (m.line, m.number))}
     left = [m for m in chosen if keys[m.number] not in rows or (options.again and rows[keys[m.number]]["outcome"] != KILLED)]

@@ -63,7 +63,7 @@ def p_values(task: tuple[int, list[float], int, int]) -> list[dict[str, Any]]:
     shown = collection.get_candidates()
     top = pd.concat([one[one["rank"] < 5], other[other["rank"] < 5]])[["qid", "docno"]].drop_duplicates()
     pools = {s: bm25.loc[bm25["rank"] < len(collection.get_corpus()) ** (1 - s), ["qid", "docno"]] for s in strengths}
-    # What nobody has among the first ten plays no part.
+    # Only the first ten passages of each ranking matter.
     bm25, one, other = (run[run["rank"] < 10] for run in (bm25, one, other))
     seen = pd.concat([bm25, one, other, shown])[["qid", "docno"]].drop_duplicates()
     full = collection.get_qrels("full").merge(seen, on=["qid", "docno"])
@@ -111,7 +111,7 @@ def main() -> None:
     shared = shared_options(seeds="collections", out="pooling-calibration")
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], parents=[shared])
     parser.add_argument("--strengths", type=float, nargs="*", default=[0.5, 0.7, 1.0], help="how shallow BM25's pool is")
-    parser.add_argument("--depth", type=int, default=100, help="candidates of a query")
+    parser.add_argument("--depth", type=int, default=100, help="candidates per query")
     options = parser.parse_args()
 
     tasks = [(seed, options.strengths, options.topics, options.depth) for seed in range(options.seeds)]

@@ -67,7 +67,7 @@ def p_values(task: tuple[int, list[float], int, int]) -> list[dict[str, Any]]:
     return rows
 
 
-#: The last one is no test of the ranker: buckets may hold queries of different difficulty.
+#: The last one is not a test of the ranker: buckets may hold queries of different difficulty.
 TESTS = (
     CHANGE, "rotated - original, paired t", "end - start", PRIMARY, "PSI, answers as found", "PSI, answers placed",
     "PSI, buckets of queries",
@@ -90,7 +90,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], parents=[shared])
     parser.add_argument("--power-seeds", type=int, default=100, help="collections at each other strength")
     parser.add_argument("--strengths", type=float, nargs="*", default=[0.5, 1.0])
-    parser.add_argument("--depth", type=int, default=20, help="candidates of a query")
+    parser.add_argument("--depth", type=int, default=20, help="candidates per query")
     parser.add_argument("--first-seed", type=int, default=0, help="first seed; another one gives fresh collections")
     options = parser.parse_args()
 

@@ -1,12 +1,12 @@
-"""Are the primary tests silent on real collections that are made to have no bias?
+"""Do the primary tests keep their level on real collections that are changed to have no bias?
 
-Null cases are made from the texts, topics, judgements and rankings of real collections, which have what planted ones lack:
-several answers to a query, skewed measures, ties, lists of unequal length. In each null case a test's null hypothesis is true by
-construction, so every p value at or below 0.05 is a false alarm:
+Null cases are made from the texts, topics, judgements and rankings of real collections, which have properties that planted ones
+lack: several answers to a query, skewed measures, ties, lists of unequal length. In each null case a test's null hypothesis is
+true by construction, so every p value at or below 0.05 is a false alarm:
 
-- position, *rotated passages*: ranks of relevant passages, all versions of which, including the one called original, are random
-  rotations; a lexical ranker that prefers early matches ranks them among unchanged passages;
-- position, *rotated texts*: nDCG@10 of lists that are all random rotations of the same passages, one of them called original;
+- position, *rotated passages*: ranks of relevant passages; all versions of a passage, including the one called original, are
+  random rotations; a lexical ranker that prefers early matches ranks them among unchanged passages;
+- position, *rotated texts*: nDCG@10 of lists; all of them have random rotations of the same passages, and one is called original;
 - position, *swapped halves*: quality on passages and on passages whose halves are swapped, with the two conditions exchanged at
   random query by query: real differences, most of them 0, with random signs;
 - gender, *random words*: two groups of random words, each as frequent in the candidates as a word of the library's list; *by
@@ -22,7 +22,7 @@ real_nulls.inc (the table of the documentation), and prints them. The columns ar
 that decide a figure (Kish's effective number, the mean over null cases), the share of false alarms, how often the 95 % interval
 excludes 0, and how often interval and test disagree. A test passes if the 99 % interval of its false alarms ends below 7 %.
 
-Finished null cases are kept in the folder: a run that was stopped resumes, and one with more ``--nulls``, or other seeds
+Finished null cases are kept in the folder: a run that was stopped resumes, and a run with more ``--nulls``, or other seeds
 (``--first-seed``), adds to them. ``calibration.py --real FOLDER`` makes the same null cases.
 """
 
@@ -71,7 +71,7 @@ LOT = 50
 
 #: The figure, the ends of its interval, p, and the effective number of queries that decide it (NaN for ranks, which count alike).
 Figures = tuple[float, float, float, float, float]
-#: A null that a collection cannot have.
+#: The figures of a null that a collection cannot have.
 NONE: Figures = (float("nan"),) * 5
 
 
@@ -104,7 +104,7 @@ class Ground:
 
     @property
     def qrels(self) -> pd.DataFrame:
-        """Their judgements."""
+        """Judgements of the queries."""
         return self._loaded[1]
 
     @property
@@ -114,9 +114,9 @@ class Ground:
 
     @cached_property
     def articles(self) -> pd.Series | None:
-        """Query to the title of the article that answers it; None if documents are not parts of titled articles."""
+        """The title of the article that answers each query; None if documents are not parts of titled articles."""
         title = {doc["docno"]: doc["title"] for doc in open_dataset(str(self.folder)).get_corpus_iter() if doc.get("title")}
-        if len(set(title.values())) >= len(title) / 2:  # no titles, or each its own
+        if len(set(title.values())) >= len(title) / 2:  # there are no titles, or most documents have their own
             return None
         answers = self.qrels[self.qrels["label"] > 0].drop_duplicates("qid").set_index("qid")["docno"]
         return answers.map(title)
@@ -154,7 +154,7 @@ class Ground:
 
     @cached_property
     def moved(self) -> np.ndarray:
-        """The mean rank of a query's relevant passages, rotated alone: queries that have any, by rotations."""
+        """The mean rank of a query's relevant passages, each rotated alone: queries with relevant passages, by rotations."""
         arms = pd.concat([self.reranked.assign(arm="original", draw=0), *self.rotated_lists])
         found = displacements(arms, self.qrels, self.topics["qid"].tolist())
         return found.pivot_table(index="qid", columns="draw", values="after").to_numpy()
@@ -171,7 +171,7 @@ class Ground:
 
     @cached_property
     def frequencies(self) -> pd.Series:
-        """In how many candidates each word occurs, gendered words left out, rarest first."""
+        """The number of candidates in which each word occurs, rarest first."""
         words = self.bm25.drop_duplicates("docno")["text"].map(lambda text: sorted(set(regex_word(text)))).explode()
         return words.value_counts(ascending=True)
 
@@ -194,7 +194,7 @@ class Ground:
 
     @cached_property
     def lists(self) -> dict[str, tuple[list[str], list[str]]]:
-        """Of each query half of its answers, nine at the most, and what fills a list of ten."""
+        """For each query half of its answers, at most nine, and other documents that complete a list of ten."""
         answers = self.qrels[self.qrels["label"] > 0].groupby("qid")["docno"].agg(list)
         found = {}
         for qid, own in self.bm25.groupby("qid"):
@@ -204,7 +204,7 @@ class Ground:
 
 
 def _chance(seed: int) -> np.random.Generator:
-    """Draws of a null, independent of those of the test, which has a generator of the same seed."""
+    """A generator for a null; its draws are independent of the test's, whose generator has the same seed."""
     return np.random.default_rng([seed, 1])
 
 
@@ -237,7 +237,7 @@ def swapped_halves(ground: Ground, seed: int) -> Figures:
 
 
 def random_words(ground: Ground, seed: int, *, by_article: bool = False) -> Figures:
-    """Two groups of random words in the place of the library's."""
+    """Two groups of random words instead of the library's groups."""
     if by_article and ground.articles is None:
         return NONE
     rng = _chance(seed)
@@ -267,7 +267,7 @@ def random_complexity(ground: Ground, seed: int) -> Figures:
 
 
 def random_skewed_complexity(ground: Ground, seed: int) -> Figures:
-    """The same for a measure that is 0 for most queries: that of long queries with subordinate clauses."""
+    """The same for a complexity that is 0 for most queries: that of long queries with subordinate clauses."""
     return _permuted(ground.prepared[0]["query"].map(wording_complexity), ground, seed)
 
 
@@ -279,7 +279,7 @@ def _permuted(complexity: pd.Series, ground: Ground, seed: int) -> Figures:
 
 
 def even_judging(ground: Ground, seed: int) -> Figures:
-    """Half of what was ranked is judged."""
+    """Half of the ranked documents are judged."""
     pairs = ground.bm25[["qid", "docno"]]
     qrels = pairs[_chance(seed).random(len(pairs)) < 0.5].assign(label=0)
     frame, test = judged_difference(ground.reranked, ground.bm25, qrels, ground.topics["qid"].tolist(), seed=seed)
@@ -289,7 +289,7 @@ def even_judging(ground: Ground, seed: int) -> Figures:
 
 
 def random_order(ground: Ground, seed: int) -> Figures:
-    """What labellers were shown, in a random order."""
+    """The documents that labellers were shown, in a random order."""
     rng = _chance(seed)
     frames = [(qid, docno, place) for qid, (some, rest) in ground.lists.items()
               for place, docno in enumerate(rng.permutation([*some, *rest]))]  # fmt: skip
@@ -325,7 +325,7 @@ def p_values(task: tuple[Path, int, int, Sequence[int]]) -> list[dict[str, Any]]
     for seed in seeds:
         for (test, null), made in NULLS.items():
             value, low, high, p, deciding = made(ground, seed)
-            # A null without a p, such as one answer a query in every list, is not one of this collection.
+            # A null without a p is left out later: the collection cannot have it, for example with one answer in every list.
             rows.append(
                 {
                     "collection": folder.name, "test": test, "null": null, "seed": seed, "value": value, "low": low,
@@ -336,7 +336,7 @@ def p_values(task: tuple[Path, int, int, Sequence[int]]) -> list[dict[str, Any]]
 
 
 def agreement(found: pd.DataFrame) -> pd.DataFrame:
-    """How often the interval excludes 0, and how often it and the test disagree."""
+    """How often the interval excludes 0, and how often interval and test disagree."""
     out = (found["low"] > 0) | (found["high"] < 0)
     found = found.assign(leaves_0_out=out, disagree=out != (found["p"] <= LEVEL))
     return found.groupby(["collection", "test", "null"], sort=False)[["leaves_0_out", "disagree"]].mean().reset_index()
@@ -345,16 +345,16 @@ def agreement(found: pd.DataFrame) -> pd.DataFrame:
 def examine(
     data: Path, collections: Sequence[str], seeds: range, out: Path, *, queries: int, draws: int, workers: int
 ) -> list[str]:
-    """Make the null cases that a folder lacks, and write all that it then has of these collections, as files and a table.
+    """Make the null cases that a folder lacks, and write all null cases of these collections, as files and a table.
 
     Args:
         data: The folder of real collections.
-        collections: Their folders in it.
-        seeds: Of the null cases.
-        out: The folder of results. Those of an earlier run count, whatever its seeds, if it had the same queries and draws.
+        collections: The names of their folders.
+        seeds: Seeds of the null cases.
+        out: The folder of results. Results of an earlier run are used, whatever its seeds, if it had the same queries and draws.
         queries: Number of queries of each collection.
-        draws: Permutations of a test.
-        workers: Processes.
+        draws: Permutations per test.
+        workers: Number of processes.
 
     Returns:
         One line for each goal: whether it is reached or missed.
@@ -402,7 +402,7 @@ def main() -> None:
     parser.add_argument("--nulls", type=int, default=2_000, help="null cases of each kind on each collection")
     parser.add_argument("--first-seed", type=int, default=0, help="first seed; another one gives fresh null cases")
     parser.add_argument("--queries", type=int, default=100, help="queries of each collection")
-    parser.add_argument("--draws", type=int, default=999, help="permutations of a test")
+    parser.add_argument("--draws", type=int, default=999, help="permutations per test")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("real-nulls"))
     o = parser.parse_args()

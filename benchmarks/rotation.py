@@ -1,4 +1,4 @@
-"""How fast passages are rotated, compared with a loop that one would write without the library, in one run.
+"""How fast passages are rotated, compared with a simple loop without the library, in one run.
 
     python benchmarks/rotation.py [--passages 1000000] [--words 60] [--rounds 3]
 

@@ -1,4 +1,4 @@
-"""What an audit saves by remembering scores: pairs scored, distinct pairs and CPU time, with and without it, in one run.
+"""How much an audit saves by remembering scores: pairs scored, distinct pairs and CPU time, with and without memory, in one run.
 
 Three rankers rerank the first run of a planted collection: a cross-encoder, a bi-encoder (both with the weights of the extra
 ``demo``; the cross-encoder's head is new, which costs as much as a trained one) and a function that pt.apply calls for each row.
@@ -41,7 +41,7 @@ def forgetful() -> Iterator[None]:
 
 
 def ranker_of(name: str, given: list) -> pt.Transformer:
-    """A ranker that notes what it computes."""
+    """A ranker that notes the pairs or documents whose scores or vectors it computes."""
 
     class Pairs(CrossEncoder):
         def score_pairs(self, queries: Sequence[str], docs: Sequence[str]):
@@ -76,7 +76,7 @@ def main() -> None:
     dataset = open_dataset(f"planted/topics={options.topics},passages={15 * options.topics},position=1,linguistic=1")
     candidates = pt.Transformer.from_df(dataset.get_runs()["bm25"]) >> dataset.text_loader()
     settings = {"biases": BIASES, "depth": options.depth, "draws": options.draws}
-    # What the first audit loads is not counted.
+    # Loading modules in the first audit is not counted.
     audit({"warm up": candidates}, dataset, **settings)
     given: list = []
     print(f"{'ranker':14} {'memory':8} {'given':>7} {'distinct':>8} {'CPU s':>7}  same findings")

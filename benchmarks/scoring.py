@@ -1,4 +1,4 @@
-"""Scoring speed and memory compared with other libraries: one run, the same weights, the same pairs.
+"""Scoring speed and memory compared with other libraries, in one run, with the same weights and the same pairs.
 
 Four groups, each on real passages and questions of TREC DL 2019 (a folder such as ``msmarco_trec_dl``):
 
@@ -9,7 +9,7 @@ Four groups, each on real passages and questions of TREC DL 2019 (a folder such 
 
 The contestants of a group take turns, and the CPU time of the process is compared, so other work on the machine disturbs all of
 them equally. "of peak" is the model's arithmetic on tokens without padding, per CPU second, as a share of what a large matrix
-product reaches in the same run; "executed" counts what our packed path really computes, which omits most of the last layer.
+product reaches in the same run; "executed" only counts the arithmetic of our packed path, which omits most of the last layer.
 Example::
 
     OMP_NUM_THREADS=1 python benchmarks/scoring.py --data msmarco_trec_dl --latency 20 5 --memory
@@ -49,8 +49,8 @@ def read_pairs(data: Path, n: int, depth: int | None = None, seed: int = 0) -> l
 
     Args:
         data: The folder of the collection.
-        n: Pairs in all (spread over the queries), or queries where ``depth`` is given.
-        depth: Pairs of each query; more than the run holds are filled up with other passages.
+        n: Number of pairs in all (spread over the queries), or number of queries if ``depth`` is given.
+        depth: Pairs per query; if the run holds fewer, other passages are added.
         seed: Seed of the choice.
     """
     with gzip.open(data / "passages.tsv.gz", "rt", encoding="utf-8") as file:
@@ -110,7 +110,7 @@ def write_t5(pairs: Pairs, folder: Path) -> str:
     return str(folder)
 
 
-# Contestants: each takes a model folder and the longest input, and gives a function from pairs to scores
+# Contestants: each takes a model folder and the largest number of tokens, and returns a function from pairs to scores
 
 
 def as_frame(pairs: Pairs) -> pd.DataFrame:
@@ -189,7 +189,7 @@ def st_sparse(model: str, max_length: int) -> Scorer:
     theirs.max_seq_length = max_length
 
     def score(pairs: Pairs) -> np.ndarray:
-        """Each distinct text encoded once, as ours does it."""
+        """Each distinct text is encoded once, as in our ranker."""
         (queries, query_at), (docs, doc_at) = (np.unique(column, return_inverse=True) for column in zip(*pairs))
         left, right = theirs.encode_query(queries.tolist()).to_dense(), theirs.encode_document(docs.tolist()).to_dense()
         return (left[query_at] * right[doc_at]).sum(dim=1).cpu().numpy()
@@ -217,7 +217,7 @@ def our_t5(model: str, max_length: int, dtype: str = "float32") -> Scorer:
     return by_row(T5Reranker(model, max_length=max_length, dtype=dtype, device="cpu").warm_up())
 
 
-#: Group to contestants: name, builder, number format. The first one of a group is what the others are compared with.
+#: The contestants of each group: name, builder, number format. The others are compared with the first one of their group.
 GROUPS = {
     "cross-encoder": [
         ("sentence_transformers predict", st_predict, "float32"),
@@ -253,7 +253,7 @@ def build(contestant: tuple, model: str, max_length: int) -> Scorer:
 
 
 def matrix_peak(dtype: str, tries: int, size: int) -> float:
-    """GFLOP a CPU second of a large matrix product: the best of several tries, by PyTorch's default kernel and by oneDNN's."""
+    """GFLOP per CPU second of a large matrix product: the best of several tries, by PyTorch's default kernel and by oneDNN's."""
     import torch
 
     from pyterrier_debias.rankers.packed import onednn_operators
@@ -344,7 +344,7 @@ def latency(model: str, data: Path, max_length: int, queries: dict[int, int]) ->
 
 
 def memory(group: str, model: str, data: Path, n: int, max_length: int) -> None:
-    """Peak resident memory of each contestant, in a process of its own."""
+    """Peak resident memory of each contestant, in its own process."""
     print(f"\n{group}: peak memory of a process that scores {n} pairs, MB (before scoring in brackets)")
     for name, *_ in GROUPS[group]:
         command = [sys.executable, __file__, "--one", group, name, model, "--data", str(data), "--pairs", str(n)]

@@ -5,7 +5,7 @@
 draws complexities and residuals without a slope (and, if all residuals have the same spread, also with a slope of ``--slopes``
 standard deviations), and prints the percentage of p values at or below .05 for two tests. The first permutes the residuals, and
 divides every slope by its HC3 standard error. The second takes the larger of that p and the p of flipped signs, as
-``partial_slope`` does. The statistic is computed here a second time, without the package.
+``partial_slope`` does. The statistic is implemented here a second time, independently of the package.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def normal(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def of_few(one_in: int) -> Draw:
-    """Some queries are complex, the others are not."""
+    """Complexity is 1 for one in ``one_in`` queries, and 0 for the others."""
 
     def drawn(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
         return (np.arange(n) < n // one_in).astype(float), rng.normal(size=n)
@@ -45,7 +45,7 @@ def lognormal(power: float, skewed: bool = False) -> Draw:
     return drawn
 
 
-#: Name to how complexity and residuals are drawn, and whether all residuals have the same spread.
+#: By name: how complexity and residuals are drawn, and whether all residuals have the same spread.
 WORLDS: dict[str, tuple[Draw, bool]] = {
     "normal, equal spread": (normal, True),
     "one in five complex, equal spread": (of_few(5), True),
@@ -88,7 +88,7 @@ def rates(draw: Draw, n: int, slope: float, simulations: int, draws: int) -> tup
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--simulations", type=int, default=1_000, help="how many without a slope; with one, three fifths of this")
+    parser.add_argument("--simulations", type=int, default=1_000, help="simulations without a slope (with one: 3/5 of them)")
     parser.add_argument("--draws", type=int, default=299)
     parser.add_argument("--queries", type=int, nargs="*", default=[40, 97, 300])
     parser.add_argument("--slopes", type=float, nargs="*", default=[0.45, 0.3, 0.17], help="one for each number of queries")

@@ -1,4 +1,4 @@
-"""What a training step of a sparse encoder costs, compared with sentence-transformers' loss on the same batch, in one run.
+"""The cost of a training step of a sparse encoder, compared with sentence-transformers' loss on the same batch, in one run.
 
     OMP_NUM_THREADS=1 python benchmarks/sparse_training.py [--examples 8] [--words 60] [--rounds 7] [--width 384]
 
@@ -51,7 +51,7 @@ def save_model(folder: Path, width: int, bias: float) -> None:
 
 
 def triples(count: int, words: int, round_: int) -> list[tuple[str, str, str]]:
-    """Queries with a relevant and another passage."""
+    """Queries, each with a relevant passage and another passage."""
     draw = np.random.default_rng(round_)
 
     def passage() -> str:
@@ -105,7 +105,7 @@ def step_of(way: str, folder: Path) -> Callable[[list[tuple[str, str, str]]], tu
 
 
 def peak(way: str, folder: Path, examples: int, words: int) -> float:
-    """The increase of this process' peak memory by one step, in MB (Linux)."""
+    """The increase of this process's peak memory by one step, in MB (Linux)."""
     torch.set_num_threads(1)
     step = step_of(way, folder)
     step(triples(1, 8, 0))
@@ -158,7 +158,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for number, bias in enumerate(BIASES):
             compared(Path(folder) / str(number), bias, options)
-        # A process of its own for each, with the libraries that both need.
+        # Each has its own process, with the libraries that both need.
         processes = multiprocessing.get_context("forkserver")
         processes.set_forkserver_preload(["sentence_transformers", "pyterrier_debias"])
         for way in WAYS:

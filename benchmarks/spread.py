@@ -1,7 +1,7 @@
 """How scoring speeds up with Spread's workers, and where the driver becomes the limit: pairs per second, in one run.
 
 ``--workers``: a cross-encoder (the weights of the extra ``demo`` under a new head) scores pairs of a planted collection with this
-number of workers, of one thread each. Run it on a machine that does nothing else. ``--sleeping``: the workers sleep for as long
+number of workers, each with one thread. Run it on a machine that does nothing else. ``--sleeping``: the workers sleep for as long
 as a model of ``--rate`` pairs per second would compute, so any number of them runs on one machine, and any loss of speed is due
 to the driver. Its CPU time per row shows how many rows per second it could serve. The output ends with a projection for 8 GPUs
 and 7 million pairs. ``--two-nodes`` instead starts a cluster of two nodes on this machine, kills one of them on the way, and
@@ -44,7 +44,7 @@ class Timed(pt.Transformer):
 
 
 class Sleeping(pt.Transformer):
-    """Scores as fast as a model of a given number of pairs per second, without computing anything."""
+    """Scores a given number of pairs per second, without computing anything."""
 
     def __init__(self, rate: float):
         self.rate = rate
@@ -68,7 +68,7 @@ def pairs(number: int) -> pd.DataFrame:
 
 
 def timed(stage: Spread, frame: pd.DataFrame, warm: int) -> tuple[float, float, float]:
-    """Seconds, and the CPU seconds of the busiest worker and the driver, for a frame; workers have loaded the model before."""
+    """Seconds, and CPU seconds of the busiest worker and of the driver, for a frame, after workers have loaded the model."""
     stage(frame.head(warm))
     wall, cpu = time.perf_counter(), time.process_time()
     found = stage(frame)
@@ -121,7 +121,7 @@ def main() -> None:
             stage = Spread(Timed(ranker), workers, gpus_per_worker=0, whole_queries=False)
             wall, worker, cpu = timed(stage, frame, 20 * workers)
             rate = len(frame) / wall
-            # Of the perfect rate where workers sleep, else of that of the first number of workers.
+            # The ideal is the perfect rate if workers sleep, otherwise the rate with the first number of workers.
             ideal = options.rate if kind == "sleeping" else (first or rate / workers)
             first = first or ideal
             costs.append(cpu / len(frame) * 1e6)

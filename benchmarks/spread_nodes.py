@@ -27,7 +27,7 @@ import pyterrier as pt
 from pyterrier_debias import PlantedRanker
 from pyterrier_debias.core.spread import Spread
 
-#: Nodes find this file and the package.
+#: Paths on which nodes find this file and the package.
 PATHS = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
 
 
@@ -61,7 +61,7 @@ class OnNodes(pt.Transformer):
 
 
 def kill(pid: int) -> None:
-    """End a node at once: ``ray start``, and what it has started."""
+    """Kill a node at once: ``ray start``, and the processes that it has started."""
     group = subprocess.run(["ps", "-s", str(pid), "-o", "pid="], capture_output=True, text=True).stdout.split()
     for one in {pid, *map(int, group)}:
         with suppress(ProcessLookupError):
@@ -69,7 +69,7 @@ def kill(pid: int) -> None:
 
 
 def free_port() -> str:
-    """A port that nobody listens to."""
+    """A free port."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return str(free.getsockname()[1])
@@ -82,13 +82,13 @@ def alive(ray: Any) -> int:
 
 def over_two_nodes(frame: pd.DataFrame) -> None:
     """Score a frame on both nodes, and once more while the second one is killed; prints what was found."""
-    # Nobody else is to connect; read when Ray is imported.
+    # The token keeps others from connecting; Ray reads these variables when it is imported.
     os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
     import ray
 
     alone, port = PlantedRanker()(frame), free_port()
     with ExitStack() as stack:
-        # Not the port and the folder of a cluster that may run here already.
+        # Do not use the port and the folder of a cluster that may already run here.
         folder = stack.enter_context(TemporaryDirectory(prefix="ray"))
         here = ("--node-ip-address", "127.0.0.1")
         stack.enter_context(node("--head", *here, "--port", port, "--include-dashboard", "false", "--temp-dir", folder))

@@ -1,16 +1,16 @@
 """How often the test of the survivorship bias raises false alarms, and how often it finds what was planted.
 
 For each seed planted collections are made, whose labellers were shown ten passages per question. BM25 and an unbiased planted
-ranker rank passages for the answered questions, and the primary test is carried out. These are the collections:
+ranker rank passages for the answered questions, and the primary test is run. These are the collections:
 
 - null: the place of the first answer shown is independent of the question's difficulty, so every p value at or below 0.05 is a
   false alarm. Judgements are pooled (strength 0.5), so a part of the labels depends on what labellers were shown;
 - complete null: the same, with every passage judged;
 - typed null: the same as null, but questions of one type are easier (their gain is greater by 1) and were answered earlier (their
-  place is halved). There is a trend over all questions, but the test within types must stay silent;
+  place is halved). There is a trend over all questions, but the test within types must keep its level;
 - random order: the ten passages shown include half of a question's answers, in a random order. The more answers there are, the
-  earlier the first one comes, and the higher is DCG@10. The test among questions with the same number of answers shown must stay
-  silent;
+  earlier the first one comes, and the higher DCG@10 is. The test among questions with the same number of answers shown must
+  keep its level;
 - planted, at three strengths: for this share of the questions, the more difficult a question is, the later its first answer
   comes.
 
@@ -61,7 +61,7 @@ def p_values(task: tuple[int, list[float], int, int]) -> list[dict[str, Any]]:
     for case, strength, pooling in cases:
         collection = PlantedCollection(seed, topics=topics, survivorship=strength, pooling=pooling)
         asked = collection.get_topics().sort_values("qid")
-        qrels = collection.get_qrels().query("label > 0")  # what is not relevant changes no gain
+        qrels = collection.get_qrels().query("label > 0")  # passages that are not relevant change no gain
         grade = answer_grade(collection, qrels)
         lists = {case: collection.get_candidates()}
         if case == COMPLETE:
@@ -136,7 +136,7 @@ def main() -> None:
     shared = shared_options(seeds="collections of each kind", out="survivorship-calibration")
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], parents=[shared])
     parser.add_argument("--strengths", type=float, nargs="*", default=[0.25, 0.5, 1.0], help="strengths of the planted bias")
-    parser.add_argument("--draws", type=int, default=999, help="permutations of a test")
+    parser.add_argument("--draws", type=int, default=999, help="permutations per test")
     options = parser.parse_args()
 
     tasks = [(seed, options.strengths, options.topics, options.draws) for seed in range(options.seeds)]

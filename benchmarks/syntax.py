@@ -48,7 +48,7 @@ def cpu_seconds() -> float:
 
 
 def counted(parser: StanfordParser, texts: list[str]) -> np.ndarray:
-    """The structures of each text, shape [texts, 9]; NaN where it was not parsed."""
+    """The structures of each text, shape [texts, 9]; NaN if the text was not parsed."""
     nothing = (np.nan,) * len(TreeCounts._fields)
     return np.array([nothing if one is None else tree_counts(read_trees(one)) for one in parser(texts)], dtype=float)
 
@@ -122,7 +122,7 @@ def read_agreement(path: str, topics: Mapping[str, pd.DataFrame]) -> pd.DataFram
 
 
 def written(counts: pd.Series) -> np.ndarray:
-    """The nine counts that the trees of one pass gave, shape [queries, 9]."""
+    """The nine counts from the trees of one pass, shape [queries, 9]."""
     return np.array([one.split() for one in counts], dtype=float)
 
 
@@ -145,14 +145,14 @@ def ranked(left: pd.Series, right: pd.Series) -> str:
 
 
 def kinds_of(trees: pd.Series) -> dict[str, np.ndarray]:
-    """Which queries are of a kind, by what is under the first root."""
+    """Masks of the queries of each kind, by the label under the first root."""
     under = trees.map(lambda tree: read_trees(tree)[0].children[0].label)
     kinds = under.map({"SBARQ": "questions", "SQ": "questions", "NP": "noun phrases"}).fillna("others")
     return {kind: (kinds == kind).to_numpy() for kind in ("questions", "noun phrases", "others") if (kinds == kind).any()}
 
 
 def same_counts(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Whether each of the nine counts is the same, and in the last column whether all are."""
+    """Whether each of the nine counts is the same; the last column says whether all are."""
     same = left == right
     return np.column_stack([same, same.all(axis=1)])
 
@@ -206,7 +206,7 @@ def with_reference(name: str, lines: pd.DataFrame, parsers: Mapping[str, Stanfor
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--queries", action="append", required=True, metavar="NAME=PATH")
-    parser.add_argument("--sample", type=int, default=1_000, help="different queries of each collection")
+    parser.add_argument("--sample", type=int, default=1_000, help="number of different queries of each collection")
     parser.add_argument("--cache", metavar="FOLDER", help="folder of stored trees; rates count the queries that it lacks")
     parser.add_argument("--out", type=Path, help="write the tables to this folder, as complexity_syntax.inc or _agreement.inc")
     parser.add_argument("--agreement", metavar="FILE", help="only compare the parser with the trees of this file")

@@ -1,14 +1,14 @@
 """Does Terrier answer all queries of three collections, both unchanged and in every wording of this package?
 
-Each query is sent as an audit sends it: to Terrier's BM25, reduced to its words (see `pyterrier_debias/core/terrier.py`), and
-without words for which Terrier raises an error. For comparison, the unchanged queries are also sent to Terrier's parser. For each
+Each query is sent to Terrier's BM25 as an audit sends it: reduced to its words (see `pyterrier_debias/core/terrier.py`), without
+words for which Terrier raises an error. For comparison, the unchanged queries are also sent to Terrier's parser. For each
 collection and wording the program prints the number of queries, of crashes (queries that raised an error), and of queries without
 results, and lists all queries of the last two kinds.
 
     PYTERRIER_DEBIAS_DATA=folder python benchmarks/terrier_queries.py
 
 The folder contains `nfcorpus`, `msmarco_trec_dl`, `msmarco_dev600` and `msmarco_dev_small`; the queries of the last one are sent
-to an index of all passages of the three MS MARCO samples. The program needs Java, and takes some minutes.
+to an index of all passages of the three MS MARCO samples. The program needs Java, and takes a few minutes.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ def main(arguments: list[str] | None = None) -> pd.DataFrame:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=DEFAULT_DATA, help="the folder of the collections (default: %(default)s)")
     parser.add_argument("--collections", nargs="+", choices=list(COLLECTIONS), default=list(COLLECTIONS))
-    parser.add_argument("--topics", type=int, help="topics of each collection, from the first (default: all)")
-    parser.add_argument("--depth", type=int, default=100, help="results of each query (default: %(default)s)")
+    parser.add_argument("--topics", type=int, help="number of first topics of each collection (default: all)")
+    parser.add_argument("--depth", type=int, default=100, help="results per query (default: %(default)s)")
     options = parser.parse_args(arguments)
     rows, notes = [], []
     for name in options.collections:

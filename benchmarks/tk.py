@@ -2,8 +2,8 @@
 
     python benchmarks/tk.py [--queries 4] [--depth 25] [--words 60] [--rounds 3]
 
-Weights are random (scoring takes the same time with any weights). Both use the tokenizer of all-MiniLM-L6-v2, whose table of
-embeddings TK takes. Every passage is a candidate of only one query, so TK gains nothing from repeated passages. The rankers take
+Weights are random (scoring takes the same time with any weights). Both use the tokenizer of all-MiniLM-L6-v2, and TK uses its
+table of embeddings. Every passage is a candidate of only one query, so TK gains nothing from repeated passages. The rankers take
 turns; the CPU time of the best round is reported, including tokenising.
 """
 

@@ -1,4 +1,4 @@
-"""Which treatment of unjudged documents comes closest to what full judgements say?
+"""Which treatment of unjudged documents comes closest to the result of full judgements?
 
 The deep judgements of TREC Deep Learning are thinned out in several ways, and six runs are evaluated with the remaining ones.
 Unjudged documents count as not relevant, are removed, or get inferred labels. The result under full judgements is the truth.
@@ -28,7 +28,7 @@ TREATMENTS = ("as non-relevant", "removed", "inferred")
 
 
 def thinned(qrels: pd.DataFrame, runs: dict[str, pd.DataFrame], pool: str) -> dict[str, pd.DataFrame]:
-    """Name of a way of thinning to the remaining judgements."""
+    """The remaining judgements, by the name of the way of thinning."""
     tops = pd.concat([run[run["rank"] < 10].assign(run=name) for name, run in runs.items()])
     others = tops[tops["run"] != pool][["qid", "docno"]].drop_duplicates()
     half = [keyed_hash(0, qid, docno) % 2 == 0 for qid, docno in zip(qrels["qid"], qrels["docno"])]
