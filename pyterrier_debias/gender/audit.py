@@ -339,8 +339,7 @@ class _Examined:
             return cls(bias, context, None, None, {}, lists, Texts({}), len(qids), len(judged))
         # Loaded and counted once, whoever asks: all systems, their candidates, the background, what contributes.
         docnos = pd.DataFrame({"docno": lists.docnos()})
-        texts = Texts(dict(zip(docnos["docno"].tolist(), Texts(context.dataset).of(docnos, f"{bias.name} bias"))))
-
+        texts = Texts(context.dataset)
         counts, _ = counted(docnos, texts, bias.wordlist, "regex_word", f"{bias.name} bias")
         if not counts.total().any():
             return cls(bias, context, None, None, {}, lists, texts, len(qids), len(judged))
@@ -361,8 +360,9 @@ class _Examined:
         if bias.clusters is not None:
             of = cluster_of(context.topics, bias.clusters, f"{bias.name} bias")
             runs = {name: frame.assign(cluster=frame["qid"].map(of)) for name, frame in runs.items()}
-        result = BiasResult.of(runs, set(qids), evaluator().convention(), seed=context.seed)
-        return cls(bias, context, evaluator(), result, candidates, lists, texts, len(qids), len(judged))
+        whole = evaluator()
+        result = BiasResult.of(runs, set(qids), whole.convention(), seed=context.seed)
+        return cls(bias, context, whole, result, candidates, lists, texts, len(qids), len(judged))
 
     # ------------------------------------------------------------------------------------------- findings
 
