@@ -113,8 +113,8 @@ def audit(
 
     Raises:
         InputError: If the input is invalid: an unknown bias, dataset or baseline, non-numeric settings, topics and judgements
-            that do not overlap, a pair with two labels, nothing that could be examined for any bias, and whatever a bias finds
-            wrong with its input. If a probe refuses one system, the reason is listed under what was not examined.
+            that do not overlap, a pair with two labels, or nothing that could be examined for any bias. If a bias rejects its
+            input, or a probe refuses one system, while others can be examined, the reason is listed under what was not examined.
 
     Example:
         ::
@@ -163,6 +163,8 @@ def audit(
         notes = _notes(examined, context, unrepeatable)
     findings, skipped, failed = seen.findings + unrepeatable, seen.skipped, seen.failed
     if not findings and not failed:
+        if seen.refused:
+            raise seen.refused[0]
         raise InputError(_nothing_examined(dataset, collection, skipped))
     if baseline is not None:
         findings += against_baseline(findings, baseline)
@@ -355,17 +357,24 @@ def _remembering(systems: Sequence[System]) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Seen:
-    """What was found, and what could not be examined."""
+    """What was found, and what could not be examined; ``refused`` are the errors of biases that reject their input."""
 
     findings: list[Finding] = field(default_factory=list)
     figures: list[tuple[str, Figure]] = field(default_factory=list)
     skipped: list[dict[str, str]] = field(default_factory=list)
     failed: list[dict[str, str]] = field(default_factory=list)
+    refused: list[InputError] = field(default_factory=list)
 
     def add(self, bias: str, examined: Kept) -> None:
         """Add what was found about a bias."""
         self.findings.extend(examined.findings)
         self.figures.extend((bias, figure) for figure in examined.figures)
+
+    def refuse(self, bias: str, context: Context, error: InputError) -> None:
+        """Note that a bias rejects its input, whatever the system."""
+        self.refused.append(error)
+        reason = " ".join(str(error).split())
+        self.skipped.extend({"bias": bias, "system": system.name, "reason": reason} for system in context.systems)
 
 
 def _visit(biases: Sequence[Bias], context: Context, verbose: bool, checkpoint: Checkpoint | None = None) -> _Seen:
@@ -411,10 +420,14 @@ def _of_those_that_work(bias: Bias, context: Context, seen: _Seen, checkpoint: C
         except BrokenSystemError as error:
             _note(bias.name, error, seen.failed)
             left_out = error.system
-        except InputError:
+        except pt.validate.InputValidationError as error:
+            seen.refuse(bias.name, context, InputError(f"{bias.name}: {lacking(error)}"))
+            return None
+        except InputError as error:
             found = _at_fault(bias, context)
-            if found is None:
-                raise
+            if found is None:  # the input of this bias is at fault, whatever the system
+                seen.refuse(bias.name, context, error)
+                return None
             seen.skipped.append({"bias": bias.name, "system": found[0], "reason": found[1]})
             left_out = found[0]
         context = replace(context, systems=[s for s in context.systems if s.name != left_out])

@@ -15,7 +15,7 @@ import pyterrier as pt
 import pytest
 from scipy import stats
 
-from pyterrier_debias import AuditResult, Collection, InputError, System, audit, open_dataset
+from pyterrier_debias import AuditResult, Collection, InputError, System, WordListBias, audit, open_dataset
 from pyterrier_debias.core.bias import Finding
 from pyterrier_debias.core.files import MANIFEST, entries
 from pyterrier_debias.data.base import TextLoader
@@ -155,8 +155,26 @@ def test_input_errors_reach_the_user(dataset):
     def run(context):
         raise InputError("ranker: column 'text' has no value at row 3")
 
-    with pytest.raises(InputError, match="at row 3"):
-        audit(toy.systems(dataset), dataset, biases=[ORDER, Made("strict", run)])
+    strict = Made("strict", run)
+    with pytest.raises(InputError, match=r"^ranker: column 'text' has no value at row 3$"):
+        audit(toy.systems(dataset), dataset, biases=[strict])
+    # What other biases found is not lost.
+    result = audit(toy.systems(dataset), dataset, biases=[ORDER, strict])
+    alone = audit(toy.systems(dataset), dataset, biases=[ORDER])
+    pd.testing.assert_frame_equal(result.findings, alone.findings)
+    refused = result.skipped[result.skipped["bias"] == "strict"]
+    assert refused["system"].tolist() == list(toy.systems(dataset))
+    assert set(refused["reason"]) == {"ranker: column 'text' has no value at row 3"}
+
+
+def test_one_unknown_document_of_the_only_run_does_not_end_the_audit(dataset):
+    run = dataset.get_runs()["bm25"]
+    run = run.assign(docno=run["docno"].where(run.index > 0, "unknown"))
+    words = WordListBias({"good": ["good"], "bad": ["bad"]}, "praise")
+    result = audit({"mine": run}, dataset, biases=[ORDER, words])
+    assert set(result.findings["bias"]) == {"order"} and result.failed.empty
+    refused = result.skipped.iloc[0]
+    assert refused["bias"] == "praise" and "a docno that is not in the collection, first 'unknown'" in refused["reason"]
 
 
 def test_a_pipeline_in_the_wrong_order_is_an_input_error(dataset):
