@@ -556,6 +556,7 @@ class _Examined:
             axes.set_yticks(range(len(table)), short)
             axes.axvline(0, color=plots.GREY, linewidth=1)
             axes.grid(visible=False)
+            axes.locator_params(axis="x", nbins=4)  # the words beside the bars leave no room for more numbers
             n = int(self._measured.table["n"].max())
             plots.label_axes(axes, x=f"contribution to the mean {_ARAB}", y="", title=name, n=n)
 
