@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from pyterrier_debias.core.errors import shortened
 from pyterrier_debias.report.tables import AuditTables
@@ -14,7 +15,7 @@ from pyterrier_debias.report.verdict import Answer, Verdict, by_sentence, title,
 #: Where the pages are that are named without their address, which would be longer than a line.
 _PAGES = "pyterrier_debias/pt_docs of https://github.com/pyterrier-debias/pyterrier_debias"
 #: How wide the column of systems may be.
-_WIDEST = 44
+_WIDEST = 43
 
 
 @dataclass(frozen=True)
@@ -115,17 +116,19 @@ def _answers(answers: Sequence[Answer], width: int, detail: _Detail, *, found: b
         if len(same) == 1 and len(answers) > 1:
             told = [("all systems", answers[0])]
         else:
-            told = [(shortened(", ".join(one.system for one in own), _WIDEST - 6), own[0]) for own in same]
+            told = [(", ".join(one.system for one in own), own[0]) for own in same]
     else:
         outcomes = dict.fromkeys(answer.outcome for answer in answers)
         names = {one: ", ".join(answer.system for answer in answers if answer.outcome == one) for one in outcomes}
         told = [(one, Answer(listed, one, listed)) for one, listed in names.items()]
-    widest = max((len(name) for name, _ in told), default=0)
+    widest = min(_WIDEST, max((len(name) for name, _ in told), default=0)) or 1
     for name, answer in told:
-        begin = f"  {name.ljust(widest)}  "
         if detail.whole or (found and answer.outcome == "yes"):
-            yield from textwrap.wrap(answer.sentence, width, initial_indent=begin, subsequent_indent=" " * len(begin))
+            names = textwrap.wrap(name, widest, break_on_hyphens=False)
+            lines = textwrap.wrap(answer.sentence, width - widest - 4)
+            yield from (f"  {own.ljust(widest)}  {line}".rstrip() for own, line in zip_longest(names, lines, fillvalue=""))
         else:
+            begin = f"  {shortened(name, widest - 5 * (len(name) > widest)).ljust(widest)}  "
             yield begin + textwrap.shorten(_in_brief(answer, width - len(begin)), width - len(begin), placeholder=" ...")
 
 

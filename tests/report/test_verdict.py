@@ -423,6 +423,17 @@ def test_the_verdict_fits_a_screen_and_names_every_question(systems, width):
     assert ("a model with a long name 0" in flat) or systems == 20
 
 
+@pytest.mark.parametrize("values", [(0.1, 0.1, 0.1), (0.1, 0.2, 0.3)])  # systems with one sentence share it
+def test_long_names_of_systems_are_shown_whole(values):
+    names = [f"BM25 >> CrossEncoder('models/a-name-without-spaces-{i}') >> MeanOverRotations(draws={i})" for i in range(3)]
+    names.append("BM25")
+    findings = [found(value=value, system=name) for name, value in zip(names, (*values, 0.4))]
+    text = made(findings, names, ["position"]).to_text(100)
+    column = "".join(line[2:45].strip() for line in text.splitlines() if line.startswith("  "))
+    assert all("".join(name.split()) in "".join(column.split()) for name in names)
+    assert max(map(len, text.splitlines())) <= 100
+
+
 def test_a_shortened_answer_still_says_how_many_queries_would_tell():
     systems = {f"BM25 >> a model with a long name {i}": i / 10 for i in range(4)}
     unclear = [found(bias, i, i - 0.5, i + 0.5, 0.9, 1.0, system=name) for bias in BIASES for name, i in systems.items()]
