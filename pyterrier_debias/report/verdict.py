@@ -384,6 +384,7 @@ def _told(result: AuditTables, row: Mapping[str, Any], figures: Sequence[_Figure
     needed = _rounded_up(n * ((smallest if smallest > margin else bound) / margin) ** 2)
     blind = detectable > margin and not hint
     too_few = f", too few to detect less than {_amount(detectable, figure, bare=True)}" if blind else ""
+    too_few = _few_changes(result, row, "a test") or too_few
     more = f"about {needed:,} would detect {_amount(margin, figure, bare=True)}"
     brief = f"Could not tell ({needed:,} queries needed): {size}"
     asides = (too_few,) if too_few else ()
@@ -414,10 +415,24 @@ def _is_still(result: AuditTables, row: Mapping[str, Any]) -> bool:
     """Whether a figure is 0 for every query."""
     if row["value"] != 0 or row["low"] < 0 or row["high"] > 0:
         return False
+    values = _per_query(result, row)
+    return bool(len(values) and not values.any()) or row["low"] == row["high"] == 0
+
+
+def _few_changes(result: AuditTables, row: Mapping[str, Any], what: str) -> str:
+    """A clause if so few queries have another value than 0 that signs cannot tell it from chance, however large they are."""
+    values = _per_query(result, row)
+    changed = int((values != 0).sum())
+    few = 0 < len(values) and changed < LEAST_UNITS
+    return f"; it differs from 0 for {_queries(changed)} only, too few for {what}" if few else ""
+
+
+def _per_query(result: AuditTables, row: Mapping[str, Any]) -> pd.Series:
+    """The values of a figure by query; empty if it has none."""
     own = result.per_query
     for name in FIGURE_KEY:
         own = own[own[name] == row[name]]
-    return bool(len(own) and not own["value"].any()) or row["low"] == row["high"] == 0
+    return own["value"]
 
 
 def doubt(result: AuditTables, row: Mapping[str, Any]) -> str:
@@ -460,13 +475,7 @@ def _why_no_interval(result: AuditTables, row: Mapping[str, Any]) -> str:
         return f"; there is no interval, because {told[1]}"
     if row["n"] < LEAST_UNITS:
         return f", too few for an interval (at least {LEAST_UNITS})"
-    own = result.per_query
-    for name in FIGURE_KEY:
-        own = own[own[name] == row[name]]
-    changed = int((own["value"] != 0).sum())
-    if len(own) and changed < LEAST_UNITS:
-        return f"; it differs from 0 for {_queries(changed)} only, too few for an interval"
-    return ""
+    return _few_changes(result, row, "an interval")
 
 
 def _queries(n: int) -> str:

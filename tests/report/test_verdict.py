@@ -197,6 +197,14 @@ def test_a_figure_without_interval_says_why(n, changed, text, why):
     assert (one.outcome, one.sentence) == ("cannot tell", f"Could not tell: 0.020 ARaB@10 on {n} queries{why}.")
 
 
+@pytest.mark.parametrize(("changed", "why"), [(5, "; it differs from 0 for 5 queries only, too few for a test"), (6, "")])
+def test_a_wide_interval_over_few_changed_queries_says_why(changed, why):
+    values = pd.Series([0.3] * changed + [0.0] * (30 - changed), index=[f"q{i}" for i in range(30)])
+    one = answer(found("gender", 0.02, -0.1, 0.12, p=0.4, p_corrected=0.4, n=30, values=values))
+    assert one.sentence.startswith(f"Could not tell: 0.020 [-0.100, 0.120] ARaB@10 on 30 queries{why}; about ")
+    assert one.asides == ((why,) if why else ())
+
+
 def test_what_could_not_be_seen_says_how_many_queries_would_tell():
     result = made([found(value=0.01, low=-0.03, high=0.05, p=0.6, p_corrected=1.0)], biases=["position"])
     one = verdicts(result)[0].answers[0]
