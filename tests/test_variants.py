@@ -139,6 +139,15 @@ def test_a_stage_that_draws_by_docno_is_not_taken_for_a_look_up():
     assert [stage.by_docno() for stage in (RotatePassages(offset=2), SwapGender(), EARLY)] == [None, None, None]
 
 
+def test_a_stage_that_draws_by_docno_for_some_documents_is_refused():
+    """Where half of the texts are swapped, most scores of a list may stay."""
+    texts = CANDIDATES["text"].where(CANDIDATES.index % 3 > 0, "he " + CANDIDATES["text"])
+    men = pt.apply.doc_score(lambda row: (" " + row["text"]).count(" he ") + len(row["text"]) / 1e3)
+    assert len(PositionSensitivity(SwapGender() >> men, **FAST).transform(CANDIDATES.assign(text=texts)))
+    with pytest.raises(InputError, match=r"its stage SwapGender draws for each docno .* swap every text \(share=1\)$"):
+        PositionSensitivity(SwapGender(share=0.5) >> men, **FAST).transform(CANDIDATES.assign(text=texts))
+
+
 def test_a_ranker_that_raises_on_a_new_name_is_told_that_probes_rename():
     by_docno = pt.apply.doc_score(lambda row: KNOWN[row["docno"]])
     lists = dict.fromkeys(CANDIDATES["qid"], 1.0)

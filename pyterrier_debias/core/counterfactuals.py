@@ -151,6 +151,9 @@ def score_arms(
     scored = scored_as([*arms, renamed])
     known = scored[(scored["arm"] == original.name) & scored["qid"].isin(qids)]
     other = scored[scored["arm"] == _RENAMED]
+    drawn = _drawn_by_docno(ranker)
+    if drawn and _changes(known, other):
+        raise InputError(f"ranker of {name!r}: {drawn}")
     if _is_another(known, other):
 
         def alone(variant: str | None) -> pd.DataFrame:
@@ -162,13 +165,14 @@ def score_arms(
         if not _is_another(known, again) and (other.empty or _is_another(again, alone(renamed.variant))):
             raise InputError(
                 f"ranker of {name!r} gives the same texts different scores under different docnos (first qid={qids[0]!r}, "
-                f"docno={candidates['docno'].iloc[rows[0]]!r}): {_why_docnos_matter(ranker)}"
+                f"docno={candidates['docno'].iloc[rows[0]]!r}): it looks up documents by docno, in an index or a store without "
+                f"the changed texts; put stages that look up documents before the text loader"
             )
     return scored[scored["arm"] != _RENAMED].reset_index(drop=True)
 
 
-def _why_docnos_matter(ranker: pt.Transformer) -> str:
-    """Why a ranker's scores depend on docnos, and what to do about it: a stage that draws by docno, or else a look-up."""
+def _drawn_by_docno(ranker: pt.Transformer) -> str:
+    """Why a ranker cannot be probed, if one of its stages draws by docno, and what to do about it; empty if none does."""
     for stage in all_stages(ranker):
         drawn = stage.by_docno() if isinstance(stage, Stage) else None
         if drawn is not None:
@@ -176,10 +180,7 @@ def _why_docnos_matter(ranker: pt.Transformer) -> str:
                 f"its stage {type(stage).__name__} {drawn[0]}, so it treats a document differently when a probe renames it; "
                 f"audit the pipeline without this stage, or {drawn[1]}"
             )
-    return (
-        "it looks up documents by docno, in an index or a store without the changed texts; put stages that look up documents "
-        "before the text loader"
-    )
+    return ""
 
 
 def _about_renamed(error: Exception, given: pd.DataFrame, candidates: pd.DataFrame) -> str:
@@ -189,6 +190,11 @@ def _about_renamed(error: Exception, given: pd.DataFrame, candidates: pd.DataFra
     if not any(name in text for column in ("docno", "qid") for name in set(given[column]) - set(candidates[column])):
         return ""
     return str(error.args[1]) if isinstance(error, BrokenSystemError) else one_line(error)
+
+
+def _changes(before: pd.DataFrame, after: pd.DataFrame) -> bool:
+    """Whether any score differs by more than rounding."""
+    return bool((score_changes(before, after)["change"] > TOLERANCE).any())
 
 
 def _is_another(before: pd.DataFrame, after: pd.DataFrame) -> bool:

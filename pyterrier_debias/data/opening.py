@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -265,6 +266,9 @@ def _from_folder(folder: Path, split: str | None, ties: str) -> Collection:
 def _files(folder: Path, patterns: tuple[str, ...]) -> list[Path]:
     """The files that match the first pattern with any match, with or without .gz."""
     for pattern in patterns:
+        within = (folder / pattern).parent
+        if within.is_dir() and not os.access(within, os.R_OK | os.X_OK):  # a pattern finds nothing there, without an error
+            raise InputError(f"{within}: this folder cannot be read; change its permissions, or move it away")
         found = {f for p in (pattern, f"{pattern}.gz") for f in folder.glob(p) if f.is_file() and f.name[0] != "."}
         if found:
             return sorted(found)

@@ -603,6 +603,15 @@ def test_wrong_files_of_a_folder(beir, name, content, message):
         open_dataset(beir)
 
 
+@pytest.mark.parametrize("name", ["runs", "qrels"])
+def test_a_folder_that_cannot_be_read_does_not_count_as_empty(beir, name, monkeypatch):
+    (beir / name).mkdir(exist_ok=True)
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: path != beir / name and access(path, mode))  # root may read all
+    with pytest.raises(InputError, match=rf"{name}: this folder cannot be read; change its permissions"):
+        open_dataset(beir)
+
+
 def test_several_corpora_are_not_guessed_between(beir):
     (beir / "corpus.jsonl").rename(beir / "corpus.a.jsonl")
     write(beir, "corpus.b.jsonl", CORPUS_LINES)
