@@ -420,12 +420,17 @@ class _Examined:
                     f"{row['changed']} are reworded (by {row['words']:+.1f} words on average) and {int((change != 0).sum())} "
                     f"change in value (p = {p_text(row['p'])})."
                 )
+            elif not row["changed"]:
+                text = f"asked {what}, all {row['n']} queries keep their wording, so nothing is tested."
             else:
-                text = f"{_MAIN} does not change in any query when the same needs are asked {what}, so nothing is tested."
+                text = (
+                    f"{_MAIN} does not change in any query when the same needs are asked {what}, so nothing is tested; "
+                    f"{row['changed']} of {row['n']} queries are reworded."
+                )
                 if arm == "noun_phrases":
                     text += (
-                        " This wording only repeats words, and a retriever such as PISA's ignores how often a word occurs in a "
-                        "query."
+                        " This wording only repeats words, and some systems, such as PISA's retrievers, ignore how often a word "
+                        "occurs in a query."
                     )
             number, different = result.without_phrases.get(arm, (0, 0))
             if number:

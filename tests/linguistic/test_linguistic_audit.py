@@ -134,6 +134,21 @@ def test_what_is_said_of_each_system(findings):
     assert not set(findings.loc[findings["system"] == "run", "contrast"]) & set(REWORDED)
 
 
+def test_what_is_said_where_nothing_changes():
+    """Queries that a rewrite leaves as they are are not "asked" in another way; a system may also ignore a rewrite."""
+    topics = TOPICS.head(3).assign(query=["tea coffee", "river stone", "train bridge"])
+    mute = System("mute", BM25 >> PLANTED.text_loader(), pt.apply.doc_score(lambda row: float(len(row["text"]))))
+    table = examined(BIAS, Context([mute], PLANTED, topics, QRELS, depth=20)).table.set_index("contrast")
+    assert table.loc["keywords - original", "text"] == (
+        "mute: asked as keywords, all 3 queries keep their wording, so nothing is tested."
+    )
+    for rewrite in ("question_frame", "noun_phrases"):
+        text = table.loc[f"{rewrite} - original", "text"]
+        assert f"does not change in any query when the same needs are asked as {rewrite.replace('_', ' ')}" in text
+        assert "so nothing is tested; 3 of 3 queries are reworded." in text
+    assert table["text"].str.contains("such as PISA's retrievers, ignore how often").sum() == 1
+
+
 def test_rewrites_are_those_of_the_probe(findings, context):
     probe = WordingSensitivity(SYSTEMS[2].ranker, measures=["nDCG@10"], resamples=9_999, seed=1)
     found = probe.evaluate(context.candidates(SYSTEMS[2]), QRELS, topics=TOPICS)
