@@ -60,6 +60,18 @@ def test_against_a_baseline_that_never_changes_a_figure_is_tested_once():
     assert 0 < found.p < 1
 
 
+def test_a_system_that_never_differs_from_the_baseline_is_not_tested():
+    """p would be 1 by construction, and raise the corrected p of the other comparisons."""
+    moved = pd.Series([0.1, 0.2, 0.1, 0.3, 0.2, 0.2], index=list("123456"))
+    of = {"first": moved, "same": moved, "rounded": np.nextafter(moved, 9), "other": moved + [0.1, 0.2, 0.1, 0.2, 0.1, 0.2]}
+    both = [Own().finding(name, "m", "c", own.mean(), values=own, primary=True) for name, own in of.items()]
+    same, rounded, other = against_baseline(both, "first")
+    for still in (same, rounded):
+        assert (still.value, still.low, still.high) == (0, 0, 0) and np.isnan(still.p)
+        assert still.convention == "no query differs: not tested"
+    assert other.p < 0.05 and other.convention == "paired t-test"
+
+
 def test_against_a_baseline_over_a_handful_of_queries_there_is_neither_interval_nor_test():
     for n, told in ((5, "0.100 higher than a's, over 5"), (6, "0.100 higher than a's, 95 % interval [0.100, 0.100], over 6")):
         values = {name: pd.Series(value, index=list("123456")[:n]) for name, value in (("a", 0.1), ("b", 0.2))}

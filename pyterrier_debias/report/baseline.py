@@ -16,8 +16,8 @@ def against_baseline(findings: Sequence[Finding], baseline: str) -> list[Finding
     A ranker can add bias to its candidates or remove some; with the first stage as the baseline, the difference shows which.
     Differences are tested with a paired t-test, and the interval is Student's. If the baseline has no such figure (a first
     stage has no candidates for which a slope is defined), its own primary figure of that bias is compared. If the baseline's
-    figure is 0 in every query, the difference is the system's own figure: it keeps its interval and is not tested again. With
-    fewer than six queries there is no interval and no test, as for all findings.
+    figure is 0 in every query, the difference is the system's own figure: it keeps its interval and is not tested again. If no
+    query has a difference, nothing is tested, and with fewer than six queries there is neither an interval nor a test.
 
     Args:
         findings: Findings with values; the primary ones are compared.
@@ -55,7 +55,7 @@ def against_baseline(findings: Sequence[Finding], baseline: str) -> list[Finding
         own, d = not before.any() and len(common) == len(mine), without_rounding(after - before)
         interval = (Interval(finding.value, finding.low, finding.high, 0.95, finding.n) if own else t_interval(d)).of_enough
         alone = f"{baseline}'s figure is 0 for every query: this is the system's own figure, not tested again"
-        tested = alone if own else "paired t-test"
+        tested = alone if own else "paired t-test" if d.any() else "no query differs: not tested"
         if abs(interval.estimate) >= 0.0005:
             relation = f"{abs(interval.estimate):.3f} {'higher' if interval.estimate > 0 else 'lower'} than {baseline}'s"
         else:
@@ -70,7 +70,7 @@ def against_baseline(findings: Sequence[Finding], baseline: str) -> list[Finding
                 value=interval.estimate,
                 low=interval.low,
                 high=interval.high,
-                p=float("nan") if own or len(common) < LEAST_UNITS else paired_t(before, after).p,
+                p=float("nan") if own or not d.any() or len(common) < LEAST_UNITS else paired_t(before, after).p,
                 n=len(common),
                 convention=f"{finding.convention}; {tested}" if finding.convention else tested,
                 text=f"{finding.system}: {finding.measure} ({finding.contrast}) is {relation}{ends}, over {len(common)} queries.",

@@ -13,7 +13,7 @@ import pandas as pd
 
 from pyterrier_debias.core.bias import p_text
 from pyterrier_debias.core.errors import InputError, check_number
-from pyterrier_debias.core.statistics import LEAST_UNITS, Interval, correct, equivalence_test, paired_t
+from pyterrier_debias.core.statistics import LEAST_UNITS, Interval, correct, differences, equivalence_test, paired_t
 from pyterrier_debias.report.noninferiority import bias_verdict, change_interval, leaves_out_zero, non_inferiority, size_interval
 from pyterrier_debias.report.tables import AuditTables
 
@@ -45,8 +45,8 @@ class Comparison:
             ``low``, ``high``; for biases ``size_change`` with ``size_low`` and ``size_high``, the change in the figure's
             distance from 0. ``p``: for biases from a paired t-test of no change, for costs from the non-inferiority test;
             ``p_corrected``, corrected over the rows of a kind (Holm); ``p_equivalent``, from TOST with the same margin; all
-            three only if there is one training seed. With fewer than six queries there are no intervals and no p values, and
-            nothing is shown. ``n`` queries, ``seeds``, ``verdict`` (biases: smaller or larger if neither interval contains 0,
+            three only if there is one training seed, and for costs only if some query changes. With fewer than six queries there
+            are no intervals and no p values, and nothing is shown. ``n`` queries, ``seeds``, ``verdict`` (biases: smaller or larger if neither interval contains 0,
             otherwise no change shown; costs: kept, lost or not ruled out), ``text``.
         margin: The loss of effectiveness that does not matter.
         dataset: The collection on which both were audited.
@@ -420,7 +420,7 @@ def _cost_rows(both: _Both, measures: Sequence[str], margin: float, resamples: i
         sides = change_interval(*values, level=0.9, resamples=resamples, seed=seed).of_enough
         verdict = _KEPT if sides.low > -margin else _LOST if sides.high < -margin else _UNCLEAR
         row = _row("cost", both, key, *values, change=change.estimate, low=change.low, high=change.high, verdict=verdict)
-        if row["seeds"] == 1 and change.n >= LEAST_UNITS:
+        if row["seeds"] == 1 and change.n >= LEAST_UNITS and differences(values[0][0], values[1][0]).any():
             row["p"] = non_inferiority(values[0][0], values[1][0], margin).p
             row["p_equivalent"] = equivalence_test(values[0][0], values[1][0], margin).p
         told = {

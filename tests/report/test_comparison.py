@@ -81,7 +81,9 @@ def test_the_verdict_on_costs_is_that_of_the_test():
 def test_nothing_happened():
     found = compare(made({"a": PLAIN}), made({"b": PLAIN}))
     assert by_kind(found, "bias")["verdict"] == "no change shown" and by_kind(found, "bias")["p"] == 1
-    assert by_kind(found, "cost")["verdict"] == "kept"
+    cost = by_kind(found, "cost")
+    assert cost["verdict"] == "kept" and np.isnan([cost["p"], cost["p_corrected"], cost["p_equivalent"]]).all()
+    assert cost["text"].endswith("a loss of more than 0.01 is ruled out; over 40 queries.")
 
 
 def test_a_difference_by_rounding_is_no_change():
