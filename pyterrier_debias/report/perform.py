@@ -96,6 +96,7 @@ def perform(
             systems, collection, biases=chosen, baseline=r.baseline, split=r.split, topics=r.topics, depth=r.depth,
             draws=r.draws, correction=r.correction, seed=r.seed, checkpoint=r.checkpoint, workers=r.workers, verbose=r.verbose,
         )  # fmt: skip
+        result.settings["pipelines"] = True  # the command's systems are in no variable, so code need not convert them
         finished.append(result)
         if results is not None:
             result.write_files(results)

@@ -41,7 +41,7 @@ from pyterrier_debias.report.inputs import (
 )
 from pyterrier_debias.report.result import AuditResult
 from pyterrier_debias.report.tables import FAILED_COLUMNS, SKIPPED_COLUMNS
-from pyterrier_debias.report.treatments import rankers_as_code, stages_of, treated_by
+from pyterrier_debias.report.treatments import are_pipelines, rankers_as_code, stages_of, treated_by
 from pyterrier_debias.training.report import package_versions
 
 #: How many scores of rankers of other packages are remembered in all (200 MB), and at least of each.
@@ -172,6 +172,7 @@ def audit(
         context, examined, _dataset_name(dataset, collection), chosen, baseline=baseline, correction=correction, notes=notes,
         split=split if split is not None or own_topics or qrels is not None else _default_split(collection), started=started,
     )  # fmt: skip
+    settings["pipelines"] = are_pipelines(systems, examined)
     per_query = per_query_frame(findings)
     return AuditResult(
         findings_frame(corrected(findings, correction, baseline)),

@@ -14,9 +14,11 @@ from typing import Any
 import pyterrier as pt
 
 import pyterrier_debias
+from pyterrier_debias.core.errors import visible
 from pyterrier_debias.core.spread import Spread
-from pyterrier_debias.core.stage import all_stages
+from pyterrier_debias.core.stage import all_stages, flatten, join
 from pyterrier_debias.core.systems import System
+from pyterrier_debias.report.inputs import named_systems
 
 #: Where the documentation pages are.
 PAGES = "https://github.com/pyterrier-debias/pyterrier_debias/blob/main/pyterrier_debias/pt_docs"
@@ -29,8 +31,8 @@ class Treatment:
     Attributes:
         name: The name of the treatment.
         sentence: What it does, and what it costs.
-        code: Lines of code for the audited pipeline: ``systems`` is the audited dictionary; ``train_topics`` and ``train_qrels``
-            are queries other than those of the audit, and their judgements.
+        code: Lines of code for the audited pipeline: ``systems`` is what was audited; ``train_topics`` and ``train_qrels`` are
+            queries other than those of the audit, and their judgements.
         page: The documentation page with details, such as ``'position_results'``.
         stage: The class of the stage that applies the treatment, which is not recommended to a system that has such a stage;
             empty if it is not a stage.
@@ -61,7 +63,10 @@ _OTHERS = {
     "pt": "import pyterrier as pt",
     "nDCG": "from ir_measures import nDCG",
     "infer_judgements": "from pyterrier_debias.pooling.measures.unjudged import infer_judgements",
+    "pipelines": "from pyterrier_debias.report.treatments import pipelines",
 }
+#: What code begins with that names systems which were not given as a dictionary of pipelines.
+_CONVERTED = "systems = pipelines(systems, dataset)\n"
 #: Rerankers that compare the documents of a list: scores of two rotations are of different lists, and fit() is not supported.
 _LISTWISE = "DuoT5"
 
@@ -143,7 +148,8 @@ def treatments(bias: str, system: str, settings: Mapping[str, Any]) -> tuple[Tre
         bias: The bias' name.
         system: The system's name.
         settings: The settings of the audit: ``systems``, ``depth``, and, if known, ``rankers`` (:func:`rankers_as_code`),
-            ``treated`` (:func:`treated_by`) and ``untreated`` (system to the same system without these).
+            ``treated`` (:func:`treated_by`), ``untreated`` (system to the same system without these) and ``pipelines``
+            (:func:`are_pipelines`).
 
     Returns:
         Treatments that the system does not have yet; empty if no table shows a gain.
@@ -169,7 +175,56 @@ def treatments(bias: str, system: str, settings: Mapping[str, Any]) -> tuple[Tre
     others = [one for one in TREATMENTS.get(bias, ()) if one.stage not in there]
     if ranker == "":
         others = [one for one in others if ">> ranker" not in one.code]
-    return tuple(replace(one, code=one.code.format(**names)) for one in others)
+    told = [replace(one, code=one.code.format(**names)) for one in others]
+    if settings.get("pipelines", True):
+        return tuple(told)
+    return tuple(replace(one, code=_CONVERTED + one.code) if "systems" in one.code else one for one in told)
+
+
+def pipelines(systems: Any, dataset: Any) -> dict[str, pt.Transformer]:
+    """The systems of an audit as pipelines from topics to results, in whatever form they were given to it.
+
+    Args:
+        systems: As for :func:`~pyterrier_debias.report.run.audit`, but not None.
+        dataset: The collection of the audit, opened with its split: the source of candidates for rankers alone.
+
+    Returns:
+        A dictionary from the names in the report to pipelines.
+
+    Raises:
+        InputError: If the systems could not be audited.
+
+    Example:
+        >>> from pyterrier_debias import PlantedCollection
+        >>> dataset = PlantedCollection(topics=6, passages=60)
+        >>> lengths = pt.apply.doc_score(lambda row: len(row["text"]))
+        >>> named = pipelines({"run": dataset.get_runs()["bm25"], "mine": lengths}, dataset)
+        >>> ["text" in pipeline(dataset.get_topics()) for pipeline in named.values()]
+        [False, True]
+    """
+    found = named_systems(systems, dataset)
+    parts = {visible(system.name): (system.candidates, system.ranker) for system in found}
+    return {name: join(*filter(None, part)) for name, part in parts.items()}
+
+
+def are_pipelines(systems: Any, examined: Sequence[System]) -> bool:
+    """Whether systems can be used as pipelines under the names in the report: they are a dictionary of pipelines.
+
+    Args:
+        systems: As for :func:`~pyterrier_debias.report.run.audit`; None, which makes the default systems, counts as one.
+        examined: The systems that the audit made from them.
+
+    Returns:
+        False if one of them is a ranker alone, a result frame or a System, or they are not in a dictionary under these names.
+    """
+    if not isinstance(systems, Mapping):
+        return systems is None
+    given = zip(systems.items(), examined)
+    # The candidates of a ranker alone begin with a run.
+    return all(
+        name == system.name and isinstance(one, pt.Transformer) and flatten(one)[0] is flatten(system.candidates)[0]
+        for (name, one), system in given
+    )
 
 
 def stages_of(system: System) -> Iterator[pt.Transformer]:

@@ -7,6 +7,7 @@ import pyterrier as pt
 import pytest
 
 from pyterrier_debias import (
+    AuditResult,
     AverageRotations,
     BiEncoder,
     CETReranker,
@@ -17,6 +18,7 @@ from pyterrier_debias import (
     SparseEncoder,
     T5Reranker,
     Training,
+    audit,
     open_dataset,
 )
 from pyterrier_debias.core.systems import System
@@ -129,6 +131,40 @@ def test_a_ranker_that_no_name_makes_is_called_ranker(given, names, place):
     for one in (averaged, trained):
         made, _ = run(one, {**names, **stand_ins})
         assert made["ranker"] != stand_ins["ranker"]
+
+
+def given_as(kind, bm25, dataset, ranker):
+    """What a user gives to an audit, the name of the ranker in its report, and whether it is a dictionary of pipelines."""
+    whole = bm25 % 4 >> dataset.text_loader() >> ranker
+    run, system = dataset.get_runs()["bm25"], System("mine", bm25 % 4 >> dataset.text_loader(), ranker)
+    return {
+        "dictionary": ({"BM25": bm25, "mine": whole}, "mine", True),
+        "frame": ({"BM25": run, "mine": whole}, "mine", False),
+        "ranker": ({"BM25": bm25, "mine": ranker}, "mine", False),
+        "system": ({"mine": system}, "mine", False),
+        "list of systems": ([System("BM25", bm25), system], "mine", False),
+        "list": ([bm25, whole], None, False),
+        "one": (whole, None, False),
+        "number": ({1: whole}, "1", False),
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", ["dictionary", "frame", "ranker", "system", "list of systems", "list", "one", "number"])
+def test_code_runs_for_systems_in_whatever_form_they_were_given(kind, names):
+    bm25, dataset = names["systems"]["BM25"], names["dataset"]
+    ranker = pt.apply.doc_score(lambda row: float(len(row["text"])))
+    systems, name, plain = given_as(kind, bm25, dataset, ranker)
+    result = audit(systems, dataset, biases=["pooling"], depth=4)
+    name = name or result.settings["systems"][-1]
+    assert result.settings["pipelines"] == plain
+    (inferred,) = treatments("pooling", name, result.settings)
+    neutral = treatments("gender", name, result.settings)[0]
+    assert ("pipelines" in neutral.code) != plain and ("pipelines" in inferred.code) != plain
+    _, value = run(inferred, {**names, "systems": systems})
+    assert value["name"].tolist() == result.settings["systems"]
+    made, _ = run(neutral, {**names, "systems": systems})
+    assert set(made["neutral"](names["topics"])["qid"]) == set(names["topics"]["qid"])
+    assert AuditResult.from_json(result.to_json()).settings == result.settings
 
 
 def test_stages_that_treat_a_bias_are_left_out_and_options_kept(place, monkeypatch):
