@@ -12,7 +12,7 @@ from pyterrier_debias.core.evaluation import per_query
 from pyterrier_debias.core.statistics import binomial_interval
 from pyterrier_debias.core.systems import Context
 from pyterrier_debias.data.planted_rankers import wording_complexity
-from pyterrier_debias.linguistic.audit import LinguisticBias, prepared_topics, ranker_slope
+from pyterrier_debias.linguistic.audit import LinguisticBias, _not_english, prepared_topics, ranker_slope
 from pyterrier_debias.linguistic.formulas.slope import design, partial_slope
 from pyterrier_debias.linguistic.measures.wording import WordingSensitivity
 from pyterrier_debias.report.baseline import against_baseline
@@ -64,6 +64,40 @@ def test_queries_of_another_script_are_not_read_as_english(queries, refused):
     # Of known complexity, but not to be reworded with English phrases.
     found = examined(BIAS, Context(SYSTEMS[1:2], PLANTED, known, QRELS, depth=20)).table
     assert set(found["contrast"]).isdisjoint(REWORDED) == refused
+
+
+GERMAN = ["wie lange kocht man ein Ei", "was ist die Hauptstadt von Frankreich", "warum ist der Himmel blau", "Umzug nach Köln"]
+FRENCH = ["quelle est la capitale de la France", "pourquoi le ciel est bleu"] * 2
+TURKISH = ["Fransa'nın başkenti neresi", "gökyüzü neden mavi", "yumurta kaç dakikada pişer", "kütüphane çalışma saatleri"] * 2
+PRODUCTS = ["nike air 90", "levi's men's jacket", "sony wh-1000xm4", "usb c hub", "café 2 go", "metformin hba1c nsaid"] * 2
+
+
+@pytest.mark.parametrize(
+    ("queries", "language"),
+    [(GERMAN, "de"), (FRENCH, "fr"), (TURKISH, "tr"), (PRODUCTS, None), (GERMAN[:2], None), (["habeas corpus"] * 3, None)],
+)
+def test_queries_of_another_language_are_not_read_as_english(queries, language):
+    topics = TOPICS.head(len(queries)).assign(query=queries)
+    dataset = Collection("other", corpus=PLANTED.corpus, topics={"t": topics}, qrels={"t": QRELS})
+    unknown = topics.drop(columns="complexity")
+    dataset.get_topics = lambda: unknown
+    reason = BIAS.needs(SYSTEMS[0], dataset)
+    assert (reason is not None) == (language is not None)
+    if language:
+        assert reason.startswith(
+            f"its indices and rewrites are for English, and the words of the queries are more frequent in the language "
+            f"{language!r}; give the topics a column 'complexity'"
+        )
+    found = examined(BIAS, Context(SYSTEMS[1:2], PLANTED, topics, QRELS, depth=20)).table
+    assert set(found["contrast"]).isdisjoint(REWORDED) == (language is not None)
+
+
+@pytest.mark.parametrize("name", ["msmarco_trec_dl", "nfcorpus", "fiqa_subset", "msmarco_dev600", "cisi", "vaswani"])
+def test_english_queries_are_read_as_english(name, shared_data):
+    """Also a few of them, and keywords such as NFCorpus's."""
+    queries = open_dataset(shared_data / name).get_topics()["query"]
+    for n in (len(queries), *range(10, 30)):
+        assert _not_english(pd.DataFrame({"query": queries.sample(n, random_state=n)})) is None
 
 
 def test_one_primary_test_a_system(findings):
