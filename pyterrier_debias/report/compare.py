@@ -45,9 +45,9 @@ class Comparison:
             ``low``, ``high``; for biases ``size_change`` with ``size_low`` and ``size_high``, the change in the figure's
             distance from 0. ``p``: for biases from a paired t-test of no change, for costs from the non-inferiority test;
             ``p_corrected``, corrected over the rows of a kind (Holm); ``p_equivalent``, from TOST with the same margin; all
-            three only if there is one training seed, and for costs only if some query changes. With fewer than six queries there
-            are no intervals and no p values, and nothing is shown. ``n`` queries, ``seeds``, ``verdict`` (biases: smaller or larger if neither interval contains 0,
-            otherwise no change shown; costs: kept, lost or not ruled out), ``text``.
+            three only if there is one training seed, and for costs only if a query changes. With fewer than six queries there are
+            no intervals and no p values, and nothing is shown. ``n`` queries, ``seeds``, ``verdict`` (biases: smaller or larger if
+            neither interval contains 0, otherwise no change shown; costs: kept, lost or not ruled out), ``text``.
         margin: The loss of effectiveness that does not matter.
         dataset: The collection on which both were audited.
         notes: What differs between the audits: settings, judgements, and the conventions under which figures were computed.
@@ -153,7 +153,8 @@ def compare(
 
     Raises:
         InputError: If the audits are of different collections, a system does not exist or cannot be determined, there is no
-            figure in common, the margin is not positive, or ``effectiveness`` is not a list of names.
+            figure in common, fewer than two queries are, the margin is not positive, or ``effectiveness`` is not a list of
+            names.
 
     Example:
         ::
@@ -181,12 +182,23 @@ def compare(
         notes |= dict.fromkeys([*_convention_notes(both, own), *_left_out(both, own, effectiveness or ())])
         rows += own
     if not rows:
-        raise InputError("compare: the audits have no figure in common; audit both with the same biases")
+        raise InputError(f"compare: {_nothing_in_common([*old, *new])}")
     table = pd.DataFrame(rows, columns=COLUMNS)
     for kind in ("bias", "cost"):
         own = table["kind"] == kind
         table.loc[own, "p_corrected"] = correct(table.loc[own, "p"].to_numpy(dtype=float))
     return Comparison(table, margin, str(old[0].settings["dataset"]), tuple(notes))
+
+
+def _nothing_in_common(results: Sequence[AuditTables]) -> str:
+    """Why nothing can be compared: the audits have too few queries or no figure in common."""
+    tables = [result.per_query for result in results]
+    figures = set.intersection(*(set(zip(t["bias"], t["measure"], t["contrast"])) for t in tables))
+    qids = set.intersection(*(set(t["qid"]) for t in tables))
+    if figures and len(qids) < 2:
+        there = "1 query has" if qids else "no query has"
+        return f"{there} values on both sides, but a comparison needs two or more; audit both with the same topics"
+    return "the audits have no figure in common; audit both with the same biases"
 
 
 def audits_of(given: Any, who: str) -> list[AuditTables]:

@@ -225,6 +225,16 @@ def test_no_figure_in_common():
         compare(before, after)
 
 
+@pytest.mark.parametrize(("start", "told"), [(39, "1 query has"), (40, "no query has")])
+def test_too_few_queries_in_common(start, told):
+    other = made({"b": PLAIN}, qids=[f"q{i:02d}" for i in range(start, start + 40)])
+    with pytest.raises(InputError, match=f"^compare: {told} values on both sides, but a comparison needs two or more"):
+        compare(made({"a": PLAIN}), other)
+    one = made({name: tuple(v[:1] for v in PLAIN) for name in "ab"}, qids=QIDS[:1])
+    with pytest.raises(InputError, match="1 query has values on both sides"):
+        compare(one)
+
+
 def test_audits_of_different_splits_are_refused_where_both_name_them():
     named = [with_convention(made({"a": PLAIN}), "", split=split) for split in ("dl19", "dl20", None)]
     with pytest.raises(InputError, match="collections or splits: split is 'dl19' in one and 'dl20' in another"):
