@@ -318,6 +318,8 @@ class _Examined:
             f"{row['sd']:.3f} [{row['sd_low']:.3f}, {row['sd_high']:.3f}] and coefficient of variation {row['cv']:.2f} "
             f"[{row['cv_low']:.2f}, {row['cv_high']:.2f}] over {row['n']} queries; the last two measure {_EVERY_CAUSE}."
         )
+        if np.isnan(row["cv"]):
+            text = f"{_MAIN} is 0 for all {row['n']} queries, so it has no coefficient of variation."
         for statistic, measure in (("mean", _MAIN), ("sd", f"sigma of {_MAIN}"), ("cv", f"c_v of {_MAIN}")):
             convention = "" if statistic == "mean" else f"over queries, ddof 0; {_EVERY_CAUSE}"
             ends: dict[str, Any] = {"low": row[f"{statistic}_low"], "high": row[f"{statistic}_high"], "n": int(row["n"])}
@@ -337,15 +339,15 @@ class _Examined:
             text = f"nothing can be said about complexity.{notes}"  # the notes say why
             yield self.bias.finding(name, _SLOPE, "complexity", np.nan, text, convention=test, n=slope["n"])
             return
+        influence = self._values(name, "influence")
         text = (
-            f"{_direction(slope)} {_STEP}{given} [{slope['low']:+.3f}, {slope['high']:+.3f}], over {slope['n']} queries (p = "
-            f"{p_text(slope['p'])}); wording explains {share['value']:.1%} of the variance between queries, chance alone "
-            f"{share['noise_floor']:.1%}.{notes}"
+            f"{_direction(slope)} {_STEP}{given} [{slope['low']:+.3f}, {slope['high']:+.3f}], over {slope['n']} queries "
+            f"({_tested(slope['p'], influence)}); wording explains {share['value']:.1%} of the variance between queries, chance "
+            f"alone {share['noise_floor']:.1%}.{notes}"
         )
         added = self.added.get(name)
         primary = added is None or np.isnan(added[0].slope)
         ends = {"low": slope["low"], "high": slope["high"], "n": slope["n"], "p": slope["p"], "primary": primary}
-        influence = self._values(name, "influence")
         yield self.bias.finding(name, _SLOPE, "complexity", slope["value"], text, convention=test, values=influence, **ends)
         ends = {"low": share["low"], "high": share["high"], "n": share["n"], "null_value": share["noise_floor"]}
         ends["convention"] = f"share of variance: gain of R squared{given}; interval of the slope; {self.how}"
@@ -357,22 +359,23 @@ class _Examined:
         more = self.beyond.test("slope", name)
         if np.isnan(more["value"]):
             return
+        values = self._values(name, "influence", self.beyond)
         text = (
             f"given the length of the query too, {_direction(more)} {_STEP} "
-            f"[{more['low']:+.3f}, {more['high']:+.3f}] (p = {p_text(more['p'])}); length is itself a part of complexity."
+            f"[{more['low']:+.3f}, {more['high']:+.3f}] ({_tested(more['p'], values)}); length is itself a part of complexity."
         )
         ends = {"low": more["low"], "high": more["high"], "n": more["n"], "p": more["p"]}
         and_length = f"{given}, {'and' if given else 'given'} the number of words"
         convention = f"for one standard deviation of complexity{and_length}; {self.how}"
-        values = self._values(name, "influence", self.beyond)
         ends |= {"convention": convention, "values": values}
         yield self.bias.finding(name, _SLOPE, "beyond length", more["value"], text, **ends)
 
     def _ranker_slope(self, name: str, slope: Slope, qids: pd.Index) -> Finding:
         found = slope.per_sd
+        influence = pd.Series(slope.influence * slope.sd, index=qids)
         text = (
             f"given the {_MAIN} of its candidates, {_direction({'value': found.estimate})} {_STEP} [{found.low:+.3f}, "
-            f"{found.high:+.3f}], over {found.n} queries (p = {p_text(slope.p)}). {slope.caution}"
+            f"{found.high:+.3f}], over {found.n} queries ({_tested(slope.p, influence)}). {slope.caution}"
         ).rstrip()
         controls = f", and {self.controls}" if self.controls else ""
         convention = (
@@ -380,7 +383,6 @@ class _Examined:
             f"given{controls}; p by studentised permutation and by flipping signs, whichever is larger; {self.how}"
         )
         ends: dict[str, Any] = {"low": found.low, "high": found.high, "n": found.n, "p": slope.p, "primary": True}
-        influence = pd.Series(slope.influence * slope.sd, index=qids)
         return self.bias.finding(name, _SLOPE, _ADDED, found.estimate, text, convention=convention, values=influence, **ends)
 
     def _groups(self, name: str) -> Iterator[Finding]:
@@ -572,6 +574,11 @@ def _other_language(queries: tuple[str, ...]) -> str | None:
     for cached in (get_frequency_dict, get_frequency_list):  # 200 MB
         cached.cache_clear()
     return language if highest >= english + _MORE_FREQUENT else None
+
+
+def _tested(p: float, influence: pd.Series) -> str:
+    """The p of a slope in words; a slope to which no query contributes is not tested, see :meth:`Bias.finding`."""
+    return f"p = {p_text(p)}" if influence.any() else "not tested, since no query contributes to it"
 
 
 def _direction(test: dict[str, Any]) -> str:

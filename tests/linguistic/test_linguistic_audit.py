@@ -183,6 +183,20 @@ def test_what_is_said_where_nothing_changes():
     assert table["text"].str.contains("such as PISA's retrievers, ignore how often").sum() == 1
 
 
+def test_what_is_said_where_every_query_has_nothing(context):
+    """As in the table: no coefficient of variation, and no p of slopes. An order that a ranker keeps is no test of it either."""
+    nothing = replace(context, systems=SYSTEMS[:1], qrels=QRELS.assign(label=0))
+    kept = replace(context, systems=[System("kept", BM25 >> PLANTED.text_loader(), pt.apply.doc_score(lambda row: -row["rank"]))])
+    for asked, contrasts in ((nothing, ["complexity", "beyond length"]), (kept, ["complexity, given the candidates"])):
+        table = examined(BIAS, asked).table
+        own = table[table["contrast"].isin(contrasts) & (table["measure"] == "slope of nDCG@10")]
+        assert len(own) == len(contrasts) and own["p"].isna().all()
+        assert own["text"].str.contains("(not tested, since no query contributes to it)", regex=False).all()
+        assert not own["text"].str.contains("p = ").any() and not table["text"].str.contains("nan").any()
+    spread = examined(BIAS, nothing).table.query("contrast == 'all queries'")
+    assert set(spread["text"]) == {"run: nDCG@10 is 0 for all 40 queries, so it has no coefficient of variation."}
+
+
 def test_rewrites_are_those_of_the_probe(findings, context):
     probe = WordingSensitivity(SYSTEMS[2].ranker, measures=["nDCG@10"], resamples=9_999, seed=1)
     found = probe.evaluate(context.candidates(SYSTEMS[2]), QRELS, topics=TOPICS)
