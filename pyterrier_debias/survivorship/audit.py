@@ -336,12 +336,11 @@ class _Examined:
             "disagree"
         )
         if np.isnan(found.rho):
+            first = pd.Series(self.ranks[answered]).groupby(strata[answered].to_numpy()).nunique()
+            same = "the rank of the first answer" if (first == 1).all() else "their results"
             what = (
                 "there are fewer than three answered queries" if found.n < 3
-                else (
-                    "queries with equally many answers in lists of equal length differ neither in their results nor in the rank "
-                    "of the first answer"
-                )
+                else f"queries with equally many answers in lists of equal length do not differ in {same}"
             )
             none = Interval(float("nan"), float("nan"), float("nan"), 0.95, found.n)
             text = f"nothing can be said about how early queries were answered: {what}."

@@ -210,6 +210,26 @@ def test_few_topics(n):
     assert all(axes.get_xlabel() for _, axes, _ in drawn(few.figures))
 
 
+@pytest.mark.parametrize("what", ["the rank of the first answer", "their results"])
+def test_why_nothing_can_be_said(what):
+    """What does not differ is named: labellers met each answer first, or the system finds none of them."""
+    first = what == "the rank of the first answer"
+    qids = [f"q{n}" for n in range(6)]
+    shown = pd.DataFrame([(qid, f"{qid}d{place}", place) for qid in qids for place in range(4)], columns=["qid", "docno", "rank"])
+    shown = shown.assign(score=-shown["rank"])
+    qrels = pd.DataFrame({"qid": qids, "docno": [f"{qid}d{0 if first else n % 4}" for n, qid in enumerate(qids)], "label": 1})
+    run = shown.assign(score=[(n * 7 % 5) for n in range(len(shown))], docno=shown["docno"] if first else "x" + shown["docno"])
+    topics = pd.DataFrame({"qid": qids, "query": "tea"})
+    corpus = shown[["docno"]].assign(text="tea")
+    collection = Collection("six", corpus=corpus, topics={"test": topics}, qrels={"test": qrels}, candidates=shown)
+    found = examined(BIAS, Context([System("run", pt.Transformer.from_df(run))], collection, topics, qrels)).table
+    (text,) = found.loc[found["contrast"] == "first relevant rank", "text"]
+    assert text == (
+        f"run: nothing can be said about how early queries were answered: queries with equally many answers in lists of equal "
+        f"length do not differ in {what}."
+    )
+
+
 def test_topics_that_nobody_was_shown():
     shown = SHOWN[SHOWN["qid"].isin(set(TOPICS["qid"].head(20)))]
     some = Collection("some", **PARTS, candidates=shown)
