@@ -25,7 +25,7 @@ _KEPT = 32_000_000
 ALPHA = 0.05
 #: The power at which an effect counts as one that would have been found.
 POWER = 0.8
-#: Of fewer units there is no interval: no test of so few could reject at 5 %.
+#: Of fewer units there is no interval: a test that flips the signs of so few could not reject at 5 %.
 LEAST_UNITS = 6
 
 
@@ -81,6 +81,23 @@ class Interval:
             Interval(estimate=0.9, low=0.7, high=1.0, level=0.95, n=3)
         """
         return replace(self, low=float(np.clip(self.low, least, most)), high=float(np.clip(self.high, least, most)))
+
+    def of_change_from(self, before: float, least: float = 0.0, most: float = 1.0) -> Interval:
+        """The interval of a change, cut to what is possible: the mean after the change is in the range, as the mean before is.
+
+        Args:
+            before: The mean before the change.
+            least: The lowest value that the mean can have.
+            most: The highest value that the mean can have.
+
+        Returns:
+            The interval with both ends in the range of possible changes, which contains 0; ends that are NaN stay NaN.
+
+        Example:
+            >>> Interval(-0.1, -0.4, 0.4, 0.95, 10).of_change_from(1.0)
+            Interval(estimate=-0.1, low=-0.4, high=0.0, level=0.95, n=10)
+        """
+        return self.within(min(least - before, 0.0), max(most - before, 0.0))
 
     @property
     def of_enough(self) -> Interval:
@@ -356,9 +373,9 @@ def inverted_interval(
         most: The highest difference that a unit can have.
 
     Returns:
-        The mean and its interval, within ``least`` and ``most``. Both ends equal the estimate if nothing changes. With fewer
-        than six changed units (at 95 %) no test can reject, and only this range limits the mean: the ends are NaN if it is not
-        given. NaN for fewer than two units.
+        The mean and its interval, within ``least`` and ``most``. Both ends equal the estimate if nothing changes. If so few
+        units change that the test cannot reject (at 95 %: fewer than six differences, or fewer than three units with four
+        measurements each), only this range limits the mean: the ends are NaN if it is not given. NaN for fewer than two units.
 
     Raises:
         InputError: If a value is NaN, the shape is different, or the level is outside (0, 1).

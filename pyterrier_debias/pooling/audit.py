@@ -318,6 +318,7 @@ class _Examined:
         results = self.context.results(system, depth=_CUTOFF)
         frame, test = judged_difference(results, run, self.context.qrels, self.qids, seed=self.context.seed)
         change = inverted_interval(frame["difference"].to_numpy(), seed=self.context.seed, least=-1, most=1)
+        change = change.of_change_from(frame["pool"].mean())
         changed = int((frame["difference"] != 0).sum())
         if not frame["difference"].any():
             text = f"in every query, the number of judged documents among the first {_CUTOFF} is the same as for {name}."
@@ -351,6 +352,7 @@ class _Examined:
         for treatment in TREATMENTS[1:]:
             change = values[treatment] - values[TREATMENTS[0]]
             interval = inverted_interval(change.to_numpy(), seed=self.context.seed, least=-1, most=1)
+            interval = interval.of_change_from(values[TREATMENTS[0]].mean())
             if change.any():
                 text = (
                     f"{_MAIN} changes by {interval.estimate:+.3f} {_signed(interval)} where unjudged documents are {treatment} "

@@ -180,6 +180,10 @@ _ENOUGH_JUDGED = 0.8
 _QUALITY: Mapping[str, str] = {"position": "original", "linguistic": "all queries"}
 #: Where a finding says why it has no interval.
 _NO_INTERVAL = re.compile(r"\(no interval: ([^()]+)\)")
+#: Where a finding says with how many draws its test exchanges the original.
+_EXCHANGED = re.compile(r"mean of (\d+) draws?\b.*p by exchange randomisation")
+#: Where a finding says which queries count as one.
+_TOGETHER = re.compile(r"of all queries with the same ('.*') together")
 _NOTHING_HELPS = "No treatment has been shown to help yet."
 _OUTCOMES: tuple[Outcome, ...] = ("yes", "cannot tell", "no")
 
@@ -420,11 +424,30 @@ def _is_still(result: AuditTables, row: Mapping[str, Any]) -> bool:
 
 
 def _few_changes(result: AuditTables, row: Mapping[str, Any], what: str) -> str:
-    """A clause if so few queries have another value than 0 that signs cannot tell it from chance, however large they are."""
+    """A clause if so few queries have another value than 0 that a test cannot tell it from chance, however large they are."""
     values = _per_query(result, row)
     changed = int((values != 0).sum())
-    few = 0 < len(values) and changed < LEAST_UNITS
+    least = _least_p(row, changed)
+    other = math.isfinite(row["low"]) and row["p"] < least  # its test has more arrangements
+    few = len(values) and least > ALPHA and not other
     return f"; it differs from 0 for {_queries(changed)} only, too few for {what}" if few else ""
+
+
+def _least_p(row: Mapping[str, Any], changed: int) -> float:
+    """The lowest p that the test of a figure can have if so many queries have another value than 0.
+
+    A test of signs has two arrangements of each query; one that exchanges an original with its draws has one more than draws.
+
+    Example:
+        >>> draws = {"convention": "mean of 3 draws, seed 0; p by exchange randomisation; the interval inverts this test"}
+        >>> _least_p({"convention": "p by flipping signs"}, 5), _least_p(draws, 3)
+        (0.0625, 0.015625)
+    """
+    if "permutation" in row["convention"]:
+        return 0.0
+    exchanged = _EXCHANGED.search(row["convention"])
+    draws = int(exchanged[1]) if exchanged else 1
+    return (1.0 if draws > 1 else 2.0) * (draws + 1.0) ** -changed
 
 
 def _per_query(result: AuditTables, row: Mapping[str, Any]) -> pd.Series:
@@ -475,7 +498,9 @@ def _why_no_interval(result: AuditTables, row: Mapping[str, Any]) -> str:
         return f"; there is no interval, because {told[1]}"
     if row["n"] < LEAST_UNITS:
         return f", too few for an interval (at least {LEAST_UNITS})"
-    return _few_changes(result, row, "an interval")
+    together = _TOGETHER.search(row["convention"])
+    grouped = f"; queries with the same {together[1]} count as one, too few for an interval" if together else ""
+    return _few_changes(result, row, "an interval") or grouped
 
 
 def _queries(n: int) -> str:

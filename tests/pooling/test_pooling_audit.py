@@ -330,6 +330,22 @@ def test_figures_show_every_system(result):
         assert {"bm25", "words"} <= shown
 
 
+def test_no_interval_reaches_beyond_what_is_possible():
+    """Where few queries change, only the range of the measure limits the mean: no more than all documents can be judged."""
+    run = pd.DataFrame({"qid": [f"q{i}" for i in range(10) for _ in range(4)], "docno": [f"d{i}" for i in range(40)]})
+    run = run.assign(score=[4.0, 3.0, 2.0, 1.0] * 10, rank=[0, 1, 2, 3] * 10)
+    topics = pd.DataFrame({"qid": [f"q{i}" for i in range(10)], "query": "a"})
+    corpus = pd.DataFrame({"docno": [f"d{i}" for i in range(40)], "text": "a"})
+    qrels = run.assign(label=[1, 0, 0, 0] * 10)[["qid", "docno", "label"]]
+    collection = Collection("small", corpus=corpus, topics={"test": topics}, qrels={"test": qrels}, runs={"bm25": run})
+    other = run.assign(docno=[f"x{i}" if i in (1, 6, 9) else docno for i, docno in enumerate(run["docno"])])
+    found = audit({"other": other}, collection, biases=["pooling"]).findings.set_index("contrast")
+    judged, removed = found.loc[PRIMARY], found.loc["removed - as non-relevant"]
+    assert judged["value"] == pytest.approx(-0.075) and (judged["low"], judged["high"]) == pytest.approx((-0.3, 0))
+    quality = found.loc["as non-relevant", "value"]
+    assert quality + removed["high"] <= 1 and quality + removed["low"] >= 0
+
+
 @pytest.mark.usefixtures("pictures_small")
 def test_the_whole_audit(context):
     found = audit({s.name: s for s in SYSTEMS}, PLANTED, biases=["pooling"], baseline="bm25", depth=50, seed=3)

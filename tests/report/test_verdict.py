@@ -205,6 +205,30 @@ def test_a_wide_interval_over_few_changed_queries_says_why(changed, why):
     assert one.asides == ((why,) if why else ())
 
 
+@pytest.mark.parametrize(("draws", "changed", "few"), [(1, 5, True), (3, 2, True), (3, 3, False), (5, 2, False), (5, 1, True)])
+def test_how_few_changed_queries_are_too_few_depends_on_the_draws(draws, changed, few):
+    """m - 1 draws of k queries have m**k equally likely arrangements; two have the same distance from 0 if m is 2."""
+    values = pd.Series([0.3] * changed + [0.0] * (30 - changed), index=[f"q{i}" for i in range(30)])
+    how = f"rotation by word; mean of {draws} draw{'s' * (draws > 1)}, seed 0; depth 9; p by exchange randomisation; the interval"
+    one = answer(found("position", 0.02, -0.1, 0.12, p=0.4, p_corrected=0.4, n=30, values=values, convention=how))
+    assert ("too few for a test" in one.sentence) == few
+
+
+def test_a_test_that_could_be_significant_is_not_called_too_small():
+    values = pd.Series([0.3] * 4 + [0.0] * 26, index=[f"q{i}" for i in range(30)])
+    for more in ({"p": 0.06}, {"p": 0.4, "convention": "p by permutation"}):
+        one = answer(found("gender", 0.02, -0.1, 0.12, p_corrected=0.4, n=30, values=values, **more))
+        assert "too few for a test" not in one.sentence
+
+
+def test_few_groups_of_queries_are_the_reason_for_no_interval():
+    values = pd.Series([0.3] * 30, index=[f"q{i}" for i in range(30)])
+    how = "tf; p by flipping signs of all queries with the same 'topic' together; the interval inverts this test"
+    one = answer(found("gender", 0.02, NAN, NAN, p=0.4, p_corrected=0.4, n=30, values=values, convention=how))
+    why = "; queries with the same 'topic' count as one, too few for an interval"
+    assert one.sentence == f"Could not tell: 0.020 ARaB@10 on 30 queries{why}."
+
+
 def test_what_could_not_be_seen_says_how_many_queries_would_tell():
     result = made([found(value=0.01, low=-0.03, high=0.05, p=0.6, p_corrected=1.0)], biases=["position"])
     one = verdicts(result)[0].answers[0]

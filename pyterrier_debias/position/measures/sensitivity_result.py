@@ -230,7 +230,7 @@ class Outcome:
         least, most = value_range(measure)
         interval = inverted_interval(
             table, level=self.level, resamples=self.resamples, seed=self.seed, least=least - most, most=most - least
-        )
+        ).of_change_from(float(before.mean()), least, most)
         delta = self._relative(before, after)
         return {
             "before": float(before.mean()),
