@@ -165,7 +165,7 @@ def audit(
     if not findings and not failed:
         if seen.refused:
             raise seen.refused[0]
-        raise InputError(_nothing_examined(dataset, collection, skipped))
+        raise InputError(_nothing_examined(dataset, collection, chosen, skipped))
     if baseline is not None:
         findings += against_baseline(findings, baseline)
     settings = _settings(
@@ -482,11 +482,14 @@ def _told(name: str, failed: list[dict[str, str]]) -> Iterator[None]:
         failed.append({"bias": name, "system": "", "error": one_line(error), "traceback": trace(error)})
 
 
-def _nothing_examined(dataset: Any, collection: Any, skipped: Sequence[Mapping[str, str]]) -> str:
+def _nothing_examined(dataset: Any, collection: Any, chosen: Sequence[Bias], skipped: Sequence[Mapping[str, str]]) -> str:
     """Why nothing was examined: each reason once, after the biases that gave it."""
     biases: dict[str, dict[str, None]] = {}
     for one in skipped:
         biases.setdefault(one["reason"], {})[one["bias"]] = None
+    silent = {bias.name: None for bias in chosen if bias.name not in {one["bias"] for one in skipped}}
+    if silent:
+        biases["examine() returned no findings"] = silent
     reasons = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in biases.items())
     where, told = f"the collection {_dataset_name(dataset, collection)}", ""
     if isinstance(dataset, str) and dataset == "planted":

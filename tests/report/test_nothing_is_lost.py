@@ -76,6 +76,14 @@ def test_one_bad_system_does_not_end_the_audit_of_the_others(dataset, kind, told
         audit(one, dataset, biases=[ORDER])
 
 
+def test_biases_that_find_nothing_are_named(dataset):
+    quiet, still = (Made(name, lambda context: []) for name in ("quiet", "still"))
+    told = r"on the collection toy \(quiet, still: examine\(\) returned no findings\)"
+    with pytest.raises(InputError, match=f"no bias can be examined for any of the systems {told}"):
+        audit(toy.systems(dataset), dataset, biases=[quiet, still])
+    assert len(audit(toy.systems(dataset), dataset, biases=[quiet, ORDER]).findings)
+
+
 def test_a_bias_that_refuses_one_system_by_itself_examines_the_others(dataset):
     def examine(context):
         for system in context.systems:
