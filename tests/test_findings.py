@@ -80,6 +80,11 @@ def test_against_a_baseline_over_a_handful_of_queries_there_is_neither_interval_
         assert told in found.text and (n < 6) == np.isnan([found.low, found.high, found.p]).all()
 
 
+def test_one_query_is_not_several():
+    text = Own().finding("s", "m", "c", 0.1, "it is 0.1 over 1 queries, over 1 neutral queries, and over 11 queries.").text
+    assert text == "s: it is 0.1 over 1 query, over 1 neutral query, and over 11 queries."
+
+
 def test_an_interval_that_is_not_defined_is_not_told():
     found = Own().finding("s", "m", "c", 0.1, "it is lower, 95 % interval [nan, nan], over some, and +0.1 [+nan, +nan] there.")
     assert findings_frame([found])["text"].iloc[0] == "s: it is lower, over some, and +0.1 there."

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 _NO_INTERVAL = re.compile(r",? (?:95 % interval )?\[\+?nan%?, \+?nan%?\]")
 _ANY_INTERVAL = re.compile(r",? (?:95 % interval )?\[[-+]?[\d.]+%?, [-+]?[\d.]+%?\]")
 
+#: What a sentence over one query begins its number with.
+_ONE_QUERY = re.compile(r"\bover 1 (neutral )?queries\b")
+
 #: Columns of the table of findings, in order, with their types.
 FINDING_TYPES = {
     "system": "str", "bias": "str", "measure": "str", "contrast": "str", "value": "float64", "low": "float64", "high": "float64",
@@ -266,7 +269,7 @@ class Bias(ABC):
             more = {"n": len(values), **more}
             if "p" in more and not np.any(values.to_numpy(dtype=float)):
                 more["p"] = float("nan")
-        text = f"{system}: {text}" if text else ""
+        text = _ONE_QUERY.sub(r"over 1 \1query", f"{system}: {text}") if text else ""
         if more.get("n", 0) < LEAST_UNITS and np.isfinite([more.get("low", np.nan), more.get("high", np.nan)]).all():
             more |= {"low": float("nan"), "high": float("nan")}
             text = _ANY_INTERVAL.sub("", text)

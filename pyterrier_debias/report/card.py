@@ -207,9 +207,10 @@ def _body(result: AuditTables, findings: pd.DataFrame, system: str | None) -> st
     several = findings["system"].nunique() > 1
     about = _plain(system) if system is not None else ", ".join(map(_plain, s["systems"]))
     split = f" ({_plain(s['split'])})" if s["split"] else ""
+    topics = f"{s['judged_topics']} judged topic{'s' * (s['judged_topics'] != 1)}"
     parts = [
         "## Bias audit",
-        f"Audit of {about} on {_plain(s['dataset'])}{split}: {s['judged_topics']} judged topics, depth {s['depth']}.",
+        f"Audit of {about} on {_plain(s['dataset'])}{split}: {topics}, depth {s['depth']}.",
         "### Verdict",
         *(_verdict(verdict) for verdict in verdicts(result, system)),
     ]

@@ -11,6 +11,7 @@ import pandas as pd
 
 from pyterrier_debias.core.bias import Figure
 from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.evaluation import value_range
 from pyterrier_debias.core.statistics import t_interval
 from pyterrier_debias.report.compare import OTHER_JUDGEMENTS, audits_of, check_alike, effectiveness_of, values_of
 from pyterrier_debias.report.noninferiority import on_front
@@ -40,10 +41,10 @@ def pareto(
 
     Returns:
         One row per system that has both figures, the most effective first: ``size`` (the figure's distance from 0) with its
-        interval ``size_low`` and ``size_high``, the mean ``effectiveness`` with Student's interval ``low`` and ``high``, ``n``
-        queries, ``convention`` (of the bias figure), ``on_front``: no other system is at most as biased and at least as
-        effective, and better in one of the two. Intervals play no part in this: two systems whose intervals overlap may change
-        places on other queries.
+        interval ``size_low`` and ``size_high``, the mean ``effectiveness`` with Student's interval ``low`` and ``high``, cut to
+        the range of the measure (with fewer than six queries both are NaN), ``n`` queries, ``convention`` (of the bias figure),
+        ``on_front``: no other system is at most as biased and at least as effective, and better in one of the two. Intervals
+        play no part in this: two systems whose intervals overlap may change places on other queries.
 
     Raises:
         InputError: If the audits are of different collections or judgements, a name occurs twice, the measure or contrast
@@ -73,7 +74,8 @@ def pareto(
             if not places or np.isnan(found["value"]):
                 continue
             of, where = places[0]
-            interval = t_interval(values_of([one], found["system"], of, effectiveness, where)[0].to_numpy())
+            interval = t_interval(values_of([one], found["system"], of, effectiveness, where)[0].to_numpy()).of_enough
+            interval = interval.within(*value_range(effectiveness))
             low, high = found["low"], found["high"]
             ends = sorted((abs(low), abs(high)))
             rows.append(
@@ -186,12 +188,13 @@ def _caption(table: pd.DataFrame, result: AuditTables, effectiveness: str) -> st
     best = [str(name) for name in table.loc[table["on_front"], "system"]]
     which = f"{', '.join(best)}, filled and joined: no other system is at most as biased and at least as effective"
     hollow = "" if table["on_front"].all() else "; hollow: the other systems"
-    over = f"{_counted(own['n'])} queries"
+    over = f"{_counted(own['n'])} {'query' if own['n'].max() == 1 else 'queries'}"
     if own["n"].tolist() != table["n"].tolist():
         over = f"{over} (bias) and {_counted(table['n'])} (effectiveness)"
+    shown = "with 95 % intervals " if table[["size_low", "low"]].notna().any(axis=None) else ""
     return (
         f"{str(first['bias']).capitalize()}: size of the bias, |{first['measure']}, {first['contrast']}|, against mean "
-        f"{effectiveness}, for {len(table)} systems, with 95 % intervals over {over}. Better is up and to the left. The front "
+        f"{effectiveness}, for {len(table)} systems, {shown}over {over}. Better is up and to the left. The front "
         f"({which}{hollow}) is drawn from the point values alone: systems whose intervals overlap may change places on other "
         f"queries."
     )

@@ -137,7 +137,7 @@ _WORDING = _Figure(
 _JUDGED = _Figure(
     "Judged@10", "Judged@10", 0.02,
     "{size} fewer of its first ten documents are judged", "{size} more of its first ten documents are judged",
-    "as many are judged as for the run the judgements came from", 1, 10, "of its first ten documents",
+    "as many are judged as for the run the judgements came from", 1, 10, "judged documents in its first ten",
     " than for the run the judgements came from",
 )  # fmt: skip
 _SOURCE = _Figure(
@@ -521,7 +521,7 @@ def _size(row: Mapping[str, Any], figure: _Figure | None, *, alone: bool = False
     Example:
         >>> row = {"measure": "Judged@10", "value": -0.06, "low": -0.1, "high": -0.025}
         >>> _size(row, _JUDGED, alone=True), _size(row, _JUDGED), _size(row, None)
-        ('0.6 [0.2, 1.0]', '-0.6 [-1.0, -0.2] of its first ten documents', 'Judged@10 -0.060 [-0.100, -0.025]')
+        ('0.6 [0.2, 1.0]', '-0.6 [-1.0, -0.2] judged documents in its first ten', 'Judged@10 -0.060 [-0.100, -0.025]')
     """
     value, ends = row["value"], (row["low"], row["high"])
     if figure is None:
@@ -541,7 +541,7 @@ def _amount(size: float, figure: _Figure, *, bare: bool = False) -> str:
 
     Example:
         >>> _amount(0.02, _JUDGED), _amount(0.5, _DISPLACEMENT), _amount(0.1, _FOUND_LATE)
-        ('0.2 of its first ten documents', '0.5 ranks', 'a rank correlation of 0.1')
+        ('0.2 judged documents in its first ten', '0.5 ranks', 'a rank correlation of 0.1')
     """
     told = f"{round(size * figure.times, figure.digits):g}"
     if bare:

@@ -104,7 +104,7 @@ def headline(result: AuditTables) -> str:
         Such as ``'Bias audit of BM25 on toy: 6 judged topics, depth 100, seed 0.'``
     """
     s = result.settings
-    topics = f"{s['judged_topics']} judged topics"
+    topics = f"{s['judged_topics']} judged topic{'s' * (s['judged_topics'] != 1)}"
     if s["topics"] != s["judged_topics"]:
         topics += f" of {s['topics']}"
     return f"{title(result)}: {topics}, depth {s['depth']}, seed {s['seed']}."

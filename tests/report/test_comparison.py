@@ -320,6 +320,19 @@ def test_the_front_over_systems():
     assert rendered(plot_pareto(table).figure).startswith(b"\x89PNG")
 
 
+def test_a_front_over_few_queries_has_no_intervals_and_none_leaves_the_range():
+    def table(n, quality):
+        return pareto(made({"a": (PLAIN[0][:n], quality), "b": (DEBIASED[0][:n], quality)}, qids=QIDS[:n]), "position")
+
+    assert table(5, np.array([0.0, 0.0, 0.0, 0.0, 0.9]))[["low", "high"]].isna().all(axis=None)
+    wide = table(6, np.array([0.0, 0.0, 0.0, 0.0, 0.0, 0.9]))
+    assert (wide["low"] == 0).all() and (wide["high"] < 1).all() and wide["effectiveness"].tolist() == pytest.approx([0.15] * 2)
+    few = made({"a": (PLAIN[0][:1], PLAIN[1][:1]), "b": (DEBIASED[0][:1], PLAIN[1][:1])}, qids=QIDS[:1])
+    few.findings[["low", "high"]] = np.nan
+    (figure,) = pareto_figures(few)
+    assert "for 2 systems, over 1 query. " in figure.caption
+
+
 def test_figures_of_two_measures_share_no_axis():
     one = made({"plain": PLAIN, "debiased": DEBIASED})
     assert [figure.name for figure in pareto_figures(one)] == ["front-position"]

@@ -173,7 +173,7 @@ def test_where_little_is_judged_no_difference_from_the_pool_is_not_a_no(high, ju
     result = made([own, found("pooling", 0.0, 0.0, high, p=1.0, p_corrected=1.0)], biases=["pooling"])
     (one,) = verdicts(result)[0].answers
     still = "as many are judged as for the run the judgements came from"
-    said = "any effect is below 0.1 of its first ten documents" if high else still
+    said = "any effect is below 0.1 judged documents in its first ten" if high else still
     sentences = {
         "no": f"No: {said} (on 50 queries; Judged@10 is 0.800).",
         "cannot tell": f"Could not tell: {said}, but Judged@10 is only 0.799 (on 50 queries).",
@@ -250,6 +250,15 @@ def test_more_queries_are_asked_for_than_there_were():
     result = made([found(value=0.015, low=0.0, high=0.03, p=0.06, p_corrected=0.06)], biases=["position"])
     result.findings["detectable"] = 0.019
     assert verdicts(result)[0].answers[0].queries_needed > 50
+
+
+def test_one_query_is_one_and_a_judged_share_says_what_it_counts():
+    one = answer(found("pooling", -0.6, NAN, NAN, p=1.0, p_corrected=1.0, n=1))
+    few = "on 1 query, too few for an interval (at least 6)"
+    assert one.sentence == f"Could not tell: -6.0 judged documents in its first ten {few}."
+    result = made([found("pooling", n=1)], biases=["pooling"], judged_topics=1, topics=2)
+    assert "toy: 1 judged topic of 2, depth" in result.to_text().replace("the planted collection", "toy")
+    assert ": 1 judged topic, depth" in result.card() and "<p>1 judged topic of 2 of" in result.to_html()
 
 
 def test_what_correction_took_away_points_to_yes():
