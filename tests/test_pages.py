@@ -98,7 +98,6 @@ def names(local, tmp_path, monkeypatch):
 
     small_pictures(monkeypatch, laid_out=False)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "indexes").mkdir()
     for name, text in pages.FILES.items():
         (tmp_path / name).write_text(text)
     found = {"LOCAL": local}
