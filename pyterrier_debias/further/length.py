@@ -25,9 +25,10 @@ class LengthBias(SystemBias):
     """Does a ranker prefer longer documents among those of the same relevance?
 
     The candidates of a query are sorted by length, separately for the relevant ones (label of 1 or more) and the others, and
-    each gets a percentile: 1 for the longest, 0 for the shortest, .5 for the middle. A query's value is the mean percentile of
-    the first ten documents of the result, less .5. Queries with no more than ten candidates are left out, because every order
-    of these has the value 0. An order that is random among documents of the same relevance has a mean of exactly 0: it does not
+    each gets a percentile: the share of them that are shorter, where documents of equal length, and the document itself, count by
+    half; it is .5 for the middle. A query's value is the mean percentile of the first ten documents of the result, less .5.
+    Queries with no more than ten candidates are left out, because every order of these has the value 0. An order that is random
+    among documents of the same relevance has a mean of exactly 0: it does not
     matter whether relevant documents are longer than others, or candidates longer than the rest of the collection.
 
     The same figure is also reported against the order of the candidates ("ranker - candidates"). It is not a primary test: if

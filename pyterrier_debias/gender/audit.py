@@ -509,7 +509,10 @@ class _Examined:
         share = float(table["share"].head(10).sum())
         if len(top):
             words = "; ".join(f"{r['docno']} ({r['words']}) {r['part']:+.3f}" for r in top.to_dict("records"))
-            text = f"ten documents account for {share:.0%} of its {_ARAB}; those that contribute most: {words}."
+            text = (
+                f"ten documents account for {share:.0%} of the sum of the absolute contributions to its {_ARAB}; those that "
+                f"contribute most: {words}."
+            )
         else:
             text = f"none of its first {_CUTOFF} documents has a word of the list."
         found = Interval(share, np.nan, np.nan, 0.95, len(table))

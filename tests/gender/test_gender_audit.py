@@ -97,6 +97,7 @@ def test_what_is_said_of_each_system(findings):
     assert added == pytest.approx(own.loc[said[0], "value"] - alone.loc[said[0], "value"])
     assert own.loc[said[2], "value"] >= abs(own.loc[said[0], "value"])
     assert "her" in own.loc[said[-1], "text"] or "she" in own.loc[said[-1], "text"]
+    assert "of the sum of the absolute contributions to its ARaB@10; those that" in own.loc[said[-1], "text"]
     assert own["convention"].str.contains("words: debias").all() and own["convention"].str.contains("tokeniser regex_word").all()
 
 
