@@ -371,6 +371,18 @@ def test_queries_without_results_are_named():
     assert given.notes == ["r: nothing was found for 1 of 2 queries, which counts as 0 if they are judged: q1."]
 
 
+def test_queries_for_which_a_ranker_returns_nothing_are_named():
+    ranker = pt.apply.generic(lambda frame: Length()(frame).query("qid != 'q1'"))
+    system = System("s", pt.Transformer.from_df(RUN) >> TOY.text_loader(), ranker)
+    shared = context(system)
+    shared.candidates(system)
+    assert shared.notes == []  # the ranker is not run for the notes
+    shared.results(system)
+    assert shared.notes == [
+        "s: its ranker returned no document for 1 of 2 queries, which counts as 0 if they are judged: q1."
+    ]
+
+
 def test_a_ranker_that_reads_an_expression_for_terrier_is_named():
     expanded = retriever() >> TOY.text_loader() >> pt.apply.query(lambda row: f"applypipeline:off {row['query']}^0.036")
     system = System("s", expanded, Length())

@@ -101,7 +101,9 @@ def unanswered_queries(topics: pd.DataFrame, found: pd.DataFrame, failed: dict[s
     return {qid: failed.get(qid, "") for qid in topics["qid"].drop_duplicates().astype(str) if qid not in there}
 
 
-def unanswered_notes(what: str, asked: int, unanswered: dict[str, str], *, named: int = 10) -> list[str]:
+def unanswered_notes(
+    what: str, asked: int, unanswered: dict[str, str], *, named: int = 10, nothing: str = "nothing was found"
+) -> list[str]:
     """Sentences that count and name the queries that have no results.
 
     Args:
@@ -109,6 +111,7 @@ def unanswered_notes(what: str, asked: int, unanswered: dict[str, str], *, named
         asked: How many queries there were.
         unanswered: qid to the error; an empty text if nothing was found.
         named: The largest number of queries that a sentence names.
+        nothing: What happened where there is no error.
 
     Returns:
         One sentence for each reason.
@@ -123,7 +126,7 @@ def unanswered_notes(what: str, asked: int, unanswered: dict[str, str], *, named
     notes = []
     for reason, qids in reasons.items():
         names = ", ".join(qids[:named]) + (f" and {len(qids) - named} more" if len(qids) > named else "")
-        happened = f"it raised ({reason.rstrip('.')})" if reason else "nothing was found"
+        happened = f"it raised ({reason.rstrip('.')})" if reason else nothing
         count = "which counts" if len(qids) == 1 else "which count"
         notes.append(f"{what}: {happened} for {len(qids)} of {asked} queries, {count} as 0 if they are judged: {names}.")
     return notes

@@ -663,6 +663,10 @@ class Context:
         if known is None:
             return []
         notes = unanswered_notes(system.name, known.asked, known.unanswered)
+        order = self._ranked.get((system.name, self.depth))
+        if order is not None and order[1] is system.ranker:  # it has run
+            left_out = unanswered_queries(known.frame, self.results(system, depth=1), {})
+            notes += unanswered_notes(system.name, known.asked, left_out, nothing="its ranker returned no document")
         if system.ranker is not None and "query" in known.frame.columns:
             first = known.frame.drop_duplicates("qid")
             other = first[first["query"] != first["qid"].map(dict(zip(self.topics["qid"], self.topics["query"])))]
