@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 import pyterrier as pt
 import pytest
@@ -443,3 +444,30 @@ def test_parts_of_results_are_rows_of_the_whole(ranker, rows, monkeypatch):
         lists = [whole[(whole["qid"] == qid) & (whole["rank"] < (depth or 9))] for qid in asked]
         expected = pd.concat([whole.head(0), *lists]).reset_index(drop=True)
         pd.testing.assert_frame_equal(shared.results(system, depth=depth, qids=qids), expected)
+
+
+@pytest.mark.parametrize("depth", [1, 3, 4, None])
+def test_tied_documents_have_another_order_for_each_query(depth):
+    qids, docnos = [f"q{i}" for i in range(40)], [f"d{i}" for i in range(9)]
+    pairs = [(qid, docno) for qid in qids for docno in docnos]
+    run = pd.DataFrame(pairs, columns=["qid", "docno"]).assign(score=[min(i // 2, 3) for _ in qids for i in range(9)])
+    run.loc[run["qid"] == "q7", "score"] = np.arange(9.0)  # without ties
+    system, topics = System("a", pt.Transformer.from_df(run)), pd.DataFrame({"qid": qids, "query": "x"})
+    qrels = pd.DataFrame({"qid": qids, "docno": "d0", "label": 1})
+    shared = Context([system], TOY, topics, qrels, depth=9)
+    found, whole = shared.results_with_ties_drawn(system, depth=depth), shared.results(system)
+    assert found.groupby("qid", sort=False)["rank"].apply(list).tolist() == [list(range(depth or 9))] * len(qids)
+    assert found["qid"].unique().tolist() == whole["qid"].unique().tolist() == qids
+    # Nothing but the order of tied documents differs.
+    scores = whole[whole["rank"] < (depth or 9)]["score"].tolist()
+    assert found["score"].tolist() == scores and len(found.merge(run, on=["qid", "docno", "score"])) == len(found)
+    assert found[found["qid"] == "q7"]["docno"].tolist() == docnos[::-1][:depth]
+    # Three documents share the first place, each about as often (P(fewer than 4 of 39 for one) is .0004 at most).
+    first = found[(found["rank"] == 0) & (found["qid"] != "q7")]["docno"].value_counts()
+    assert set(first.index) == {"d6", "d7", "d8"} and first.min() >= 4
+    # The lists of some queries are those of all.
+    some = shared.results_with_ties_drawn(system, depth=depth, qids=["q9", "q7", "q3"])
+    lists = [found[found["qid"] == qid] for qid in ("q9", "q7", "q3")]
+    pd.testing.assert_frame_equal(some, pd.concat(lists, ignore_index=True))
+    again = replace(shared, seed=shared.seed + 1).results_with_ties_drawn(system, depth=depth)
+    assert again["docno"].tolist() != found["docno"].tolist()

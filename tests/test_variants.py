@@ -5,7 +5,7 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 
-from pyterrier_debias import InputError, PositionSensitivity, RotatePassages, SwapGender, System
+from pyterrier_debias import Collection, InputError, PositionSensitivity, RotatePassages, SwapGender, System, audit
 from pyterrier_debias.core.counterfactuals import Arm, Variants, never_moved, score_arms, score_changes
 from pyterrier_debias.core.frames import ranked
 from pyterrier_debias.core.stage import Stage
@@ -15,6 +15,10 @@ from pyterrier_debias.report.interventions import intervene
 from tests.position.toy import Overlap, world
 
 CANDIDATES, QRELS, _ = world(3, queries=6)
+AUDITED = Collection(
+    "three", corpus=CANDIDATES[["docno", "text"]].drop_duplicates("docno"),
+    topics={"test": CANDIDATES[["qid", "query"]].drop_duplicates()}, qrels={"test": QRELS},
+)  # fmt: skip
 EARLY = Overlap(early=1.0, noise=0.3)
 FAST = {"draws": 1, "resamples": 99}
 
@@ -127,6 +131,22 @@ def test_a_ranker_that_looks_names_up_is_refused(ranker):
         PositionSensitivity(ranker, **FAST).evaluate(CANDIDATES, QRELS)
     with pytest.raises(InputError, match="looks up documents by docno"):
         intervene(ranker, CANDIDATES, passages={"a": RotatePassages(seed=1)})
+
+
+@pytest.mark.parametrize("known", ["a third of the documents", "all queries but one"])
+def test_a_ranker_that_looks_up_some_names_is_refused(known):
+    """It counts words, so that no rotation changes its scores."""
+    documents = {docno: 30.0 for docno in sorted(set(CANDIDATES["docno"]))[::3]} if "documents" in known else {}
+    queries = sorted(set(CANDIDATES["qid"]))[1:] if "queries" in known else []
+    ranker = pt.apply.doc_score(
+        lambda row: (len(row["text"].split()) + documents.get(row["docno"], 0.0)) * (2.0 if row["qid"] in queries else 1.0)
+    )
+    with pytest.raises(InputError, match="looks up documents by docno, or queries by qid"):
+        PositionSensitivity(ranker, **FAST).evaluate(CANDIDATES, QRELS)
+    with pytest.raises(InputError, match="looks up documents by docno, or queries by qid"):
+        intervene(ranker, CANDIDATES, items=QRELS, passages={"a": RotatePassages(seed=1)})
+    with pytest.raises(InputError, match="looks up documents by docno, or queries by qid"):
+        audit({"a": pt.Transformer.from_df(CANDIDATES) >> ranker}, AUDITED, biases="position", draws=1)
 
 
 def test_a_stage_that_draws_by_docno_is_not_taken_for_a_look_up():

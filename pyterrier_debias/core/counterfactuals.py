@@ -22,7 +22,7 @@ from pyterrier_debias.core.pieces import no_query_is_cut
 from pyterrier_debias.core.stage import Stage, all_stages, scores_rows
 from pyterrier_debias.core.systems import BrokenSystemError, check_run
 from pyterrier_debias.core.text import keyed_mark
-from pyterrier_debias.core.variants import OF_ANOTHER_INDEX, variant_docno
+from pyterrier_debias.core.variants import OF_ANOTHER_INDEX, VARIANT_MARK, variant_docno
 
 #: Columns for the list that a row belongs to, and its position there.
 COLUMNS = ["qid", "docno", "arm", "draw", "score", "rank"]
@@ -38,6 +38,9 @@ _LONGEST = 14
 
 #: The unchanged lists that are scored under names of variants: the name of their arm, and the number of queries.
 _RENAMED, _RENAMED_QUERIES = "renamed", 3
+
+#: The variant of unchanged texts.
+_SAME = "same"
 
 
 @dataclass(frozen=True)
@@ -121,8 +124,8 @@ def score_arms(
     leave room for a passage's number (``%p12``); longer ones are replaced by hashes.
 
     Nothing identifies the original of a variant: columns that a stage may have looked up for the document (``docid``,
-    vectors, tokens) are left out, also in the original lists. In addition, a few unchanged lists are scored under names of
-    variants: a ranker that gives them different scores looks up documents by docno, so it would not see the changes.
+    vectors, tokens) are left out, also in the original lists. In addition, a few unchanged lists are scored under other names:
+    a ranker that gives them different scores looks up documents or queries by name, so the probe would measure the look-up.
 
     Args:
         candidates: Result frame with ``qid``, ``docno``, ``query`` and the text.
@@ -137,24 +140,21 @@ def score_arms(
 
     Raises:
         InputError: If the ranker returns no rows or no scores, returns documents that it was not given, needs a column that is
-            left out, gives an unchanged text a different score under a different docno, or raises an error about a new name.
+            left out, gives an unchanged text a different score under other names, or raises an error about a new name.
     """
     left_out = [column for column in candidates.columns if _leads_back(column, candidates[column])]
     candidates = candidates.drop(columns=left_out)
     scored_as = partial(_scored, candidates, ranker, text_field, name, left_out, Variants() if variants is None else variants)
     original = next((arm for arm in arms if arm.variant is None), None)
-    if original is None or len(arms) == 1:
+    if original is None:
         return scored_as(arms)
     qids = list(dict.fromkeys(candidates["qid"].iloc[original.rows]))[:_RENAMED_QUERIES]
     rows = original.rows[candidates["qid"].iloc[original.rows].isin(qids).to_numpy()]
-    renamed = Arm(_RENAMED, 0, rows, candidates[text_field].iloc[rows].tolist(), "same")
+    renamed = Arm(_RENAMED, 0, rows, candidates[text_field].iloc[rows].tolist(), _SAME)
     scored = scored_as([*arms, renamed])
     known = scored[(scored["arm"] == original.name) & scored["qid"].isin(qids)]
     other = scored[scored["arm"] == _RENAMED]
-    drawn = _drawn_by_docno(ranker)
-    if drawn and _changes(known, other):
-        raise InputError(f"ranker of {name!r}: {drawn}")
-    if _is_another(known, other):
+    if _differ(known, other):
 
         def alone(variant: str | None) -> pd.DataFrame:
             return scored_as([Arm("alone", 0, rows, renamed.texts, variant)])
@@ -162,17 +162,21 @@ def score_arms(
         # Other scores mean nothing for a ranker that never gives the same scores twice, nor for one whose scores depend on what
         # shares their batch: where these lists are all that it is given, their names make no difference to it.
         again = alone(None)
-        if not _is_another(known, again) and (other.empty or _is_another(again, alone(renamed.variant))):
+        if (other.empty or _differ(again, alone(renamed.variant))) and not _differ(again, alone(None)):
             raise InputError(
-                f"ranker of {name!r} gives the same texts different scores under different docnos (first qid={qids[0]!r}, "
-                f"docno={candidates['docno'].iloc[rows[0]]!r}): it looks up documents by docno, in an index or a store without "
-                f"the changed texts; put stages that look up documents before the text loader"
+                f"ranker of {name!r} gives the same texts different scores under another qid and other docnos (first "
+                f"qid={qids[0]!r}, docno={_own_docno(candidates['docno'].iloc[rows])!r}): {_why_names_matter(ranker)}"
             )
     return scored[scored["arm"] != _RENAMED].reset_index(drop=True)
 
 
-def _drawn_by_docno(ranker: pt.Transformer) -> str:
-    """Why a ranker cannot be probed, if one of its stages draws by docno, and what to do about it; empty if none does."""
+def _own_docno(docnos: pd.Series) -> str:
+    """The first docno that no probe has made, where there is one."""
+    return next((docno for docno in docnos if VARIANT_MARK not in docno), docnos.iloc[0])
+
+
+def _why_names_matter(ranker: pt.Transformer) -> str:
+    """Why a ranker's scores depend on names, and what to do about it: a stage that draws by docno, or else a look-up."""
     for stage in all_stages(ranker):
         drawn = stage.by_docno() if isinstance(stage, Stage) else None
         if drawn is not None:
@@ -180,7 +184,10 @@ def _drawn_by_docno(ranker: pt.Transformer) -> str:
                 f"its stage {type(stage).__name__} {drawn[0]}, so it treats a document differently when a probe renames it; "
                 f"audit the pipeline without this stage, or {drawn[1]}"
             )
-    return ""
+    return (
+        "it looks up documents by docno, or queries by qid, in an index or a store without the changed ones; put stages that "
+        "look up documents or queries before the text loader"
+    )
 
 
 def _about_renamed(error: Exception, given: pd.DataFrame, candidates: pd.DataFrame) -> str:
@@ -192,17 +199,10 @@ def _about_renamed(error: Exception, given: pd.DataFrame, candidates: pd.DataFra
     return str(error.args[1]) if isinstance(error, BrokenSystemError) else one_line(error)
 
 
-def _changes(before: pd.DataFrame, after: pd.DataFrame) -> bool:
-    """Whether any score differs by more than rounding."""
-    return bool((score_changes(before, after)["change"] > TOLERANCE).any())
-
-
-def _is_another(before: pd.DataFrame, after: pd.DataFrame) -> bool:
-    """Whether most scores of each list differ. (Ties that a ranker breaks by docno change some.)"""
-    if after.empty:
-        return not before.empty
+def _differ(before: pd.DataFrame, after: pd.DataFrame) -> bool:
+    """Whether a document has another score, or is in one of two rankings only."""
     changes = score_changes(before, after)
-    return bool((changes.groupby("qid")["change"].median() > TOLERANCE).all())
+    return len(changes) < max(len(before), len(after)) or bool((changes["change"] > TOLERANCE).any())
 
 
 def _leads_back(column: str, values: pd.Series) -> bool:
@@ -294,7 +294,13 @@ def _renamed(qids: list[str], variant: str) -> list[str]:
 
 
 def _names(docnos: list[str], arm: Arm, variants: Variants) -> list[str]:
-    """The names of documents in a variant, each made once however many lists have the document."""
+    """The names of documents in a variant, each made once however many lists have the document.
+
+    Those of unchanged texts have the order of the documents' own names, so that a ranker breaks ties alike.
+    """
+    if arm.variant == _SAME:
+        place = {docno: number for number, docno in enumerate(sorted(set(docnos)))}
+        return [f"{VARIANT_MARK}{place[docno]:04x}{keyed_mark(0, text)}" for docno, text in zip(docnos, arm.texts)]
 
     def named(docno: str, text: str) -> str:
         return variant_docno(docno, f"{arm.variant}-{keyed_mark(0, text)}", longest=_LONGEST)

@@ -16,10 +16,12 @@ from pyterrier_debias.core.frames import first_rows, pair_numbers
 from pyterrier_debias.core.memory import ScoreMemory
 from pyterrier_debias.core.stage import flatten
 from pyterrier_debias.core.text import number_keys, text_keys
-from pyterrier_debias.core.variants import variant_docno
+from pyterrier_debias.core.variants import VARIANT_MARK, variant_docno
 
-#: How many rows are scored again to see whether a ranker's scores can be remembered.
+#: How many rows are scored again one by one to see whether a ranker's scores can be remembered, and how many together: a tenth
+#: of the rows, and not more than a thousand.
 _PROVED_BY = 10
+_RENAMED_SHARE, _RENAMED_MOST = 0.1, 1000
 
 #: Fewer rows are not worth it.
 _LEAST = 20 * _PROVED_BY
@@ -31,13 +33,14 @@ _NAMES = ("qid", "docno")
 class ForeignMemory:
     """A memory for the scores of an unknown ranker, used only if the scores depend on nothing but the row or list.
 
-    The first 200 rows are scored without a memory. Then ten rows of the last frame are scored again, each alone and under a
-    different qid and docno. If all ten scores are exactly those of the frame, scores are remembered by row, and a row with the
-    same cells (whatever its qid and docno) is not scored again. Otherwise, the frame's first list is scored again by itself, or
-    together with half of itself if there is no other list. If it gets exactly the same scores as in the frame, scores are
-    remembered by list: the same rows of a query, in the same order. Nothing is remembered for a ranker that adds or changes
-    columns (for example, shortens texts), drops rows, is not deterministic, or whose scores depend on the batch, even by
-    rounding.
+    The first 200 rows under their own names are scored without a memory (names that a probe made do not count). Then ten rows
+    of the last frame are scored again, each alone and under a different qid and docno; and a tenth of its rows together, also
+    under different names, because a ranker may look up only some documents or queries. If all scores are exactly those of the
+    frame, scores are remembered by row, and a row with the same cells (whatever its qid and docno) is not scored again.
+    Otherwise, the frame's first list is scored again by itself, or together with half of itself if there is no other list. If it
+    gets exactly the same scores as in the frame, scores are remembered by list: the same rows of a query, in the same order.
+    Nothing is remembered for a ranker that adds or changes columns (for example, shortens texts), drops rows, is not
+    deterministic, or whose scores depend on the batch, even by rounding.
 
     Args:
         limit: The largest number of scores to keep; None as for :class:`~pyterrier_debias.core.memory.ScoreMemory`.
@@ -53,10 +56,10 @@ class ForeignMemory:
         >>> rows = pd.DataFrame({"qid": "q", "docno": [f"d{i}" for i in range(300)], "query": "a",
         ...                      "text": [str(10**i) for i in range(300)]})
         >>> len(memory.ask(ranker, rows)), len(asked)
-        (300, 310)
+        (300, 340)
         >>> again = memory.ask(ranker, rows.assign(docno=rows["docno"] + "%r1"))
         >>> len(again), len(asked), float(again["score"].max())
-        (300, 310, 300.0)
+        (300, 340, 300.0)
 
     When not to use it: for rankers of this package, which remember by themselves (``remembering``).
     """
@@ -84,9 +87,10 @@ class ForeignMemory:
         if self._by == "nothing" or all(hasattr(stage, "remembering") for stage in flatten(ranker)):
             return ranker(inp)
         if self._by is None:
-            self._rows += len(inp)
-            enough = self._rows >= _LEAST and len(inp) >= _PROVED_BY
-            return self._first(ranker, inp) if enough else ranker(inp)
+            own = _own_names(inp)
+            self._rows += len(own)
+            enough = self._rows >= _LEAST and len(own) >= _PROVED_BY
+            return self._first(ranker, inp, own) if enough else ranker(inp)
         keyed = self._keyed(inp)
         if keyed is None:
             return ranker(inp)
@@ -108,15 +112,15 @@ class ForeignMemory:
             self._by = "nothing"
             return ranker(inp)
 
-    def _first(self, ranker: pt.Transformer, inp: pd.DataFrame) -> pd.DataFrame:
-        """What a ranker makes of a frame, kept if that can be done."""
+    def _first(self, ranker: pt.Transformer, inp: pd.DataFrame, own: np.ndarray) -> pd.DataFrame:
+        """What a ranker makes of a frame, of which some rows have their own names; kept if that can be done."""
         found: pd.DataFrame = ranker(inp)
         if row_keys(inp) is None:
             return found
         scores = scores_of(inp, found)
         with self._lock:
             if self._by is None:
-                self._by = "nothing" if scores is None else self._proved(ranker, inp, scores)
+                self._by = "nothing" if scores is None else self._proved(ranker, inp, own, scores)
         keyed = None if self._by == "nothing" else self._keyed(inp)
         scores = None if keyed is None else scores_of(keyed[0], found)
         if keyed is not None and scores is not None:
@@ -139,13 +143,19 @@ class ForeignMemory:
         places = np.arange(len(whole)) - np.repeat(ends - sizes, sizes)
         return whole, text_keys(lists)[owner] + text_keys(map(str, range(sizes.max())))[places], owner
 
-    def _proved(self, ranker: pt.Transformer, inp: pd.DataFrame, scores: np.ndarray) -> str:
+    def _proved(self, ranker: pt.Transformer, inp: pd.DataFrame, own: np.ndarray, scores: np.ndarray) -> str:
         """What scores can be kept by; notes whether two calls differ."""
-        at = np.unique(np.linspace(0, len(inp) - 1, _PROVED_BY).astype(int))
-        alone = inp.iloc[at].reset_index(drop=True)
-        alone = alone.assign(**{name: [variant_docno(one, "again") for one in alone[name]] for name in _NAMES})
+
+        def spread(number: int) -> tuple[np.ndarray, pd.DataFrame]:
+            at = own[np.unique(np.linspace(0, len(own) - 1, number).astype(int))]
+            rows = inp.iloc[at].reset_index(drop=True)
+            return at, rows.assign(**{name: [variant_docno(one, "again") for one in rows[name]] for name in _NAMES})
+
+        at, alone = spread(_PROVED_BY)
         if self._same(lambda: _one_by_one(ranker, alone), scores[at]):
-            return "row"
+            at, together = spread(min(_RENAMED_MOST, int(_RENAMED_SHARE * len(own))))
+            if self._same(lambda: _alone(ranker, together), scores[at]):
+                return "row"
         of_first = inp["qid"].eq(inp["qid"].iat[0]).to_numpy()
         first = inp[of_first].reset_index(drop=True)
         if of_first.all():  # alone it has been; it may depend on what else is in the frame
@@ -168,6 +178,12 @@ class ForeignMemory:
 
 class _OtherRowsError(Exception):
     """Raised where a ranker that returned the rows that it was given returns others."""
+
+
+def _own_names(inp: pd.DataFrame) -> np.ndarray:
+    """The places of rows whose names no probe has made: where it did, another name is as unknown to the ranker."""
+    made = [inp[name].astype(str).str.contains(VARIANT_MARK, regex=False).to_numpy(dtype=bool) for name in _NAMES]
+    return np.flatnonzero(~np.logical_or(*made))
 
 
 def row_keys(inp: pd.DataFrame) -> np.ndarray | None:

@@ -20,7 +20,7 @@ import pyterrier as pt
 
 from pyterrier_debias.core.columns import tells_columns
 from pyterrier_debias.core.errors import InputError, shortened
-from pyterrier_debias.core.text import digest
+from pyterrier_debias.core.text import digest, keyed_hash
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -579,6 +579,54 @@ def break_ties(order: np.ndarray, tied: np.ndarray, docnos: pd.Series) -> None:
     by_docno = np.empty(len(rows), dtype=np.int64)
     by_docno[np.argsort(docnos.iloc[rows].to_numpy(dtype=object), kind="stable")] = np.arange(len(rows))
     order[at] = rows[np.lexsort((-by_docno, run))]
+
+
+def with_ties_drawn(results: pd.DataFrame, seed: int) -> pd.DataFrame:
+    """Put the tied documents of each query in a random order.
+
+    :func:`ranked` puts them in the same order for each query. A test over queries takes these for independent, so a ranker with
+    many ties would seem to prefer whatever the documents with the last docnos have.
+
+    Args:
+        results: A result frame as from :func:`ranked`: ``qid``, ``docno``, ``score`` and ``rank``, sorted by query and rank.
+        seed: The order depends on it, and on the qid and docno of each row.
+
+    Returns:
+        The same frame if there are no ties; otherwise a new one in the same form.
+
+    Example:
+        >>> run = pd.DataFrame({"qid": "q", "docno": ["d2", "d1", "d0"], "score": [2.0, 1.0, 1.0], "rank": range(3)})
+        >>> [with_ties_drawn(run, seed)["docno"].tolist() for seed in (1, 3)]
+        [['d2', 'd0', 'd1'], ['d2', 'd1', 'd0']]
+    """
+    if len(results) < 2:
+        return results
+    tied = tied_with_the_one_before(results)
+    if not tied.any():
+        return results
+    at = np.flatnonzero(tied | np.r_[tied[1:], False])
+    names = zip(results["qid"].iloc[at], results["docno"].iloc[at])
+    draws = np.array([keyed_hash(seed, "ties", str(qid), str(docno)) for qid, docno in names], dtype=np.uint64)
+    order = np.arange(len(results))
+    order[at] = at[np.lexsort((draws, np.cumsum(~tied)[at]))]
+    return results.iloc[order].assign(rank=results["rank"].to_numpy()).reset_index(drop=True)
+
+
+def tied_with_the_one_before(results: pd.DataFrame) -> np.ndarray:
+    """Whether a row has the query and score of the one before it.
+
+    Args:
+        results: A result frame sorted by query and rank.
+
+    Returns:
+        Shape [n], boolean.
+    """
+    score, qid = results["score"].to_numpy(), results["qid"].to_numpy(dtype=object)
+    tied = np.zeros(len(results), dtype=bool)
+    tied[1:] = score[1:] == score[:-1]
+    at = np.flatnonzero(tied)
+    tied[at] = qid[at] == qid[at - 1]
+    return tied
 
 
 #: About how many rows are handled at a time where frames are large.

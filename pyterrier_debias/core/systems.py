@@ -29,7 +29,9 @@ from pyterrier_debias.core.frames import (
     ranked,
     shared_texts,
     stage_name,
+    tied_with_the_one_before,
     with_string_ids,
+    with_ties_drawn,
 )
 from pyterrier_debias.core.kept_scores import KeptScores
 from pyterrier_debias.core.naming import stage_name_of, system_name
@@ -698,6 +700,38 @@ class Context:
         """
         order, candidates = self._order(system)
         return order.frame(candidates, depth, qids)
+
+    def results_with_ties_drawn(
+        self, system: System, *, depth: int | None = None, qids: Iterable[str] | None = None
+    ) -> pd.DataFrame:
+        """As :meth:`results`, with the tied documents of each query in a random order (that of the audit's seed).
+
+        For figures about which documents come first, of whatever relevance: see
+        :func:`~pyterrier_debias.core.frames.with_ties_drawn`. Measures of effectiveness follow trec_eval instead.
+
+        Args:
+            system: See :meth:`results`.
+            depth: See :meth:`results`.
+            qids: See :meth:`results`.
+
+        Returns:
+            Result frame sorted by rank.
+
+        Raises:
+            UnfitSystemError: See :meth:`results`.
+            BrokenSystemError: See :meth:`results`.
+        """
+        if depth is None:
+            return with_ties_drawn(self.results(system, qids=qids), self.seed)
+        # One more, which may be tied with the last.
+        top = self.results(system, depth=depth + 1, qids=qids)
+        tied = top["qid"][tied_with_the_one_before(top)].unique()
+        if len(tied):
+            drawn = with_ties_drawn(self.results(system, qids=tied), self.seed)
+            both = pd.concat([top[~top["qid"].isin(tied)], drawn], ignore_index=True)
+            places = pd.Index(top["qid"].unique()).get_indexer(both["qid"])
+            top = both.iloc[np.argsort(places, kind="stable")]
+        return top[top["rank"] < depth].reset_index(drop=True)
 
     def longest_list(self, system: System) -> int:
         """The number of documents in the longest list of a system's results.

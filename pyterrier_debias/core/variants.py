@@ -79,6 +79,10 @@ def reworded(frame: pd.DataFrame, queries: Any, *, keep: bool = True) -> pd.Data
 _PAIRS = [one + other for one in "abcdefghijklmnopqrstuvwxyz234567" for other in "abcdefghijklmnopqrstuvwxyz234567"]
 
 
+#: What the name of every variant has; few names of documents do.
+VARIANT_MARK = "%r"
+
+
 def variant_docno(docno: str, variant: int | str, *, longest: int = 20) -> str:
     """The name under which a changed text of a document is scored, so that no cache mistakes it for the original.
 
@@ -94,12 +98,12 @@ def variant_docno(docno: str, variant: int | str, *, longest: int = 20) -> str:
         >>> variant_docno("d7", 1), variant_docno("a-docno-of-more-than-20-characters", 1)
         ('d7%r1', '%rk3zr6fvk4zk4')
     """
-    name = f"{docno}%r{variant}"
+    name = f"{docno}{VARIANT_MARK}{variant}"
     if len(name) <= longest:
         return name
     # 60 bits, without "%p", which marks the number of a passage.
     number = int(digest([docno, str(variant)])[:15], 16)
-    return "%r" + "".join([_PAIRS[number >> shift & 1023] for shift in (50, 40, 30, 20, 10, 0)])
+    return VARIANT_MARK + "".join([_PAIRS[number >> shift & 1023] for shift in (50, 40, 30, 20, 10, 0)])
 
 
 #: Columns that are valid only for the index or the model that wrote them, and identify a document's stored form.

@@ -15,7 +15,7 @@ import pandas as pd
 from pyterrier_debias.core.bias import Finding
 from pyterrier_debias.core.errors import InputError, check_number
 from pyterrier_debias.core.evaluation import judged_qids
-from pyterrier_debias.core.frames import check_text
+from pyterrier_debias.core.frames import check_text, with_ties_drawn
 from pyterrier_debias.core.systems import Context, System
 from pyterrier_debias.core.text import regex_word, text_key
 from pyterrier_debias.further.shared import SystemBias, document_parts, effectiveness, mean_test, relevant_pairs
@@ -29,7 +29,8 @@ class LengthBias(SystemBias):
     half; it is .5 for the middle. A query's value is the mean percentile of the first ten documents of the result, less .5.
     Queries with no more than ten candidates are left out, because every order of these has the value 0. An order that is random
     among documents of the same relevance has a mean of exactly 0: it does not
-    matter whether relevant documents are longer than others, or candidates longer than the rest of the collection.
+    matter whether relevant documents are longer than others, or candidates longer than the rest of the collection. Tied
+    documents are put in random order, query by query.
 
     The same figure is also reported against the order of the candidates ("ranker - candidates"). It is not a primary test: if
     the order of the candidates prefers long documents, a ranker that is blind to length differs from it.
@@ -66,7 +67,7 @@ class LengthBias(SystemBias):
     def look(self, system: System, context: Context) -> Iterator[Finding]:
         """See :meth:`SystemBias.look`."""
         listed = _with_percentiles(_in_question(system, context, self.cutoff), context)
-        first = listed.merge(context.results(system, depth=self.cutoff)[["qid", "docno"]], on=["qid", "docno"])
+        first = listed.merge(context.results_with_ties_drawn(system, depth=self.cutoff)[["qid", "docno"]], on=["qid", "docno"])
         values = _means(first)
         interval, p, told = mean_test(values, context.seed, least=-0.5, most=0.5)
         shares = first.assign(share=first["above"] / first.groupby("qid")["above"].transform("size"))
@@ -99,7 +100,7 @@ class LengthBias(SystemBias):
 
 def _in_question(system: System, context: Context, cutoff: int) -> pd.DataFrame:
     """Candidates, up to the depth, of the judged queries that have more of them than the cut-off."""
-    listed = context.candidates(system).query("rank < @context.depth")
+    listed = with_ties_drawn(context.candidates(system).query("rank < @context.depth").reset_index(drop=True), context.seed)
     sizes = listed.groupby("qid")["docno"].transform("size")
     listed = listed[listed["qid"].isin(judged_qids(context.topics, context.qrels)) & (sizes > cutoff)]
     if listed.empty:

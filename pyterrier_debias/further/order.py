@@ -18,7 +18,6 @@ from pyterrier_debias.core.frames import ranked
 from pyterrier_debias.core.statistics import bootstrap_interval, exchange_test, inverted_interval
 from pyterrier_debias.core.systems import Context, System, check_run, named_where_it_raises
 from pyterrier_debias.core.text import keyed_generator
-from pyterrier_debias.core.variants import variant_docno
 from pyterrier_debias.further.shared import MEASURE, UNCHANGED, SystemBias, effectiveness, mean_test
 
 
@@ -110,34 +109,27 @@ def _results(system: System, context: Context, shuffles: int) -> pd.DataFrame:
     candidates = context.candidates(system)
     candidates = candidates[candidates["qid"].isin(judged_qids(context.topics, context.qrels))].reset_index(drop=True)
     arms = ["own", "again", "reversed", *(f"shuffled {draw}" for draw in range(shuffles))]
-    lists = [
-        (qid, arm, rows, rows[given_order(arm, len(rows), context.seed, str(qid))])
-        for qid, rows in candidates.groupby("qid", sort=False).indices.items() for arm in arms
-    ]  # fmt: skip
-    places = np.concatenate([rows for _, _, rows, _ in lists])
-    documents = np.concatenate([order for *_, order in lists])
-    sizes = [len(rows) for _, _, rows, _ in lists]
-    keys = pd.DataFrame({
-        "qid": np.repeat([variant_docno(str(qid), f"o{arms.index(arm)}") for qid, arm, *_ in lists], sizes),
-        "docno": candidates["docno"].to_numpy()[documents],
-        "own": np.repeat([qid for qid, *_ in lists], sizes),
-        "arm": np.repeat([arm for _, arm, *_ in lists], sizes),
-        "given": np.concatenate([np.arange(size) for size in sizes]),
-    })  # fmt: skip
-    # Scores and ranks belong to the place in the list, not to the document.
-    of_places = {name: candidates[name].to_numpy()[places] for name in ("score",) if name in candidates.columns}
-    given = candidates.iloc[documents].reset_index(drop=True).assign(qid=keys["qid"], rank=keys["given"], **of_places)
+    places = candidates.groupby("qid", sort=False).indices
+    rows = np.concatenate(list(places.values()))
     ranker = named_where_it_raises(system).ranker
     assert ranker is not None
-    found = ranked(check_run(ranker(given), system.name), system.name)[["qid", "docno", "score", "rank"]]
-    found = keys.merge(found, on=["qid", "docno"], how="left")
+    parts = []
+    for arm in arms:  # one call for each: a query keeps its qid, which a ranker may look up
+        documents = np.concatenate([own[given_order(arm, len(own), context.seed, str(qid))] for qid, own in places.items()])
+        numbers = np.concatenate([np.arange(len(own)) for own in places.values()])
+        # Scores and ranks belong to the place in the list, not to the document.
+        of_places = {name: candidates[name].to_numpy()[rows] for name in ("score",) if name in candidates.columns}
+        given = candidates.iloc[documents].reset_index(drop=True).assign(rank=numbers, **of_places)
+        found = ranked(check_run(ranker(given), system.name), system.name)[["qid", "docno", "score", "rank"]]
+        parts.append(given[["qid", "docno"]].assign(arm=arm, given=numbers).merge(found, on=["qid", "docno"], how="left"))
+    found = pd.concat(parts, ignore_index=True)
     if found["rank"].isna().any():
         row = found[found["rank"].isna()].iloc[0]
         raise InputError(
-            f"ranker of {system.name!r} left out a document that it was given (qid={row['own']!r}, docno={row['docno']!r}), so "
+            f"ranker of {system.name!r} left out a document that it was given (qid={row['qid']!r}, docno={row['docno']!r}), so "
             f"its places cannot be compared; cut the list before the ranker, as in candidates % 20 >> texts >> ranker"
         )
-    found = found.assign(qid=found["own"], rank=found["rank"].astype(int)).drop(columns="own")
+    found = found.assign(rank=found["rank"].astype(int))
     return found.sort_values(["qid", "arm", "docno"], ignore_index=True)
 
 

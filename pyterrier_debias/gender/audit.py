@@ -9,7 +9,7 @@ test to any other attribute that words indicate.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, cast
@@ -21,7 +21,15 @@ from pyterrier_debias.core.bias import Examined, Figure, Finding, JointBias, Par
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.evaluation import judged_qids
-from pyterrier_debias.core.frames import ROWS, QueryRows, pair_numbers, reads_frames, with_string_ids
+from pyterrier_debias.core.frames import (
+    ROWS,
+    QueryRows,
+    pair_numbers,
+    reads_frames,
+    tied_with_the_one_before,
+    with_string_ids,
+    with_ties_drawn,
+)
 from pyterrier_debias.core.statistics import Interval, bootstrap_interval, inverted_interval, randomisation_test
 from pyterrier_debias.core.systems import Context, System
 from pyterrier_debias.core.text import regex_word
@@ -30,7 +38,7 @@ from pyterrier_debias.gender.data.query_gender import GenderClassifier, QueryGen
 from pyterrier_debias.gender.data.words import WordList
 from pyterrier_debias.gender.formulas.attributions import order_parts
 from pyterrier_debias.gender.formulas.counting import count_words
-from pyterrier_debias.gender.measures.evaluation import BiasResult, cluster_of
+from pyterrier_debias.gender.measures.evaluation import TIES_DRAWN, BiasResult, cluster_of
 from pyterrier_debias.gender.measures.evaluator import ARaBEvaluator, union_background
 
 _CUTOFF = 10
@@ -352,7 +360,8 @@ class _Examined:
             own = evaluator(background=union_background(part.runs.values(), context.depth), depth=10 * context.depth)
             for ranked_again, frames in ((True, part.runs), (False, part.candidates)):
                 for name, frame in frames.items():
-                    measured.setdefault((ranked_again, name), []).append(own(frame))
+                    found = _also_with_ties_drawn(own, frame, context.seed) if ranked_again else own(frame)
+                    measured.setdefault((ranked_again, name), []).append(found)
         values = {key: pd.concat(parts, ignore_index=True) for key, parts in measured.items()}
         # Resampling draws by place: sorted by query, the same results in another order give the same p values.
         runs = {name: values[True, name].sort_values("qid", kind="stable") for name in lists.systems}
@@ -400,6 +409,12 @@ class _Examined:
         return "" if self.bias.clusters is None else f" of all queries with the same {self.bias.clusters!r} together"
 
     @property
+    def _ties(self) -> str:
+        """How ties were broken for the primary test, if there are any: one convention for all systems."""
+        own = self._measured.per_query
+        return "tied documents in random order; " if (own["ARaB"] != own[TIES_DRAWN]).any() else ""
+
+    @property
     def _evaluator(self) -> ARaBEvaluator:
         return cast(ARaBEvaluator, self.evaluator)  # the same
 
@@ -440,8 +455,8 @@ class _Examined:
             )
         yield self.bias.finding(
             name, _ARAB, _ORDER, added, text, p=row["added_p"], null_value=row["floor"], primary=True,
-            convention=f"{how}; expectation over all orders in closed form; p by flipping signs{self._together}; the interval "
-            f"inverts this test",
+            convention=f"{how}; {self._ties}expectation over all orders in closed form; p by flipping signs{self._together}; the "
+            f"interval inverts this test",
             values=own["added"], parts=self._parts(name),
         )  # fmt: skip
         absolute = own["ARaB"].abs()
@@ -456,7 +471,7 @@ class _Examined:
     def _parts(self, name: str) -> list[Parts]:
         """The contributions of documents and words to the lean that the order adds."""
         bias = self.bias
-        runs = (part.runs[name] for part in self.lists.parts(name))
+        runs = (with_ties_drawn(part.runs[name], self.context.seed) for part in self.lists.parts(name))
         documents, words, exact = order_parts(runs, self.texts, _CUTOFF, wordlist=bias.wordlist, contrast=bias.contrast)
         return [Parts("document", documents), Parts("word", words, exact)]
 
@@ -562,6 +577,18 @@ class _Examined:
             axes.locator_params(axis="x", nbins=4)  # the words beside the bars leave no room for more numbers
             n = int(self._measured.table["n"].max())
             plots.label_axes(axes, x=f"contribution to the mean {_ARAB}", y="", title=name, n=n)
+
+
+def _also_with_ties_drawn(evaluate: Callable[[pd.DataFrame], pd.DataFrame], lists: pd.DataFrame, seed: int) -> pd.DataFrame:
+    """The values of lists, and their ARaB with tied documents in random order, for the primary test."""
+    values = evaluate(lists).assign(**{TIES_DRAWN: lambda own: own["ARaB"]})
+    tied = lists["qid"][tied_with_the_one_before(lists)].unique()
+    if not len(tied):
+        return values
+    drawn = evaluate(with_ties_drawn(lists[lists["qid"].isin(tied)].reset_index(drop=True), seed))
+    key = ["qid", "cutoff"]
+    of = values[key].merge(drawn[[*key, "ARaB"]], on=key, how="left")["ARaB"].to_numpy()
+    return values.assign(**{TIES_DRAWN: np.where(np.isnan(of), values["ARaB"], of)})
 
 
 @dataclass(frozen=True)

@@ -124,9 +124,9 @@ def _answers(answers: Sequence[Answer], width: int, detail: _Detail, *, found: b
     widest = min(_WIDEST, max((len(name) for name, _ in told), default=0)) or 1
     for name, answer in told:
         if detail.whole or (found and answer.outcome == "yes"):
-            names = textwrap.wrap(name, widest, break_on_hyphens=False)
+            column = textwrap.wrap(name, widest, break_on_hyphens=False)
             lines = textwrap.wrap(answer.sentence, width - widest - 4)
-            yield from (f"  {own.ljust(widest)}  {line}".rstrip() for own, line in zip_longest(names, lines, fillvalue=""))
+            yield from (f"  {own.ljust(widest)}  {line}".rstrip() for own, line in zip_longest(column, lines, fillvalue=""))
         else:
             begin = f"  {shortened(name, widest - 5 * (len(name) > widest)).ljust(widest)}  "
             yield begin + textwrap.shorten(_in_brief(answer, width - len(begin)), width - len(begin), placeholder=" ...")

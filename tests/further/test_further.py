@@ -161,11 +161,21 @@ def test_relative_delta_is_the_published_one():
     assert np.isnan(relative_delta([0.0], [0.0]))
 
 
+@pytest.mark.parametrize("every", [1, 12])
+def test_a_prior_by_docno_is_not_taken_for_a_preference(world, every):
+    """The same text has no prior under the name of a rewritten one."""
+    prior = {docno: 5.0 + number % 7 for number, docno in enumerate(world.corpus["docno"]) if number % every == 0}
+    ranker = pt.apply.doc_score(lambda row: len(row["text"]) / 1e4 + prior.get(row["docno"], 0.0))
+    with pytest.raises(InputError, match="looks up documents by docno, or queries by qid"):
+        examined(SourceBias(world.corpus[["docno", "text"]]), context(world, System("prior", first_stage(world), ranker)))
+
+
 def test_a_relative_delta_without_an_interval_says_why(world):
     """A measure that is 0 for most queries is 0 for all of some resamples."""
     pairs, relevant = rewritten(world), world.get_qrels().query("label > 0")
     qrels = relevant[relevant["qid"].isin(sorted(set(relevant["qid"]))[:7])]
-    last = pt.apply.doc_score(lambda row: float(row["docno"] not in set(qrels["docno"])) - len(row["text"]) / 1e6)
+    own = set(world.text_loader()(qrels[["docno"]].drop_duplicates())["text"])
+    last = pt.apply.doc_score(lambda row: float(row["text"] not in own) - len(row["text"]) / 1e6)
     rows = examined(SourceBias(pairs), context(world, System("last", first_stage(world), last), qrels=qrels)).table
     rows = rows[rows["measure"].str.startswith("relative delta")]
     assert rows["low"].isna().equals(rows["convention"].str.endswith("the measure is 0 for all texts"))

@@ -172,6 +172,8 @@ def test_negatives_that_cannot_be_drawn():
     groups = make_groups(world().assign(known="x"), qrels(), stage="test")
     with pytest.raises(InputError, match="no numbers"):
         BiasAwareNegatives(column="known").biases(groups)
+    with pytest.raises(InputError, match="^training: the candidates have no column 'absent'"):
+        BiasAwareNegatives(column="absent").biases(groups)
 
 
 # Rerankers
@@ -280,6 +282,14 @@ def test_rerankers_resume_and_reload(make, more, model, tmp_path):
         np.testing.assert_allclose(found["score"], expected["score"], rtol=0, atol=tolerance)
 
 
+def test_the_adversary_is_single_precision_whatever_the_programs_default(model):
+    torch.set_default_dtype(torch.float64)
+    try:
+        AdversarialReranker(CrossEncoder(model), training=small(max_steps=1)).fit(world(), qrels())
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_the_adversary_joins_a_ranker_that_was_trained_first(model, tmp_path):
     """As published: from the given weights exactly, and by an option the same as in two steps by hand."""
     step = small(max_steps=1)
@@ -305,6 +315,7 @@ def test_the_adversary_joins_a_ranker_that_was_trained_first(model, tmp_path):
     for options, message in (
         ({"first_training": {"epochs": 1}}, "first_training is a dict; give a Training"),
         ({"first_training": small(checkpoints=tmp_path)}, "the same checkpoints="),
+        ({"first_training": small(checkpoints=f"{tmp_path}/x/..")}, "the same checkpoints="),
         ({"first_training": step, "attribute": "rank"}, "column 'rank' must hold only 0 and 1"),
         ({"first_training": step, "training": small(patience=2)}, "needs validation"),
         ({"first_training": step, "training": small(min_label=9)}, "no candidate is judged 9 or higher"),
@@ -357,7 +368,8 @@ def test_what_cannot_be_trained(model, tmp_path):
         (BiasAwareReranker(CrossEncoder(model), training=Training(loss="hinge", loss_options={"reduction": "weights"})),
          "no option 'reduction'"),
         (BiasAwareReranker(CrossEncoder(model), training=Training(loss="hinge", in_batch_negatives=True)), "in_batch_negatives"),
-        (BiasAwareReranker(CrossEncoder(model), column="known"), "no column 'known'"),
+        (BiasAwareReranker(CrossEncoder(model), column="known"), "^training: the candidates have no column 'known'"),
+        (AdversarialReranker(CrossEncoder(model), attribute="known"), "^training: the candidates have no column 'known'"),
         (AdversarialReranker(BiEncoder("nobody/nothing")), "the adversary reads the input of its head"),
         (AdversarialReranker(CrossEncoder(model), reversal=-1), "reversal=-1"),
         (AdversarialReranker(CrossEncoder(model), wordlist={"old": ["old"]}), "has only old"),

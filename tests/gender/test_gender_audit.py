@@ -291,3 +291,28 @@ def test_queries_that_share_candidates_flip_together():
     assert changed
     with pytest.raises(InputError, match="gender bias: clusters='book' must be a column of the topics"):
         found_by("book")
+
+
+@pytest.mark.parametrize("bias", ["gender", "length"])
+def test_ties_do_not_look_like_a_preference(bias):
+    """A ranker with one score for all puts the same documents first for each query, those with the last docnos."""
+    docnos, qids = [f"d{i:02}" for i in range(20)], [f"q{i}" for i in range(30)]
+    texts = [" ".join(["he" if i > 9 else "she", *["word"] * i]) for i in range(20)]
+    run = pd.DataFrame([(qid, docno) for qid in qids for docno in docnos], columns=["qid", "docno"])
+    run = pt.model.add_ranks(run.assign(score=np.tile(np.random.default_rng(0).normal(size=20), 30)))
+    topics = pd.DataFrame({"qid": qids, "query": "word", "gender": "neutral"})
+    world = Collection(
+        "ties", corpus=pd.DataFrame({"docno": docnos, "text": texts}), topics={"test": topics}, runs={"bm25": run},
+        qrels={"test": pd.DataFrame({"qid": qids, "docno": "d03", "label": 1})},
+    )  # fmt: skip
+    constant, last = pt.apply.doc_score(lambda row: 1.0), pt.apply.doc_score(lambda row: float(row["docno"][1:]))
+    chosen = WordListBias({"male": ["he"], "female": ["she"]}, "gender") if bias == "gender" else bias
+    found = audit({"constant": constant, "last": last}, world, biases=[chosen]).findings
+    primary = found[found["primary"]].set_index("system")
+    assert primary.loc["last", "p"] < 1e-3 and primary.loc["constant", "p"] > 0.05
+    assert abs(primary.loc["constant", "value"]) < 0.15 * primary.loc["last", "value"]
+    if bias == "gender":  # the figures that pt.Experiment shows too follow trec_eval
+        own = found[(found["measure"] == "ARaB@10") & (found["contrast"] == "neutral queries")].set_index("system")["value"]
+        assert own["constant"] == own["last"] and "tied documents in random order" in primary.loc["constant", "convention"]
+        parts = audit({"constant": constant}, world, biases=[chosen]).attributions
+        assert parts.query("kind == 'document'")["contribution"].sum() == pytest.approx(primary.loc["constant", "value"])

@@ -44,11 +44,11 @@ def by_text(inp):
 def test_a_pointwise_ranker_is_asked_once_for_each_row():
     ranker, memory, inp = Foreign(by_text), ForeignMemory(), rows()
     first = memory.ask(ranker, inp)
-    assert ranker.given == 310
+    assert ranker.given == 300 + 10 + 30
     texts = [text[::-1] if i < 30 else text for i, text in enumerate(inp["text"])]
     other = inp.assign(docno=inp["docno"] + "%r1", qid=inp["qid"] + "%r1", text=texts)
     found = memory.ask(ranker, other)
-    assert ranker.given == 340 and memory.varying == 0
+    assert ranker.given == 340 + 30 and memory.varying == 0
     expected = dict(zip(zip(other["qid"], other["docno"]), by_text(other)))
     assert {(r.qid, r.docno): r.score for r in found.itertuples()} == expected
     assert first["score"].tolist() == ranker.transform(inp)["score"].tolist()
@@ -114,13 +114,44 @@ def test_one_list_is_no_proof_of_what_others_in_its_frame_would_change(scores, r
     assert found.to_dict() == ranker.transform(both).set_index(["qid", "docno"])["score"].to_dict()
 
 
+@pytest.mark.parametrize("name", ["qid", "docno"])
+def test_names_that_a_probe_made_prove_nothing(name):
+    """Under them a ranker finds none of what it looks up, whichever names it is given again."""
+    known = {"qid": {f"q{i}" for i in range(3)}, "docno": {f"d{i}" for i in range(300)}}[name]
+    ranker, memory = Foreign(lambda inp: by_text(inp) * np.where(inp[name].isin(known), 1.0, -1.0)), ForeignMemory()
+    made = rows().assign(**{name: rows()[name] + "%ro1"})
+    assert len(memory.ask(ranker, made)) == ranker.given == 300
+    found = memory.ask(ranker, rows()).set_index(["qid", "docno"])["score"]
+    assert found.to_dict() == ranker.transform(rows()).set_index(["qid", "docno"])["score"].to_dict()
+
+
+def test_what_is_looked_up_for_few_documents_is_found_out():
+    few = {f"d{i}": 9.0 for i in range(7, 3000, 20)}
+    ranker, memory = Foreign(lambda inp: by_text(inp) + inp["docno"].map(few).fillna(0.0)), ForeignMemory()
+    memory.ask(ranker, rows(3000))
+    other = rows(3000).assign(docno=rows(3000)["docno"] + "%r1")
+    found = memory.ask(ranker, other).set_index(["qid", "docno"])["score"]
+    assert found.to_dict() == ranker.transform(other).set_index(["qid", "docno"])["score"].to_dict()
+
+
+@pytest.mark.parametrize("first", [["order", "length"], ["length", "order"]])
+def test_figures_do_not_depend_on_the_order_of_biases(first):
+    """A ranker that knows something of each query."""
+    world = open_dataset("planted")
+    known = set(world.get_topics()["qid"])
+    ranker = pt.apply.doc_score(lambda row: len(row["text"]) * (1.0 if row["qid"] in known else -1.0))
+    found = [audit({"a": ranker}, world, biases=biases, topics=20, depth=15, draws=1).findings for biases in (first, ["length"])]
+    own = [frame[frame["bias"] == "length"]["value"].tolist() for frame in found]
+    assert own[0] == own[1] and own[0][0] > 0
+
+
 def test_a_slow_ranker_that_is_given_one_list_at_a_time_is_proved_and_told():
     inp = rows(600)
     lists = [inp[inp["qid"] == qid].reset_index(drop=True)[:120] for qid in ("q0", "q1", "q2")]
     ranker, memory = Foreign(by_text), ForeignMemory()
     for one in (*lists, *lists, lists[0][:1]):
         memory.ask(ranker, one)
-    assert ranker.given == 3 * 120 + 10 + 120 and not memory.varying  # the first list was not kept
+    assert ranker.given == 3 * 120 + 10 + 12 + 120 and not memory.varying  # the first list was not kept
     random, memory = Foreign(lambda frame: by_text(frame) + DRAW.normal(size=len(frame))), ForeignMemory()
     for one in (lists[0], lists[1][:5], lists[1]):
         memory.ask(random, one)

@@ -96,6 +96,10 @@ def mean_floor(sd: np.ndarray) -> float:
     return float(np.sqrt(2 / np.pi) * np.sqrt((sd**2).sum()) / len(sd)) if len(sd) else float("nan")
 
 
+#: The column for ARaB with tied documents in random order.
+TIES_DRAWN = "ARaB, ties drawn"
+
+
 @dataclass(frozen=True, eq=False)
 class BiasResult:
     """The result of :meth:`ARaBEvaluator.evaluate`: how far each system leans.
@@ -127,7 +131,8 @@ class BiasResult:
         """Make the result from the values of the systems.
 
         Args:
-            found: Mapping from each system to the evaluator's output, sorted by qid; resampling draws by position.
+            found: Mapping from each system to the evaluator's output, sorted by qid; resampling draws by position. If it has a
+                column :data:`TIES_DRAWN`, ``added`` is computed from that instead of ``ARaB``.
             asked: The queries that count.
             convention: The options under which it was computed.
             seed: Seed of everything random.
@@ -139,7 +144,8 @@ class BiasResult:
             InputError: If a system has no results for any query that counts.
         """
         found = {name: frame[frame["qid"].isin(asked)] for name, frame in found.items()}
-        found = {name: frame.assign(added=frame["ARaB"] - frame["expected"]) for name, frame in found.items()}
+        ordered = {name: frame.get(TIES_DRAWN, frame["ARaB"]) for name, frame in found.items()}
+        found = {name: frame.assign(added=ordered[name] - frame["expected"]) for name, frame in found.items()}
         empty = [name for name, frame in found.items() if len(frame) == 0]
         if empty:
             raise InputError(

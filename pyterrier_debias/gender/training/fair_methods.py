@@ -104,7 +104,8 @@ class Adversarial(Annotated):
             )
         size = ranking.network.config.hidden_size
         with drawn_from(seed):
-            self.adversary = torch.nn.Sequential(torch.nn.Linear(size, size), torch.nn.Tanh(), torch.nn.Linear(size, 1))
+            layers = [torch.nn.Linear(size, outputs, dtype=torch.float32) for outputs in (size, 1)]
+            self.adversary = torch.nn.Sequential(layers[0], torch.nn.Tanh(), layers[1])
         device = next(ranking.network.parameters()).device
         self.adversary.to(device)
 

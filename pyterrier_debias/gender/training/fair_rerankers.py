@@ -57,8 +57,9 @@ class _FairReranker(TrainedRanker):
 
 def _numbers(groups: Groups, column: str, stage: str) -> np.ndarray:
     """A column of the candidates as numbers."""
+    found = groups.column(column)
     try:
-        values = np.array(groups.column(column), dtype=np.float64)
+        values = np.array(found, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"{stage}: column '{column}' holds no numbers ({error})") from error
     if not np.isfinite(values).all():
@@ -280,11 +281,11 @@ class AdversarialReranker(_FairReranker):
         first = self.first_training
         if first is not None and not isinstance(first, Training):
             raise InputError(f"AdversarialReranker: first_training is a {type(first).__name__}; give a Training, or None")
-        folder = self.training_options().checkpoints
-        if first is not None and folder is not None and first.checkpoints == folder:
+        folders = [one.checkpoints for one in (self.training_options(), first) if one is not None and one.checkpoints is not None]
+        if len(folders) > len({Path(folder).expanduser().resolve() for folder in folders}):
             raise InputError(
-                f"AdversarialReranker: training and first_training have the same checkpoints={str(folder)!r}; give each its own "
-                f"folder"
+                f"AdversarialReranker: training and first_training have the same checkpoints={str(folders[0])!r}; give each its "
+                f"own folder"
             )
 
     def train(

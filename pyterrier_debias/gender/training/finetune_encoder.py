@@ -78,7 +78,8 @@ def fine_tune(
         return {"features": features, "labels": torch.tensor([target for _, target in batch])}
 
     steps = epochs * -(-len(rows) // batch_size)
-    with as_found(device), scratch_folder() as folder:
+    # The caller may have switched gradients off.
+    with torch.inference_mode(False), torch.enable_grad(), as_found(device), scratch_folder() as folder:
         arguments = transformers.TrainingArguments(
             output_dir=str(folder),
             num_train_epochs=epochs,

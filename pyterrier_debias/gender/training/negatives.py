@@ -77,8 +77,9 @@ class BiasAwareNegatives:
                 columns = [groups.column(name) for name in groups.text_columns]
                 found = lean_by(self, [" ".join(parts) for parts in zip(*columns)])
             else:
+                values = groups.column(self.column)
                 try:
-                    found = np.array(groups.column(self.column), dtype=np.float64)
+                    found = np.array(values, dtype=np.float64)
                 except (TypeError, ValueError) as error:
                     raise InputError(f"BiasAwareNegatives: column '{self.column}' holds no numbers ({error})") from error
                 if np.isnan(found).any():
