@@ -35,7 +35,7 @@ from pyterrier_debias.rankers.long_documents import LONG, best_of, passages
 from pyterrier_debias.rankers.names import MINILM, extra_for, packaged_minilm, resolved
 from pyterrier_debias.training.fitting import Fittable
 from pyterrier_debias.training.report import ABOUT
-from pyterrier_debias.training.seeds import check_seed
+from pyterrier_debias.training.seeds import check_seed, random_state_kept
 
 if TYPE_CHECKING:
     import torch
@@ -668,18 +668,20 @@ class Ranker(Fittable, Stage):
         """The weights in memory; loads them if that has not happened for the present options."""
         import torch
 
-
         with self._lock:
-            source = {name: getattr(self, name) for name in self._SOURCE}
-            if self._loaded is not None and self._loaded.source == source:
-                return self._loaded
+            if (loaded := self._current()) is not None:
+                return loaded
+        # Libraries draw the weights that they then replace by those of the model.
+        with random_state_kept(), self._lock:
+            if (loaded := self._current()) is not None:
+                return loaded
             if self._trained():
                 raise InputError(
                     f"{type(self).__name__}: {', '.join(self._SOURCE)} cannot be changed after training, because the "
                     f"training would be lost; make a new ranker from this one instead"
                 )
             self.check_options()
-            fingerprint = self._source_fingerprint()
+            source, fingerprint = self._source(), self._source_fingerprint()
             if isinstance(self.model, Ranker) and type(self.model) is not type(self):
                 raise InputError(
                     f"{type(self).__name__}: model is a {type(self.model).__name__}; give a {type(self).__name__}, a hub name or "
@@ -701,6 +703,14 @@ class Ranker(Fittable, Stage):
             self._loaded = _Loaded(module, tokenizer, source, fingerprint, None)
             self._loaded.marks = self._loaded.marked()
             return self._loaded
+
+    def _source(self) -> dict[str, Any]:
+        """The present options of loading."""
+        return {name: getattr(self, name) for name in self._SOURCE}
+
+    def _current(self) -> _Loaded | None:
+        """What is in memory, if it was loaded for the present options."""
+        return self._loaded if self._loaded is not None and self._loaded.source == self._source() else None
 
     def _read(self) -> tuple[Any, Any]:
         from pyterrier_debias.rankers.tying import check_whole

@@ -6,6 +6,7 @@ import copy
 import inspect
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -26,7 +27,7 @@ from pyterrier_debias.rankers.long_documents import (
     top_sum,
 )
 from pyterrier_debias.rankers.packed import PackedBert, in_float32
-from pyterrier_debias.training.seeds import drawn_from
+from pyterrier_debias.training.seeds import RANDOM, drawn_from, random_state_kept
 
 if TYPE_CHECKING:
     import torch
@@ -303,7 +304,7 @@ class CrossEncoder(Ranker):
 
         from pyterrier_debias.rankers.heads import PooledHead
 
-        with self._lock:
+        with RANDOM, self._lock:
             loaded = self._load()
             if not isinstance(loaded.module, PooledHead):
                 with drawn_from(self.seed):
@@ -318,7 +319,8 @@ class CrossEncoder(Ranker):
         module, tokenizer = self.module, copy.deepcopy(self.tokenizer)
         if self.max_length is not None:
             tokenizer.model_max_length = self.window
-        with quiet():
+        # The layers of sentence-transformers draw weights before they are given ours.
+        with random_state_kept() if isinstance(module, PooledHead) else nullcontext(), quiet():
             module.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
             if isinstance(module, PooledHead):

@@ -362,7 +362,7 @@ def _fresh(config: TKConfig, table: torch.Tensor, tokenizer: Any, seed: int) -> 
 
     config.vocab_size, config.hidden_size = table.shape
     config.pad_token_id = tokenizer.pad_token_id
-    with quiet(), drawn_from(seed):
+    with drawn_from(seed), quiet():
         module = TKModel(config)
     with torch.no_grad():
         module.terms.embeddings.weight.copy_(table)

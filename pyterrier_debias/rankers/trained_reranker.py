@@ -339,9 +339,12 @@ class TrainedRanker(Stage, Saved, pt.Estimator):
         relevance, beside = self.relevance, self.beside()
         if process_number() == 0:
             with self.saving(folder, holds=HOLDS, overwrite=overwrite) as scratch:
-                relevance.save(scratch)
-                for name, other in beside.items():
-                    other.save(scratch / name)
+                try:
+                    relevance.save(scratch)
+                    for name, other in beside.items():
+                        other.save(scratch / name)
+                except InputError as error:  # of a full disk; the temporary folder is nothing to the user
+                    raise InputError(str(error).replace(str(scratch), str(folder))) from error
                 about = {
                     "stage": type(self).__name__,
                     "options": saveable(self.saved_options()),

@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from pyterrier_debias.training.seeds import random_state_kept
+
 
 class UnitLength(torch.nn.Module):
     """Divides vectors by their lengths."""
@@ -22,6 +24,11 @@ class UnitLength(torch.nn.Module):
 def activation(kernel: str) -> torch.nn.Module:
     """The activation after the first layer: for ``'rbf'`` an ELU, which is exp(x) - 1 for x <= 0; none for ``'cosine'``."""
     return torch.nn.ELU() if kernel == "rbf" else torch.nn.Identity()
+
+
+def kernel_with(activation: torch.nn.Module) -> str:
+    """The kernel whose :func:`activation` a layer is."""
+    return "rbf" if isinstance(activation, torch.nn.ELU) else "cosine"
 
 
 def freeze(linear: torch.nn.Linear) -> None:
@@ -45,10 +52,11 @@ def head(size: int, landmarks: int, kernel: str, dtype: torch.dtype) -> torch.nn
     Returns:
         Five modules, shape [n, size] to [n, 1].
     """
-    first, second = torch.nn.Linear(size, landmarks, dtype=dtype), torch.nn.Linear(landmarks, landmarks, dtype=dtype)
+    with random_state_kept():
+        first, second = torch.nn.Linear(size, landmarks, dtype=dtype), torch.nn.Linear(landmarks, landmarks, dtype=dtype)
+        score = torch.nn.Linear(landmarks, 1, dtype=dtype)
     freeze(first)
     freeze(second)
-    score = torch.nn.Linear(landmarks, 1, dtype=dtype)
     return torch.nn.Sequential(UnitLength(), first, activation(kernel), second, score)
 
 
@@ -67,6 +75,7 @@ def modules(size: int, landmarks: int, kernel: str, outputs: int) -> list[Any]:
     from sentence_transformers.base.modules import Dense, Normalize
 
     identity = torch.nn.Identity()
-    inner = Dense(size, landmarks, activation_function=activation(kernel))
-    outer = Dense(landmarks, landmarks, activation_function=identity)
-    return [Normalize(), inner, outer, Dense(landmarks, outputs, activation_function=identity)]
+    with random_state_kept():
+        inner = Dense(size, landmarks, activation_function=activation(kernel))
+        outer = Dense(landmarks, landmarks, activation_function=identity)
+        return [Normalize(), inner, outer, Dense(landmarks, outputs, activation_function=identity)]

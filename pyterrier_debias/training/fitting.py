@@ -270,13 +270,17 @@ def fit_ranker(
             groups.counts["queries"],
             ", ".join(f"{n} are {what}" for what, n in skipped.items()),
         )
+    import torch
+
     from pyterrier_debias.training.trainer import take_device, train
 
-    take_device(ranker)
-    method = make_method(training, groups)
-    _tell_what_is_not_read(ranker, groups, name)
-    with _all_or_nothing(method):
-        report = train(ranker, method, groups, training, validation)
+    # The caller may have switched gradients off.
+    with torch.inference_mode(False), torch.enable_grad():
+        take_device(ranker)
+        method = make_method(training, groups)
+        _tell_what_is_not_read(ranker, groups, name)
+        with _all_or_nothing(method):
+            report = train(ranker, method, groups, training, validation)
     ranker.mark_trained()
     return report
 
@@ -378,15 +382,16 @@ def _tell_what_is_not_read(ranker: Any, groups: Groups, name: str) -> None:
     found = ranker.cuts(chosen["query"].tolist(), [ranker.training_text(text) for text in ranker.documents(chosen)])
     if found is not None and found[0].any():
         cut, left, window = found
+        share = 100 * cut.sum() / (cut.sum() + left.sum())
         logger.warning(
-            "%s: %d of %d%s training texts are longer than the window of %d tokens, and training does not read %.0f %% of all "
+            "%s: %d of %d%s training texts are longer than the window of %d tokens, and training does not read %s %% of all "
             "tokens; raise max_length where the model allows it, or cut the candidates into passages",
             name,
             np.count_nonzero(cut),
             len(chosen),
             f" (of {len(rows)})" if len(rows) > len(chosen) else "",
             window,
-            100 * cut.sum() / (cut.sum() + left.sum()),
+            "less than 1" if share < 1 else f"{share:.0f}",
         )
 
 

@@ -192,6 +192,8 @@ def make_groups(
             positive or any negative.
     """
     name = frames.stage_name(stage)
+    if not isinstance(candidates, pd.DataFrame):
+        raise InputError(f"{name}, candidates: {frames.no_frame(candidates, 'candidates')}")
     pt.validate.result_frame(candidates, extra_columns=["query", *text_columns], context=stage)
     judged = grades(qrels, stage)
     rows = frames.with_string_ids(candidates, stage)

@@ -333,7 +333,7 @@ def get_loss(loss: str | Loss, options: dict[str, Any] | None = None) -> Loss:
         The function with its options.
 
     Raises:
-        InputError: For an unknown name, or an option that the loss does not have.
+        InputError: For an unknown name, an option that the loss does not have, or a function without one of the keywords.
 
     Example:
         >>> get_loss("hinge", {"margin": 2.0}).keywords
@@ -343,12 +343,31 @@ def get_loss(loss: str | Loss, options: dict[str, Any] | None = None) -> Loss:
     if not callable(loss):
         check_choice("training", "loss", loss, LOSSES, "a function")
         loss = LOSSES[loss]
+    missing = next((keyword for keyword in _GIVEN if not _takes(loss, keyword)), None)
+    if missing is not None:
+        raise InputError(
+            f"training: loss {name!r} does not take the keyword {missing!r}; define it as "
+            f"{name}(scores, labels=None, mask=None, weights=None)"
+        )
     known = _options_of(loss)
     unknown = next((option for option in options or () if known is not None and option not in known), None)
     if unknown is not None:
         there = ", ".join(known or ()) or "none"
         raise InputError(f"training: loss {name!r} has no option {unknown!r}; it has {there}: correct loss_options")
     return partial(loss, **options) if options else loss
+
+
+def _takes(loss: Loss, keyword: str) -> bool:
+    """Whether a loss accepts a keyword, as far as its signature shows."""
+    try:
+        signature = inspect.signature(loss)
+    except (TypeError, ValueError):  # some that are written in C
+        return True
+    try:
+        signature.bind_partial(**{keyword: None})
+    except TypeError:
+        return False
+    return True
 
 
 def _options_of(loss: Loss) -> list[str] | None:

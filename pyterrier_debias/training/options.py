@@ -60,7 +60,7 @@ class Training:
         clip: Largest norm of each network's gradient; None for no clipping.
         precision: ``'float32'``, or mixed precision in ``'bfloat16'`` or ``'float16'`` (CUDA only); ``'tf32'`` is float32 with
             matrix products in TF32 (CUDA only). None: ``'bfloat16'`` on a CUDA device that supports it, else ``'float32'``.
-        metric: The measure on validation topics, which decides which checkpoint is kept.
+        metric: The measure on validation topics, whose largest value decides which checkpoint is kept; not a measure of bias.
         evaluate_every: Steps from one evaluation (and checkpoint) to the next; None: every epoch.
         patience: Stop after this many evaluations without a new best; None: never. Needs validation topics.
         rerank_depth: How many first-stage candidates are reranked in validation: None for all, a number, or several numbers, of
@@ -166,7 +166,11 @@ class Training:
         if not isinstance(self.metric, (str, Measure)):
             kind = type(self.metric).__name__
             raise InputError(f"Training: metric={self.metric!r} is a {kind}; name one measure, such as 'nDCG@10'")
-        parse_measures([self.metric])
+        [measure] = parse_measures([self.metric])
+        if "relevance" not in getattr(measure, "QREL_INPUTS", ["relevance"]):
+            raise InputError(
+                f"Training: metric={measure} does not read relevance, so its largest value is not the best; use e.g. 'nDCG@10'"
+            )
 
     def __hash__(self) -> int:
         return hash((self.seed, self.epochs, self.batch_size))

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from pyterrier_debias.core.errors import check_number
+
+#: Held by whoever trains, loads weights or draws new ones: random states belong to the whole process. It is taken before a
+#: ranker's own lock, never inside it.
+RANDOM = threading.RLock()
 
 
 def check_seed(where: str, seed: Any) -> None:
@@ -23,8 +28,30 @@ def check_seed(where: str, seed: Any) -> None:
 
 
 @contextmanager
+def random_state_kept() -> Iterator[None]:
+    """Restore torch's random state on the CPU when this context ends; other threads that train or draw weights wait until then.
+
+    Example:
+        >>> import torch
+        >>> before = torch.get_rng_state()
+        >>> with random_state_kept():
+        ...     layer = torch.nn.Linear(1, 1)
+        >>> torch.equal(torch.get_rng_state(), before)
+        True
+
+    When not to use it: for weights that are created on a GPU, which has its own generator.
+    """
+    import torch
+
+    with RANDOM, torch.random.fork_rng(devices=[]):
+        yield
+
+
+@contextmanager
 def drawn_from(seed: int) -> Iterator[None]:
     """Draw weights on the CPU from a seed while this context lasts; the program's random state is restored afterwards.
+
+    A thread waits here while another one trains, or draws weights.
 
     Args:
         seed: The seed.
@@ -41,7 +68,7 @@ def drawn_from(seed: int) -> Iterator[None]:
     """
     import torch
 
-    with torch.random.fork_rng(devices=[]):
+    with random_state_kept():
         # Not torch.manual_seed, which would seed every GPU's generator, and nothing puts those back.
         torch.default_generator.manual_seed(seed)
         yield

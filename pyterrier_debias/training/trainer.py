@@ -14,7 +14,6 @@ import os
 import random
 import shutil
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -52,6 +51,7 @@ from pyterrier_debias.training.method import Method
 from pyterrier_debias.training.options import Training, saveable
 from pyterrier_debias.training.precision import default_precision, default_workers, tf32
 from pyterrier_debias.training.report import HOLDS, TrainingReport
+from pyterrier_debias.training.seeds import RANDOM
 from pyterrier_debias.training.validation import Validation
 
 logger = logging.getLogger(__name__)
@@ -65,9 +65,6 @@ _RANKER = "ranker"
 _REMOVED = f".removed.{PACKAGE}"
 #: What else transformers writes into one.
 _STATES = (TRAINER_STATE_NAME, OPTIMIZER_NAME, SCHEDULER_NAME, SCALER_NAME, "rng_state.pth", "rng_state_*.pth")
-
-#: Whoever trains holds it: random states are the whole process'.
-_RANDOM = threading.RLock()
 
 _SCHEDULES = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}
 
@@ -102,6 +99,14 @@ def train(
     world, first = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0")) == 0
     per_epoch = Examples(groups, training, 0).units
     steps, effective = run_length(training, len(per_epoch))
+    if training.warmup > max(steps, 1) and first:
+        logger.warning(
+            "%s: the learning rate never reaches its peak, because warmup=%g steps, but the run has only %d; lower warmup, or "
+            "give a share such as 0.1",
+            type(ranker).__name__,
+            training.warmup,
+            steps,
+        )
     examples = Examples(groups, training, steps * effective, read=ranker.training_text)
     record = _run_record(ranker, method, training, groups, validation, examples, world)
     with ExitStack() as stack:
@@ -138,6 +143,8 @@ def train(
             for weight in (*method.parameters(), *method.buffers()):
                 torch.distributed.broadcast(weight.detach(), 0)
     method.eval()
+    if validation is not None and first:
+        _tell_equal_values(type(ranker).__name__, validation, state, best)
     return TrainingReport(
         started_from=started_from,
         data=groups.fingerprint,
@@ -152,6 +159,21 @@ def train(
         history=state.log_history,
         seconds=before + time.monotonic() - started,
     )
+
+
+def _tell_equal_values(name: str, validation: Validation, state: transformers.TrainerState, best: dict[str, Any]) -> None:
+    """Log that validation could not tell the weights of a run apart, if it could not."""
+    values = [entry[key] for entry in state.log_history if (key := f"eval_{_key(validation.metric)}") in entry]
+    if len(values) > 1 and len(set(values)) == 1:
+        logger.warning(
+            "%s: %s is %.4f in all %d evaluations, so the weights of the first one (step %d) are kept; evaluate less often, or "
+            "use more validation queries, or none",
+            name,
+            validation.metric,
+            values[0],
+            len(values),
+            best["step"],
+        )
 
 
 def _run_record(
@@ -258,7 +280,7 @@ def as_found(device: torch.device) -> Iterator[None]:
     """
     from transformers.utils import logging as hf_logging
 
-    with _RANDOM:
+    with RANDOM:
         level, python, legacy = hf_logging.get_verbosity(), random.getstate(), np.random.get_state()  # noqa: NPY002
         with torch.random.fork_rng(devices=[torch.cuda.current_device()] if device.type == "cuda" else []):
             try:
@@ -313,7 +335,8 @@ def _arguments(
         # Early stopping counts on after a resume.
         restore_callback_states_from_checkpoint=True,
         logging_strategy="steps",
-        logging_steps=training.log_every,
+        # A shorter run has an entry at its end.
+        logging_steps=min(training.log_every, steps),
         logging_nan_inf_filter=False,
         report_to="none",
         disable_tqdm=True,
@@ -589,6 +612,30 @@ def _check_every(device: torch.device, training: Training) -> int:
     return 1 if device.type == "cpu" else training.log_every
 
 
+def checked_loss(loss: Any) -> torch.Tensor:
+    """Refuse what a function returned as a loss and no step can be taken along.
+
+    Args:
+        loss: The loss of a batch.
+
+    Returns:
+        The loss.
+
+    Raises:
+        InputError: If it is not a tensor, not a single number, or has no gradient.
+    """
+    what = ""
+    if not isinstance(loss, torch.Tensor):
+        what = f"is a {type(loss).__name__}"
+    elif loss.numel() != 1:
+        what = f"has the shape {tuple(loss.shape)}"
+    elif not loss.requires_grad:
+        what = "has no gradient"
+    if what:
+        raise InputError(f"training: the loss {what}; let it return one number as a torch tensor computed from the scores")
+    return cast(torch.Tensor, loss)
+
+
 class _Trainer(transformers.Trainer):
     """transformers' Trainer for methods; see the module."""
 
@@ -670,7 +717,7 @@ class _Trainer(transformers.Trainer):
         """
         positions = inputs.pop("positions")
         outputs = model(**inputs)
-        loss = outputs["loss"]
+        loss = checked_loss(outputs["loss"])
         for part in [part for part in self.model.modules() if isinstance(part, Method)]:
             for name, penalty in part.penalties(self.state.global_step, self.state.max_steps).items():
                 outputs[name] = outputs.get(name, 0) + penalty
@@ -856,4 +903,5 @@ def _tensorboard(training: Training) -> Any:
     except ImportError as error:  # pragma: no cover - depends on the installation
         raise InputError("Training: log_to='tensorboard' needs the package tensorboard: pip install tensorboard") from error
     main = int(os.environ.get("RANK", "0")) == 0
-    return TensorBoardCallback(SummaryWriter(str(Path(cast(str | Path, training.checkpoints)) / "tensorboard")) if main else None)
+    folder = Path(cast(str | Path, training.checkpoints)).expanduser() / "tensorboard"
+    return TensorBoardCallback(SummaryWriter(str(folder)) if main else None)

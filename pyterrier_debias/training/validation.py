@@ -35,7 +35,8 @@ class Validation:
         stage: The calling stage, named in messages.
 
     Raises:
-        InputError: For frames that cannot be used, or judgements of other queries.
+        InputError: For frames that cannot be used, judgements of other queries, or judgements that give the metric the value 0
+            whatever the order of the candidates.
     """
 
     def __init__(
@@ -73,6 +74,14 @@ class Validation:
             first = self._of_documents(-pd.to_numeric(self.rows["rank"]).to_numpy())
             places = frames.ranked(first).set_index(["qid", "docno"])["rank"]
             self._places = places.loc[list(zip(self.rows["qid"], self._documents))].to_numpy(dtype=np.float64)
+        # The best order shows whether training can be measured at all, before it takes its time.
+        known = self.qrels.set_index(["qid", "docno"])["label"]
+        ideal = known.reindex(list(zip(self.rows["qid"], self._documents))).fillna(known.min() - 1).to_numpy(dtype=np.float64)
+        if per_query(self._of_documents(ideal), self.qrels, [metric], self.qids).iloc[:, 0].max() == 0:
+            raise InputError(
+                f"{name}: {metric} of the validation candidates is 0 in any order, so validation cannot choose the best weights; "
+                f"check that some of the candidates are judged relevant, with a grade that the metric counts"
+            )
 
     def __len__(self) -> int:
         return len(self.qids)

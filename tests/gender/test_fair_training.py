@@ -172,7 +172,7 @@ def test_negatives_that_cannot_be_drawn():
     groups = make_groups(world().assign(known="x"), qrels(), stage="test")
     with pytest.raises(InputError, match="no numbers"):
         BiasAwareNegatives(column="known").biases(groups)
-    with pytest.raises(InputError, match="^training: the candidates have no column 'absent'"):
+    with pytest.raises(InputError, match=r"^training: the candidates have no column 'absent'"):
         BiasAwareNegatives(column="absent").biases(groups)
 
 
@@ -368,8 +368,8 @@ def test_what_cannot_be_trained(model, tmp_path):
         (BiasAwareReranker(CrossEncoder(model), training=Training(loss="hinge", loss_options={"reduction": "weights"})),
          "no option 'reduction'"),
         (BiasAwareReranker(CrossEncoder(model), training=Training(loss="hinge", in_batch_negatives=True)), "in_batch_negatives"),
-        (BiasAwareReranker(CrossEncoder(model), column="known"), "^training: the candidates have no column 'known'"),
-        (AdversarialReranker(CrossEncoder(model), attribute="known"), "^training: the candidates have no column 'known'"),
+        (BiasAwareReranker(CrossEncoder(model), column="known"), r"^training: the candidates have no column 'known'"),
+        (AdversarialReranker(CrossEncoder(model), attribute="known"), r"^training: the candidates have no column 'known'"),
         (AdversarialReranker(BiEncoder("nobody/nothing")), "the adversary reads the input of its head"),
         (AdversarialReranker(CrossEncoder(model), reversal=-1), "reversal=-1"),
         (AdversarialReranker(CrossEncoder(model), wordlist={"old": ["old"]}), "has only old"),

@@ -11,14 +11,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from transformers import PreTrainedModel, initialization
 from transformers.utils import logging as hf_logging
 
 import pyterrier_debias
 from pyterrier_debias import TK, BiEncoder, CrossEncoder, InputError, MultiVector, SparseEncoder, T5Reranker
-from pyterrier_debias.rankers import base, tying
+from pyterrier_debias.linguistic.training.kernel_whitening import KernelWhiteningReranker
+from pyterrier_debias.rankers import base, cross_encoder, tying
 from pyterrier_debias.rankers.word_tokenizer import word_tokenizer
 from pyterrier_debias.rankers.word_vectors import HuggingFaceWords
+from pyterrier_debias.training import seeds
+from tests.training.toy import candidates, qrels, training
 
 #: How long a thread waits for what cannot happen where models are loaded one at a time.
 PATIENCE = 0.3
@@ -208,6 +212,48 @@ def test_locks_of_rankers_are_taken_before_that_of_loading(make, tiny, tmp_path)
     ranker.module.train()
     ranker.mark_trained()
     ranker.save(tmp_path / "again")
+
+
+class BeforeRankers:
+    """The lock of random states, which refuses a thread that holds the lock of a ranker and not yet this one."""
+
+    def __init__(self, ranker):
+        self.lock, self.ranker = threading.RLock(), ranker
+
+    def __enter__(self):
+        assert self.lock._is_owned() or not (self.ranker._lock._is_owned() or base.LOADING_LOCK._is_owned())
+        self.lock.acquire()
+
+    def __exit__(self, *_):
+        self.lock.release()
+
+
+@pytest.mark.parametrize("head", ["cls", "mean"])
+def test_the_lock_of_random_states_is_taken_before_all_others(tiny, tmp_path, monkeypatch, head):
+    ranker = CrossEncoder(tiny(labels=None), head=head)
+    lock = BeforeRankers(ranker)
+    for module in (seeds, cross_encoder):
+        monkeypatch.setattr(module, "RANDOM", lock)
+    ranker.pooled()
+    ranker.save(tmp_path / "saved")
+    CrossEncoder.load(tmp_path / "saved").warm_up()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda tiny: CrossEncoder(tiny(labels=None), head="mean"),
+        lambda tiny: BiEncoder(tiny("build_sentence_transformer")),
+    ],
+)
+def test_fitting_saving_and_loading_leave_the_random_states(make, tiny, tmp_path):
+    """Whitening adds layers, whose first weights are drawn."""
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    stage = KernelWhiteningReranker(make(tiny), landmarks=4, sample=8, training=training(max_steps=1))
+    stage.fit(candidates(), qrels()).save(tmp_path / "saved")
+    KernelWhiteningReranker.load(tmp_path / "saved").relevance.warm_up()
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_no_call_that_loads_a_model_runs_code_of_its_own():

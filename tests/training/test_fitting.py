@@ -3,6 +3,7 @@
 import errno
 import json
 import pickle
+import re
 import signal
 
 import numpy as np
@@ -131,6 +132,13 @@ def test_what_training_does_not_read_is_told_once(make, builder, options, tiny, 
     caplog.clear()
     make(tiny(builder), training=training(max_steps=2)).fit(candidates(), qrels())
     assert "training texts" not in caplog.text
+
+
+def test_what_is_nearly_nothing_is_not_told_as_nothing(tiny, caplog):
+    longer = candidates().assign(text=lambda f: f["text"].where(f.index > 0, "the " * 60))
+    CrossEncoder(tiny(), training=training(max_steps=1)).fit(longer, qrels())
+    told = "1 of 48 training texts are longer than the window of 64 tokens, and training does not read less than 1 %"
+    assert told in caplog.text
 
 
 @pytest.mark.parametrize("options", [{"long": "maxp"}, {"long": "sentences"}, {"long": "sentences", "head": "parade-max"}])
@@ -446,13 +454,16 @@ def test_folders_that_cannot_be_loaded(tiny, tmp_path):
     assert CrossEncoder.load(tmp_path / "saved").score(*PAIR).shape == (3,)
 
 
-@pytest.mark.parametrize("name", ["CrossEncoder", "BiEncoder", "T5Reranker", "TK"])
+@pytest.mark.parametrize("name", ["CrossEncoder", "BiEncoder", "T5Reranker", "TK", "GroupDROReranker"])
 def test_a_full_disk_leaves_the_saved_ranker_as_it_was(name, tiny, tmp_path, monkeypatch):
     ranker = {
         "CrossEncoder": lambda: CrossEncoder(tiny()),
         "BiEncoder": lambda: BiEncoder(tiny("build_sentence_transformer")),
         "T5Reranker": lambda: T5Reranker(tiny("build_t5")),
         "TK": lambda: TK.from_embeddings(tiny(labels=None), config={"num_hidden_layers": 1}),
+        "GroupDROReranker": lambda: GroupDROReranker(
+            CrossEncoder(tiny()), group="query", bins=None, training=training(max_steps=1)
+        ).fit(candidates(), qrels()),
     }[name]()
     ranker.save(tmp_path / "saved")
     before = {path.name: path.read_bytes() for path in (tmp_path / "saved").iterdir() if path.is_file()}
@@ -466,7 +477,8 @@ def test_a_full_disk_leaves_the_saved_ranker_as_it_was(name, tiny, tmp_path, mon
 
     monkeypatch.setattr("safetensors.torch.save_file", full)
     monkeypatch.setattr("transformers.modeling_utils.safe_save_file", full)
-    with pytest.raises(InputError, match=r"saved cannot be written: No space left on device; nothing was changed"):
+    told = f"{tmp_path / 'saved'} cannot be written: No space left on device; nothing was changed"
+    with pytest.raises(InputError, match=f"^{re.escape(told)}"):
         ranker.save(tmp_path / "saved", overwrite=True)
     assert {path.name: path.read_bytes() for path in (tmp_path / "saved").iterdir() if path.is_file()} == before
     assert [path.name for path in tmp_path.iterdir()] == ["saved"]
@@ -483,6 +495,8 @@ def test_a_full_disk_leaves_the_saved_ranker_as_it_was(name, tiny, tmp_path, mon
         ({"qrels_tr": qrels("other")}, "no qid is in both"),
         ({"res_tr": candidates().assign(text=" ")}, "the text of all 48 candidates is empty"),
         ({"res_tr": candidates().iloc[:0]}, "there are no candidates"),
+        ({"qrels_tr": None}, "needs a pandas DataFrame, not a NoneType"),
+        ({"res_va": candidates("v"), "qrels_va": qrels("v").assign(label=0)}, "is 0 in any order, so validation cannot choose"),
         ({"res_va": candidates("v")}, "both validation candidates and their judgements, or neither"),
         ({"qrels_va": qrels("v")}, "both validation candidates and their judgements, or neither"),
         ({"res_va": candidates("v").iloc[:0], "qrels_va": qrels("v")}, "there are no validation candidates"),
@@ -493,8 +507,13 @@ def test_a_full_disk_leaves_the_saved_ranker_as_it_was(name, tiny, tmp_path, mon
 )
 def test_frames_that_cannot_be_used(change, message):
     given = {"res_tr": candidates(), "qrels_tr": qrels(), "res_va": None, "qrels_va": None, **change}
-    with pytest.raises(InputError, match=f"CrossEncoder: .*{message}"):
+    with pytest.raises(InputError, match=f"CrossEncoder.*: .*{message}"):
         CrossEncoder("no-such-model").fit(**given)
+
+
+def test_candidates_that_are_no_frame():
+    with pytest.raises(InputError, match="CrossEncoder, candidates: needs a pandas DataFrame, not a NoneType"):
+        CrossEncoder("no-such-model").fit(None, qrels())
 
 
 def test_options_that_cannot_be_used():

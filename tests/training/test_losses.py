@@ -235,8 +235,13 @@ def test_every_loss_has_one_signature():
 
 
 def test_what_cannot_be_used_is_named():
+    def mean(scores, mask=None, weights=None):
+        return scores.mean()
+
     with pytest.raises(InputError, match="loss='hing' is not known; use one of 'hinge'"):
         get_loss("hing")
+    with pytest.raises(InputError, match=r"loss 'mean' does not take the keyword 'labels'; define it as mean\(scores, labels"):
+        get_loss(mean)
     with pytest.raises(InputError, match="scheme='ndcg9'"):
         losses.lambda_loss(scores(), scheme="ndcg9")
     with pytest.raises(InputError, match="shape"):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from ir_measures import nDCG
 
-from pyterrier_debias import CrossEncoder, InputError, RotatePassages, Training
+from pyterrier_debias import ARaB, CrossEncoder, InputError, RotatePassages, Training
 from pyterrier_debias.training.losses import ranknet
 
 
@@ -49,6 +49,7 @@ def of_its_own(scores, *, labels=None, mask=None, weights=None, tau):
         ({"log_to": "wandb", "checkpoints": "c"}, "log_to='wandb' is not known"),
         ({"metric": "nDCGG@10"}, "nDCGG@10"),
         ({"metric": ["nDCG@10"]}, r"metric=\['nDCG@10'\] is a list; name one measure, such as 'nDCG@10'"),
+        ({"metric": ARaB @ 10}, "metric=ARaB@10 does not read relevance, so its largest value is not the best; use"),
         ({"metric": None}, "metric=None is a NoneType; name one measure"),
         ({"loss": "hinge", "loss_options": {"margn": 1}}, "loss 'hinge' has no option 'margn'; it has margin, reduction: corr"),
         ({"loss_options": {"margin": 1}}, "loss 'pairwise' has no option 'margin'; it has reduction: correct loss_options"),

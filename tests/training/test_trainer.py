@@ -58,6 +58,39 @@ def test_trainings_in_threads_are_those_of_one_after_another(tiny):
     assert torch.equal(torch.get_rng_state(), state)
 
 
+def test_a_fresh_head_waits_for_the_training_of_another_thread(tiny):
+    head = CrossEncoder(tiny(labels=None))
+    expected, thread = weights(CrossEncoder(tiny(labels=None))), Thread(target=lambda: head.module)
+    with trainer_module.as_found(torch.device("cpu")):
+        torch.manual_seed(7)
+        draws = torch.rand(2)
+        torch.manual_seed(7)
+        thread.start()
+        thread.join(0.3)
+        assert thread.is_alive()
+        assert torch.equal(torch.rand(2), draws)
+    thread.join()
+    assert difference(weights(head), expected) == 0
+
+
+def test_checkpoints_change_no_weights(tiny, tmp_path):
+    """What writes a pooled head makes layers, which draw weights."""
+    found = []
+    for folder in (None, tmp_path):
+        ranker = CrossEncoder(tiny(labels=None), head="mean")
+        found.append(weights(fitted(ranker, max_steps=3, evaluate_every=1, checkpoints=folder)))
+    assert difference(*found) == 0
+
+
+@pytest.mark.parametrize("without", [torch.no_grad, torch.inference_mode])
+def test_training_has_gradients_wherever_it_is_called(tiny, without):
+    expected = weights(fitted(tiny(), max_steps=1))
+    with without():
+        found = fitted(tiny(), max_steps=1)
+        assert not torch.is_grad_enabled()
+    assert difference(weights(found), expected) == 0
+
+
 def test_the_rest_of_the_process_is_left_as_it_was(tiny, capfd):
     from transformers.utils import logging as hf_logging
 
@@ -728,6 +761,35 @@ def test_batches_may_come_from_other_processes(tiny):
     assert difference(weights(alone), weights(helped)) == 0
 
 
+def test_a_run_shorter_than_its_log_has_an_entry_at_its_end(tiny):
+    report = fitted(tiny(), max_steps=2, log_every=10).training_report
+    assert [entry["step"] for entry in report.history if "accuracy" in entry] == [2]
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (lambda scores: 1.0, "the loss is a float; let it return one number as a torch tensor computed from the scores"),
+        (lambda scores: scores.mean(dim=1), r"the loss has the shape \(4,\)"),
+        (lambda scores: scores.mean().detach(), "the loss has no gradient"),
+    ],
+)
+def test_losses_along_which_no_step_can_be_taken(returned, message, tiny):
+    with pytest.raises(InputError, match=message):
+        fitted(tiny(), max_steps=1, loss=lambda scores, **more: returned(scores))
+
+
+def test_validation_that_cannot_choose_and_a_warmup_that_never_ends_are_told(tiny, monkeypatch, caplog):
+    scripted(monkeypatch, 0.5, 0.5, 0.5, 0.6)
+    validated(tiny(), max_steps=2, evaluate_every=1, warmup=3)
+    told = [record.getMessage() for record in caplog.records if record.name == trainer_module.__name__]
+    assert "CrossEncoder: the learning rate never reaches its peak, because warmup=3 steps, but the run has only 2;" in told[0]
+    assert "CrossEncoder: nDCG@10 is 0.5000 in all 2 evaluations, so the weights of the first one (step 1) are kept" in told[1]
+    caplog.clear()
+    validated(tiny(), max_steps=2, evaluate_every=1, warmup=2)
+    assert not [record for record in caplog.records if record.name == trainer_module.__name__]
+
+
 def test_tensorboard_only_on_request(tiny, tmp_path):
     fitted(tiny(), max_steps=2, checkpoints=tmp_path / "quiet")
     assert not list((tmp_path / "quiet").rglob("events.*"))
@@ -737,6 +799,16 @@ def test_tensorboard_only_on_request(tiny, tmp_path):
     events = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
     assert [event.step for event in events.Scalars("train/loss")] == [1, 2]
     assert "train/accuracy" in events.Tags()["scalars"]
+
+
+def test_tensorboard_writes_beside_the_checkpoints_at_home(tiny, tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(tmp_path)
+    fitted(tiny(), max_steps=1, checkpoints="~/run", log_to="tensorboard")
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]
+    assert list((home / "run" / "tensorboard").glob("events.*"))
 
 
 def test_weights_that_cannot_be_trained_are_named(tiny):

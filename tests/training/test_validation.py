@@ -25,6 +25,20 @@ def test_values_at_each_depth_by_hand():
     assert measured(frame, [2, 5, 6], places)[1] == 5
 
 
+def test_judgements_that_give_every_order_0_are_refused():
+    frame, found = candidates(), qrels()
+    message = r"fit: RR@10 of the validation candidates is 0 in any order, so validation cannot choose .* check that some"
+    for judged, metric in (
+        (found.assign(label=0), "RR@10"),
+        (found.assign(docno=found["docno"] + "x"), "RR@10"),
+        (found, "RR(rel=3)@10"),
+    ):
+        with pytest.raises(InputError, match=message.replace("RR@10", metric.replace("(", r"\(").replace(")", r"\)"))):
+            Validation(frame, judged, frame["text"].tolist(), metric=metric, depths=None, stage="fit")
+    one = found.assign(label=[1] + [0] * (len(found) - 1))
+    assert len(Validation(frame, one, frame["text"].tolist(), metric="RR@10", depths=None, stage="fit")) == 8
+
+
 @pytest.mark.parametrize("ranks", [lambda rank: rank + 1, lambda rank: 3 * rank + 7, lambda rank: rank / 10])
 def test_ranks_may_begin_anywhere(ranks):
     frame = candidates()
