@@ -343,6 +343,18 @@ class KernelHead(EncoderHead):
         self.combine = torch.nn.Linear(features, 1)
         _draw(self.combine, encoder.dtype)
 
+    def keep_layers(self, layers: int) -> None:
+        """Keep the weights of the embeddings, the first layers and the classification token, for an encoder that lost the others.
+
+        Args:
+            layers: How many layers the encoder has now.
+        """
+        weight, kernels = self.combine.weight.detach(), len(KNRM_MU)
+        kept = [weight[:, : (layers + 1) * kernels], weight[:, self.layers * kernels :]]
+        self.layers = layers + 1
+        self.combine.weight = torch.nn.Parameter(torch.cat(kept, dim=1))
+        self.combine.in_features = self.combine.weight.shape[1]
+
     @property
     def name(self) -> str:
         """The name of the published system."""

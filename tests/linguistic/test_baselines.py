@@ -75,7 +75,10 @@ def test_reverse_weights_of_training_queries(tiny):
     added.loc[added["docno"].str.endswith(("4", "5")), "complexity"] = np.nan
     groups = make_groups(added, qrels(), stage="test")
     assert [weigh.weigh(groups, group, group.positives[:1]) for group in groups.groups] == pytest.approx(found)
-    for column, message in (("nothing", "no column 'nothing'"), ("text", "column 'text' holds no numbers")):
+    for column, message in (
+        ("nothing", r"^training: the candidates have no column 'nothing'"),
+        ("text", "column 'text' holds no numbers"),
+    ):
         with pytest.raises(InputError, match=message):
             ReverseComplexity(column).weigh(groups, groups.groups[0], np.array([0]))
     message = r"reverse_weights: 1 of 2 queries have no finite complexity \(the first is at row 1\); leave them out, or give"
@@ -184,6 +187,40 @@ def test_the_harder_group_comes_to_count_more():
     assert found[0.0][:2] == pytest.approx(((0.2 + 1) ** 2, 0.36), rel=1e-3)
     assert found[0.5][:2] == pytest.approx((1.0, 1.0), abs=0.02)
     assert found[0.5][2][1] > 0.5
+
+
+def test_a_large_step_follows_the_worst_group():
+    """Exponents beyond float32: the shares are those of the largest exponent, and a group that comes back can grow again."""
+    from pyterrier_debias.linguistic.training.dro_method import GroupDRO, places_of
+
+    class Given(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.loss = lambda scores, **more: scores.mean()
+
+        def scores(self, batch):
+            return batch["given"]
+
+    method = GroupDRO(Given(), {}, ["a", "b"], step=1000.0).train()
+    for losses, groups, expected in (
+        ([0.7, 0.69], [0, 1], [1.0, np.exp(-10)]),
+        ([0.7], [1], [0.0, 1.0]),
+        ([0.7], [0], [1.0, 0.0]),
+    ):
+        given = torch.tensor(losses)[:, None]
+        more = {name: torch.ones_like(given) for name in ("grades", "mask", "weights")}
+        out = method(given=given, **more, **places_of(np.array(groups)))
+        assert method.shares.tolist() == pytest.approx(np.array(expected) / sum(expected), rel=1e-3, abs=1e-9)
+        assert torch.isfinite(out["loss"])
+
+
+def test_a_column_of_documents_is_no_column_of_queries(tiny):
+    groups = make_groups(complexity(), qrels(), stage="test")
+    message = r"^training: column '{}' has several values for query 'q0' .*; name a column that has one value per query"
+    with pytest.raises(InputError, match=message.format("score")):
+        ReverseComplexity("score").weigh(groups, groups.groups[0], np.array([0]))
+    with pytest.raises(InputError, match=message.format("docno")):
+        GroupDROReranker(CrossEncoder(tiny()), group="docno", bins=None, training=small()).fit(candidates(), qrels())
 
 
 def test_group_dro_resumes_with_its_shares(tiny, tmp_path, monkeypatch):

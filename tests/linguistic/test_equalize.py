@@ -200,6 +200,19 @@ def test_what_is_left_out_is_what_the_other_layers_add(tiny):
     np.testing.assert_allclose(whole.score(*pairs), first_layers(whole).score(*pairs), atol=1e-5)
 
 
+def test_a_head_that_reads_all_layers_reads_those_that_are_left(tiny, tmp_path):
+    """The weights of the kernels of two of three states, and of the classification token."""
+    whole = CrossEncoder.of("cedr-knrm", tiny(labels=None))
+    part = first_layers(whole)
+    given, kept = whole.module.combine.weight[0], part.module.combine.weight[0]
+    assert torch.equal(kept, torch.cat([given[:22], given[33:]]))
+    stage = EqualizeReranker(whole, training=small(max_steps=1)).fit(candidates(), qrels())
+    stage.save(tmp_path / "saved")
+    pairs = candidates()["query"].tolist()[:4], candidates()["text"].tolist()[:4]
+    loaded = EqualizeReranker.load(tmp_path / "saved").relevance
+    np.testing.assert_allclose(loaded.score(*pairs), stage.relevance.score(*pairs), atol=1e-5)
+
+
 @pytest.mark.parametrize("architecture", ["electra", "distilbert", "roberta"])
 def test_other_encoders_are_cut_and_come_back(architecture, tiny, tmp_path):
     part = first_layers(CrossEncoder(tiny(architecture=architecture)))

@@ -221,6 +221,19 @@ def test_it_resumes_and_reloads(name, tiny, tmp_path, monkeypatch):
     assert [tuple(value.shape) for value in loaded.relevance.module.state_dict().values()] == structure
 
 
+@pytest.mark.parametrize(("name", "kernel", "other"), [("CrossEncoder", "rbf", "cosine"), ("BiEncoder", "cosine", "rbf")])
+def test_the_layers_are_not_those_of_other_options(name, kernel, other, tiny):
+    stage = KernelWhiteningReranker(MAKE[name](tiny), training=small(max_steps=1), landmarks=6, sample=12, kernel=kernel)
+    stage.fit(candidates(), qrels())
+    for option, value, fitted in (("landmarks", 8, 6), ("kernel", other, kernel)):
+        setattr(stage, option, value)
+        message = f"KernelWhiteningReranker: {option}={value!r}, but the stage was fitted with {option}={fitted!r}; keep"
+        with pytest.raises(InputError, match=message):
+            stage.fit(candidates(), qrels())
+        setattr(stage, option, fitted)
+    stage.fit(candidates(), qrels())
+
+
 def test_rankers_that_have_no_vectors_to_whiten(tiny):
     for ranker, message in (
         (MultiVector(tiny("build_multi_vector")), "ranker is a MultiVector; give a CrossEncoder or a BiEncoder"),

@@ -48,6 +48,28 @@ def query_values(groups: Groups, column: str) -> list[Any]:
     return found
 
 
+def check_query_values(groups: Groups, column: str, found: Sequence[Any]) -> None:
+    """Refuse a column that differs between the documents of a query.
+
+    Args:
+        groups: The training queries.
+        column: The column; its missing values do not count.
+        found: The output of :func:`query_values`.
+
+    Raises:
+        InputError: Naming the first query with several values.
+    """
+    values = groups.column(column)
+    for group, first in zip(groups.groups, found):
+        own = (values[row] for row in (*group.positives, *group.pool))
+        other = next((value for value in own if pd.isna(value) is not True and value != first), first)
+        if other is not first:
+            raise InputError(
+                f"training: column '{column}' has several values for query {group.qid!r} ({first!r} and {other!r}); name a "
+                f"column that has one value per query"
+            )
+
+
 def reverse_weights(complexity: np.ndarray) -> np.ndarray:
     """Compute weights that fall with complexity: 1 - minmax(complexity), divided by their mean.
 
@@ -110,10 +132,12 @@ class ReverseComplexity:
     def weigh(self, groups: Groups, group: Group, rows: np.ndarray) -> float:
         """Return the weight of a query; see :class:`~pyterrier_debias.training.weights.ExampleWeights`."""
         if not self._known or self._known[0]() is not groups:
+            values = query_values(groups, self.column)
             try:
-                complexity = np.array(query_values(groups, self.column), dtype=np.float64)
+                complexity = np.array(values, dtype=np.float64)
             except (TypeError, ValueError) as error:
                 raise InputError(f"ReverseComplexity: column '{self.column}' holds no numbers ({error})") from error
+            check_query_values(groups, self.column, values)
             weights = reverse_weights(complexity if self.favour == "easy" else -complexity)
             self._known[:] = [weakref.ref(groups), {one.qid: float(weight) for one, weight in zip(groups.groups, weights)}]
         return self._known[1][group.qid]
@@ -261,7 +285,9 @@ class GroupDROReranker(TrainedRanker):
 
     def make_method(self, ranker: Any, training: Training, groups: Groups, prepared: None) -> Method:
         """The ranker's method with shares of groups; see the class."""
-        codes, names = group_codes(query_values(groups, self.group), self.bins, [one.qid for one in groups.groups])
+        values = query_values(groups, self.group)
+        codes, names = group_codes(values, self.bins, [one.qid for one in groups.groups])
+        check_query_values(groups, self.group, values)
         from pyterrier_debias.linguistic.training.dro_method import GroupDRO
         from pyterrier_debias.training.method import ranking_of
 

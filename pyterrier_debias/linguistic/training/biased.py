@@ -153,7 +153,7 @@ class LessData(BiasedLearner):
     With ``Training(epochs=...)`` it also takes fewer steps; with ``max_steps`` it sees its few queries more often.
 
     Args:
-        share: Share of the usable training queries, above 0 and below 1; at least one is kept. Which ones are kept depends only
+        share: Share of the usable training queries, above 0 and at most 1; at least one is kept. Which ones are kept depends only
             on the seed of the training and their qids.
         training: How the learner is trained, as in :class:`BiasedLearner`.
 
@@ -186,7 +186,7 @@ class FewerSteps(BiasedLearner):
     It has its own learning-rate schedule, which falls to 0 at the end of its shorter training.
 
     Args:
-        share: Share of ``max_steps`` if given, otherwise of ``epochs``, above 0 and below 1; at least one step is taken.
+        share: Share of ``max_steps`` if given, otherwise of ``epochs``, above 0 and at most 1; at least one step is taken.
         training: How the learner is trained, as in :class:`BiasedLearner`; the share refers to this length.
 
     When not to use it: if the robust ranker itself trains for a few steps only.
@@ -284,6 +284,9 @@ def first_layers(ranker: Ranker, layers: int | None = None) -> Ranker:
         raise InputError(f"{name}: layers={keep}, but the model has {depth}; keep fewer, or use another learner")
     for stack in found:
         del stack[keep:]
+    for part in module.modules():
+        # CEDR's head reads every layer.
+        getattr(part, "keep_layers", lambda layers: None)(keep)
     for config in {id(c): c for part in module.modules() if (c := getattr(part, "config", None)) is not None}.values():
         for option in ("num_hidden_layers", "num_decoder_layers"):
             if isinstance(getattr(config, option, None), int):

@@ -15,6 +15,9 @@ from pyterrier_debias.training.method import Around, Ranking, loss_inputs
 #: Prefix of the keys in a batch for the positions of a group's examples.
 _GROUP = "group "
 
+#: Largest exponent by which a share grows in a step: exp(89) is infinite in float32.
+_MOST_GROWN = 80.0
+
 
 def places_of(groups: np.ndarray) -> dict[str, torch.Tensor]:
     """The positions of each group's examples in a batch, found before the batch is on a device, to avoid asking the device.
@@ -78,9 +81,13 @@ class GroupDRO(Around):
                 losses[int(name.removeprefix(_GROUP))] = self.ranking.loss(scores[rows], **own)
         if self.training:
             with torch.no_grad():
-                for code, one in losses.items():
-                    self.shares[code] *= torch.exp(self.step * one.detach().float())
+                grown = {code: self.step * one.detach().float() for code, one in losses.items()}
+                # A factor for all shares keeps the exponential within float32, and a smallest share keeps their sum above 0.
+                beyond = (torch.stack(list(grown.values())).max() - _MOST_GROWN).clamp(min=0)
+                for code in range(len(self.names)):
+                    self.shares[code] *= torch.exp(grown.get(code, torch.zeros_like(beyond)) - beyond)
                 self.shares /= self.shares.sum()
+                self.shares.clamp_(min=torch.finfo(self.shares.dtype).tiny)
         loss = cast(torch.Tensor, sum(self.shares[code].clone() * one for code, one in losses.items()))
         with torch.no_grad():
             out = {"loss": loss, "scores": scores, "mean_loss": self.ranking.loss(scores.detach(), **given)}

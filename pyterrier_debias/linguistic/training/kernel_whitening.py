@@ -167,13 +167,19 @@ class KernelWhiteningReranker(TrainedRanker):
                 for part in whitening.modules(size, self.landmarks, self.kernel, size):
                     module.append(part.to(ranker.torch_device))
             reads, inner, outer, head = cast(list[Any], list(module)[-4:])
-            found = Layers(reads, inner.linear, outer.linear, head.linear)
+            found, between = Layers(reads, inner.linear, outer.linear, head.linear), inner.activation_function
         else:
             pooled = ranker.pooled()
             if not self.fitted:
                 pooled.whiten(self.landmarks, self.kernel)
-            reads, first, _, second, head = pooled.classifier
+            reads, first, between, second, head = pooled.classifier
             found = Layers(reads, first, second, head)
+        for option, value in {"landmarks": found.first.out_features, "kernel": whitening.kernel_with(between)}.items():
+            if getattr(self, option) != value:
+                raise InputError(
+                    f"KernelWhiteningReranker: {option}={getattr(self, option)!r}, but the stage was fitted with "
+                    f"{option}={value!r}; keep that value, or fit a new KernelWhiteningReranker"
+                )
         for layer in (found.first, found.second):
             whitening.freeze(layer)
         return found
