@@ -172,6 +172,14 @@ def test_rows_without_evidence_are_weighed_but_not_learned_from():
     assert out["selection_loss"].item() == pytest.approx(of_s.item(), rel=1e-5)
 
 
+def test_coefficients_are_single_precision_whatever_the_programs_default():
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert EvidenceScores(np.ones((2, 3)), np.ones(2, dtype=bool), np.ones(3)).network.weight.dtype == torch.float32
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_tokens_are_shared_only_where_they_are_the_same(tiny):
     base, texts = CrossEncoder(tiny()), batch_of()
     assert tokenise_alike(base, CrossEncoder(tiny(seed=1)))

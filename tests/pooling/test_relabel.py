@@ -247,6 +247,13 @@ def test_judgements_are_kept_where_training_fails(tiny):
     assert not stage.fitted
 
 
+def test_a_judge_that_finds_everything_relevant_is_named(tiny):
+    stage = RelabelReranker(CrossEncoder(tiny(), training=small()), lambda frame: np.ones(len(frame)))
+    message = r"^RelabelReranker: the judge finds \d+ candidates relevant, and the rest cannot be trained on; raise threshold"
+    with pytest.raises(InputError, match=message):
+        stage.fit(candidates(), pooled())
+
+
 @pytest.fixture(scope="module")
 def around_another(tiny):
     inner = CETReranker(CrossEncoder(tiny(), training=small(max_steps=3, min_label=2)))

@@ -259,13 +259,20 @@ class RelabelReranker(TrainedRanker):
         ranker. The changes are kept if that training fails.
 
         Raises:
-            InputError: For a judge that does not return one number per row.
+            InputError: For a judge that does not return one number per row, or that leaves no negatives.
         """
         ranker.training = training
         self._check(ranker, training, train_on, validate_on)
         candidates, qrels, changes = self._relabel(*train_on, training)
         logger.info("RelabelReranker: %s of %d candidates (%s)", len(changes), len(train_on[0]), self.action)
         self.relabelled = changes
+        try:
+            self._check(ranker, training, (candidates, qrels), validate_on)
+        except InputError as error:
+            raise InputError(
+                f"RelabelReranker: the judge finds {len(changes)} candidates relevant, and the rest cannot be trained on; raise "
+                f"threshold, or check the judge ({error})"
+            ) from error
         ranker.fit(candidates, qrels, *validate_on)
 
     def training_options(self) -> Training:

@@ -43,7 +43,7 @@ class EvidenceScores(torch.nn.Module):
         super().__init__()
         self.features = features.astype(np.float32)
         self.known = known
-        self.network = torch.nn.Linear(features.shape[1], 1, bias=False)
+        self.network = torch.nn.Linear(features.shape[1], 1, bias=False, dtype=torch.float32)
         with torch.no_grad():
             self.network.weight.copy_(torch.from_numpy(np.asarray(weights, dtype=np.float32)))
 
