@@ -144,6 +144,12 @@ def test_no_family_is_wrong_too_often():
     assert rates[0] > 0.03 and rates[1] > 0.02 and (rates[2:] < 0.01).all()
 
 
+def test_an_end_that_was_cut_at_what_is_possible_does_not_make_a_test_sharper():
+    whole = Interval(-0.2, -0.5, 0.1, 0.95, 40)
+    cut = whole.of_change_from(1.0)
+    assert cut.high == 0 and detectable_effect(cut) == pytest.approx(detectable_effect(whole))
+
+
 def test_a_primary_test_says_what_it_could_have_missed():
     """The detectable effect is the one that the test finds in four of five samples."""
     draw, n, hits = np.random.default_rng(1), 60, []

@@ -44,6 +44,19 @@ def test_a_retriever_that_fails_wherever_it_is_asked_is_broken():
         answered(failing("0"), TOPICS.head(1))
 
 
+def test_an_error_for_every_query_with_results_is_not_an_empty_result():
+    """As of a run that a ranker without texts reads: it has nothing to score for queries without results."""
+
+    def search(topics):
+        found = topics[topics["qid"].isin(["1", "2", "3"])].assign(docno="d1", score=1.0)
+        if len(found):
+            raise KeyError("text")
+        return found
+
+    with pytest.raises(KeyError, match="text"):
+        answered(search, TOPICS)
+
+
 @pytest.mark.parametrize("column", ["text", None])
 def test_what_is_wrong_with_the_input_is_raised_as_it_is(column):
     def search(topics):

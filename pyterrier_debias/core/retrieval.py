@@ -29,7 +29,8 @@ def answered(retriever: Callable[[pd.DataFrame], pd.DataFrame], topics: pd.DataF
         The results, and a mapping from the qids that failed to the error in one line.
 
     Raises:
-        Exception: The retriever's error if it fails for all queries, or for each query of a sample, so that it must be broken.
+        Exception: The retriever's error if it fails for all queries that have results, or for each query of a sample, so that it
+            must be broken.
             Input errors are raised unchanged.
 
     Example:
@@ -45,14 +46,17 @@ def answered(retriever: Callable[[pd.DataFrame], pd.DataFrame], topics: pd.DataF
         return retriever(topics), {}
     except (InputError, pt.validate.InputValidationError):
         raise
-    except Exception:
+    except Exception as error:
+        raised = error
         qids = topics["qid"].drop_duplicates().tolist()
         spread = [qids[n] for n in np.unique(np.linspace(0, len(qids) - 1, min(_TRIED, len(qids))).astype(int))]
         if len(qids) < 2 or all(_raised_by(retriever, topics, [qid]) for qid in spread):
             raise
     failed: dict[str, str] = {}
-    frames = list(_answers(retriever, topics, qids, failed))
-    return pd.concat(frames, ignore_index=True), failed
+    found = pd.concat(list(_answers(retriever, topics, qids, failed)), ignore_index=True)
+    if failed and found.empty:  # the others have no results, and raise nothing because there is nothing to do
+        raise raised
+    return found, failed
 
 
 def _raised_by(retriever: Callable[[pd.DataFrame], pd.DataFrame], topics: pd.DataFrame, qids: list[str]) -> bool:

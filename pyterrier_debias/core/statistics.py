@@ -657,6 +657,8 @@ def detectable_effect(interval: Interval, *, tests: int = 1, power: float = POWE
     if not 0 < power < 1 or tests < 1:
         raise InputError(f"a detectable effect needs a power between 0 and 1 and at least one test, not {power} and {tests}")
     half = (interval.high - interval.low) / 2
+    if 0 in (interval.low, interval.high):  # it may have been cut there (Interval.of_change_from); the other end tells the error
+        half = max(half, interval.high - interval.estimate, interval.estimate - interval.low)
     if interval.n < 2 or not np.isfinite(half):
         return float("nan")
     quantiles = stats.t.ppf([(1 + interval.level) / 2, 1 - ALPHA / 2 / tests, power], interval.n - 1)

@@ -320,6 +320,8 @@ class _Examined:
         )
         if np.isnan(row["cv"]):
             text = f"{_MAIN} is 0 for all {row['n']} queries, so it has no coefficient of variation."
+        if name in self.unasked:
+            text += f" The queries are not asked in other words: {self.unasked[name]}."
         for statistic, measure in (("mean", _MAIN), ("sd", f"sigma of {_MAIN}"), ("cv", f"c_v of {_MAIN}")):
             convention = "" if statistic == "mean" else f"over queries, ddof 0; {_EVERY_CAUSE}"
             ends: dict[str, Any] = {"low": row[f"{statistic}_low"], "high": row[f"{statistic}_high"], "n": int(row["n"])}

@@ -194,7 +194,9 @@ def test_what_is_said_where_every_query_has_nothing(context):
         assert own["text"].str.contains("(not tested, since no query contributes to it)", regex=False).all()
         assert not own["text"].str.contains("p = ").any() and not table["text"].str.contains("nan").any()
     spread = examined(BIAS, nothing).table.query("contrast == 'all queries'")
-    assert set(spread["text"]) == {"run: nDCG@10 is 0 for all 40 queries, so it has no coefficient of variation."}
+    told = "run: nDCG@10 is 0 for all 40 queries, so it has no coefficient of variation."
+    why = "The queries are not asked in other words: its results are a run, which cannot answer reworded queries; give the pipeline that made it."
+    assert set(spread["text"]) == {f"{told} {why}"}
 
 
 def test_rewrites_are_those_of_the_probe(findings, context):
