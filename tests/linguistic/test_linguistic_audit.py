@@ -195,8 +195,8 @@ def test_what_is_said_where_every_query_has_nothing(context):
         assert not own["text"].str.contains("p = ").any() and not table["text"].str.contains("nan").any()
     spread = examined(BIAS, nothing).table.query("contrast == 'all queries'")
     told = "run: nDCG@10 is 0 for all 40 queries, so it has no coefficient of variation."
-    why = "The queries are not asked in other words: its results are a run, which cannot answer reworded queries; give the pipeline that made it."
-    assert set(spread["text"]) == {f"{told} {why}"}
+    why = "The queries are not asked in other words: its results are a run, which cannot answer reworded queries"
+    assert set(spread["text"]) == {f"{told} {why}; give the pipeline that made it."}
 
 
 def test_rewrites_are_those_of_the_probe(findings, context):
