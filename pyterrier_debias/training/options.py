@@ -69,7 +69,7 @@ class Training:
         resume: Whether to resume from the last checkpoint in that folder, exactly where it was written. Starts from the
             beginning if there is none; a run that has ended, or that stopped early, returns its result again.
         workers: Processes that prepare batches; 0 prepares them in the training process. None: up to 4 on a GPU, else 0.
-        log_every: Steps from one entry of the log to the next.
+        log_every: Steps from one entry of the log to the next; a shorter run has one entry, at its end.
         log_to: ``'tensorboard'`` also writes the log for TensorBoard, into ``checkpoints``; None keeps it only in the report.
         seed: Seed of the order of examples, of negatives and of dropout.
 

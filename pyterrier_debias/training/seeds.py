@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,7 +30,7 @@ def check_seed(where: str, seed: Any) -> None:
 
 @contextmanager
 def random_state_kept() -> Iterator[None]:
-    """Restore torch's random state on the CPU when this context ends; other threads that train or draw weights wait until then.
+    """Restore Python's random state, and torch's on the CPU, when this context ends; other threads that train or load wait.
 
     Example:
         >>> import torch
@@ -44,7 +45,11 @@ def random_state_kept() -> Iterator[None]:
     import torch
 
     with RANDOM, torch.random.fork_rng(devices=[]):
-        yield
+        python = random.getstate()  # libraries draw from it when they are imported
+        try:
+            yield
+        finally:
+            random.setstate(python)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import random
 import re
 import shutil
 import threading
@@ -254,6 +255,14 @@ def test_fitting_saving_and_loading_leave_the_random_states(make, tiny, tmp_path
     stage.fit(candidates(), qrels()).save(tmp_path / "saved")
     KernelWhiteningReranker.load(tmp_path / "saved").relevance.warm_up()
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_random_states_are_those_of_before():
+    before = random.getstate(), torch.get_rng_state()
+    with pytest.raises(KeyError), seeds.random_state_kept():
+        raise KeyError(random.random(), torch.rand(1))
+    assert random.getstate() == before[0]
+    assert torch.equal(torch.get_rng_state(), before[1])
 
 
 def test_no_call_that_loads_a_model_runs_code_of_its_own():

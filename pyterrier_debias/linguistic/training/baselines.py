@@ -109,7 +109,7 @@ class ReverseComplexity:
     queries has to give them more weight, which is probably what the authors meant: ``favour='hard'``.
 
     Args:
-        column: The column of the candidates with the complexity of the query.
+        column: The column of the candidates with the complexity of the query; one value per query.
         favour: ``'easy'``: the more complex a query, the less it counts. ``'hard'``: the simpler a query, the less it counts.
 
     Raises:
@@ -245,7 +245,7 @@ class GroupDROReranker(TrainedRanker):
 
     Args:
         ranker: Any ranker of this package; a name or folder is loaded as a ``CrossEncoder``. It is copied.
-        group: The column with the group of a query, or with numbers to be binned.
+        group: The column with the group of a query, or with numbers to be binned; one value per query.
         bins: Into how many groups of similar size the numbers are divided; None makes each distinct value a group.
         step: eta, how fast shares grow. Large steps follow the worst batch; with small ones, shares stay nearly equal.
         training: How ``fit`` trains, with any loss; None for the ranker's own ``training``.

@@ -49,7 +49,8 @@ class KernelWhiteningReranker(TrainedRanker):
 
     Args:
         ranker: A ``CrossEncoder`` or ``BiEncoder``; a name or folder is loaded as a ``CrossEncoder``. It is copied.
-        landmarks: Number of landmarks, which is also the number of features.
+        landmarks: Number of landmarks, which is also the number of features. Like ``kernel``, it cannot change after the first
+            ``fit``.
         kernel: ``'rbf'``: :math:`e^{-\gamma \lVert h - l \rVert^2}` of vectors scaled to unit length. ``'cosine'``: their cosine,
             as in the released code, which makes the map linear.
         gamma: gamma of ``'rbf'``. With 1, the kernel is between .02 and 1, so that features do not vanish as the network changes.
