@@ -27,7 +27,7 @@ def activation(kernel: str) -> torch.nn.Module:
 
 
 def kernel_with(activation: torch.nn.Module) -> str:
-    """The kernel whose :func:`activation` a layer is."""
+    """The kernel to which an :func:`activation` belongs."""
     return "rbf" if isinstance(activation, torch.nn.ELU) else "cosine"
 
 
