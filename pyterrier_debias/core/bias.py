@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _NO_INTERVAL = re.compile(r",? (?:95 % interval )?\[\+?nan%?, \+?nan%?\]")
 _ANY_INTERVAL = re.compile(r",? (?:95 % interval )?\[[-+]?[\d.]+%?, [-+]?[\d.]+%?\]")
 
-#: What a sentence over one query begins its number with.
+#: How a sentence about a single query counts it.
 _ONE_QUERY = re.compile(r"\bover 1 (neutral )?queries\b")
 
 #: Columns of the table of findings, in order, with their types.

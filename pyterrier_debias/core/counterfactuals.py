@@ -148,7 +148,8 @@ def score_arms(
     original = next((arm for arm in arms if arm.variant is None), None)
     if original is None:
         return scored_as(arms)
-    qids = list(dict.fromkeys(candidates["qid"].iloc[original.rows]))[:_RENAMED_QUERIES]
+    qids = candidates["qid"].iloc[original.rows].unique()
+    qids = [qids[n] for n in np.unique(np.linspace(0, len(qids) - 1, min(_RENAMED_QUERIES, len(qids))).astype(int))]
     rows = original.rows[candidates["qid"].iloc[original.rows].isin(qids).to_numpy()]
     renamed = Arm(_RENAMED, 0, rows, candidates[text_field].iloc[rows].tolist(), _SAME)
     scored = scored_as([*arms, renamed])

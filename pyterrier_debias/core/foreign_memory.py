@@ -19,9 +19,9 @@ from pyterrier_debias.core.text import number_keys, text_keys
 from pyterrier_debias.core.variants import VARIANT_MARK, variant_docno
 
 #: How many rows are scored again one by one to see whether a ranker's scores can be remembered, and how many together: a tenth
-#: of the rows, and not more than a thousand.
+#: of the rows, at least 200 (or all) and at most a thousand.
 _PROVED_BY = 10
-_RENAMED_SHARE, _RENAMED_MOST = 0.1, 1000
+_RENAMED_SHARE, _RENAMED_LEAST, _RENAMED_MOST = 0.1, 200, 1000
 
 #: Fewer rows are not worth it.
 _LEAST = 20 * _PROVED_BY
@@ -34,9 +34,9 @@ class ForeignMemory:
     """A memory for the scores of an unknown ranker, used only if the scores depend on nothing but the row or list.
 
     The first 200 rows under their own names are scored without a memory (names that a probe made do not count). Then ten rows
-    of the last frame are scored again, each alone and under a different qid and docno; and a tenth of its rows together, also
-    under different names, because a ranker may look up only some documents or queries. If all scores are exactly those of the
-    frame, scores are remembered by row, and a row with the same cells (whatever its qid and docno) is not scored again.
+    of the last frame are scored again, each alone and under a different qid and docno; and 200 to 1,000 of its rows together,
+    also under different names, because a ranker may look up only some documents or queries. If all scores are exactly those of
+    the frame, scores are remembered by row, and a row with the same cells (whatever its qid and docno) is not scored again.
     Otherwise, the frame's first list is scored again by itself, or together with half of itself if there is no other list. If it
     gets exactly the same scores as in the frame, scores are remembered by list: the same rows of a query, in the same order.
     Nothing is remembered for a ranker that adds or changes columns (for example, shortens texts), drops rows, is not
@@ -56,10 +56,10 @@ class ForeignMemory:
         >>> rows = pd.DataFrame({"qid": "q", "docno": [f"d{i}" for i in range(300)], "query": "a",
         ...                      "text": [str(10**i) for i in range(300)]})
         >>> len(memory.ask(ranker, rows)), len(asked)
-        (300, 340)
+        (300, 510)
         >>> again = memory.ask(ranker, rows.assign(docno=rows["docno"] + "%r1"))
         >>> len(again), len(asked), float(again["score"].max())
-        (300, 340, 300.0)
+        (300, 510, 300.0)
 
     When not to use it: for rankers of this package, which remember by themselves (``remembering``).
     """
@@ -153,7 +153,7 @@ class ForeignMemory:
 
         at, alone = spread(_PROVED_BY)
         if self._same(lambda: _one_by_one(ranker, alone), scores[at]):
-            at, together = spread(min(_RENAMED_MOST, int(_RENAMED_SHARE * len(own))))
+            at, together = spread(max(min(_RENAMED_LEAST, len(own)), min(_RENAMED_MOST, int(_RENAMED_SHARE * len(own)))))
             if self._same(lambda: _alone(ranker, together), scores[at]):
                 return "row"
         of_first = inp["qid"].eq(inp["qid"].iat[0]).to_numpy()

@@ -20,7 +20,7 @@ import pyterrier as pt
 
 from pyterrier_debias.core.columns import tells_columns
 from pyterrier_debias.core.errors import InputError, shortened
-from pyterrier_debias.core.text import digest, keyed_hash
+from pyterrier_debias.core.text import digest, keyed_hash, mixed
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -584,8 +584,8 @@ def break_ties(order: np.ndarray, tied: np.ndarray, docnos: pd.Series) -> None:
 def with_ties_drawn(results: pd.DataFrame, seed: int) -> pd.DataFrame:
     """Put the tied documents of each query in a random order.
 
-    :func:`ranked` puts them in the same order for each query. A test over queries takes these for independent, so a ranker with
-    many ties would seem to prefer whatever the documents with the last docnos have.
+    :func:`ranked` puts them in the same order for each query. A test over queries treats the queries as independent, so a ranker
+    with many ties would seem to prefer whatever the documents with the last docnos have.
 
     Args:
         results: A result frame as from :func:`ranked`: ``qid``, ``docno``, ``score`` and ``rank``, sorted by query and rank.
@@ -605,11 +605,17 @@ def with_ties_drawn(results: pd.DataFrame, seed: int) -> pd.DataFrame:
     if not tied.any():
         return results
     at = np.flatnonzero(tied | np.r_[tied[1:], False])
-    names = zip(results["qid"].iloc[at], results["docno"].iloc[at])
-    draws = np.array([keyed_hash(seed, "ties", str(qid), str(docno)) for qid, docno in names], dtype=np.uint64)
+    qids, docnos = (_hashes(results[name].iloc[at], seed) for name in ("qid", "docno"))
+    draws = mixed(docnos ^ mixed(qids, 0), 0)
     order = np.arange(len(results))
     order[at] = at[np.lexsort((draws, np.cumsum(~tied)[at]))]
     return results.iloc[order].assign(rank=results["rank"].to_numpy()).reset_index(drop=True)
+
+
+def _hashes(names: pd.Series, seed: int) -> np.ndarray:
+    """The hash of each name, computed once for each distinct name."""
+    codes, distinct = pd.factorize(names)
+    return np.array([keyed_hash(seed, "ties", str(name)) for name in distinct], dtype=np.uint64)[codes]
 
 
 def tied_with_the_one_before(results: pd.DataFrame) -> np.ndarray:

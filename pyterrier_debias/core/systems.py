@@ -704,7 +704,7 @@ class Context:
     def results_with_ties_drawn(
         self, system: System, *, depth: int | None = None, qids: Iterable[str] | None = None
     ) -> pd.DataFrame:
-        """As :meth:`results`, with the tied documents of each query in a random order (that of the audit's seed).
+        """As :meth:`results` to the audit's depth, with the tied documents of each query in a random order (that of its seed).
 
         For figures about which documents come first, of whatever relevance: see
         :func:`~pyterrier_debias.core.frames.with_ties_drawn`. Measures of effectiveness follow trec_eval instead.
@@ -722,16 +722,20 @@ class Context:
             BrokenSystemError: See :meth:`results`.
         """
         if depth is None:
-            return with_ties_drawn(self.results(system, qids=qids), self.seed)
+            return self._with_ties_drawn(system, qids)
         # One more, which may be tied with the last.
         top = self.results(system, depth=depth + 1, qids=qids)
         tied = top["qid"][tied_with_the_one_before(top)].unique()
         if len(tied):
-            drawn = with_ties_drawn(self.results(system, qids=tied), self.seed)
+            drawn = self._with_ties_drawn(system, tied)
             both = pd.concat([top[~top["qid"].isin(tied)], drawn], ignore_index=True)
             places = pd.Index(top["qid"].unique()).get_indexer(both["qid"])
             top = both.iloc[np.argsort(places, kind="stable")]
         return top[top["rank"] < depth].reset_index(drop=True)
+
+    def _with_ties_drawn(self, system: System, qids: Iterable[str] | None) -> pd.DataFrame:
+        results = self.results(system, depth=self.depth, qids=qids)
+        return with_ties_drawn(results, self.seed)
 
     def longest_list(self, system: System) -> int:
         """The number of documents in the longest list of a system's results.

@@ -28,9 +28,8 @@ class LengthBias(SystemBias):
     each gets a percentile: the share of them that are shorter, where documents of equal length, and the document itself, count by
     half; it is .5 for the middle. A query's value is the mean percentile of the first ten documents of the result, less .5.
     Queries with no more than ten candidates are left out, because every order of these has the value 0. An order that is random
-    among documents of the same relevance has a mean of exactly 0: it does not
-    matter whether relevant documents are longer than others, or candidates longer than the rest of the collection. Tied
-    documents are put in random order, query by query.
+    among documents of the same relevance has a mean of exactly 0: it does not matter whether relevant documents are longer than
+    others, or candidates longer than the rest of the collection. Tied documents are put in random order, query by query.
 
     The same figure is also reported against the order of the candidates ("ranker - candidates"). It is not a primary test: if
     the order of the candidates prefers long documents, a ranker that is blind to length differs from it.
@@ -71,7 +70,10 @@ class LengthBias(SystemBias):
         values = _means(first)
         interval, p, told = mean_test(values, context.seed, least=-0.5, most=0.5)
         shares = first.assign(share=first["above"] / first.groupby("qid")["above"].transform("size"))
-        convention = f"percentile among candidates of one query and relevance, first {self.cutoff}; words of letters and digits"
+        convention = (
+            f"percentile among candidates of one query and relevance, first {self.cutoff}; tied documents in random order; "
+            f"words of letters and digits"
+        )
         yield self.finding(
             system.name, "length percentile", "first documents - random order", interval,
             f"the mean length percentile of its first {self.cutoff} documents, among candidates of the same relevance, differs "

@@ -6,6 +6,7 @@ Null hypothesis of the primary test: the slope of a document's place in the resu
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -111,8 +112,8 @@ def _results(system: System, context: Context, shuffles: int) -> pd.DataFrame:
     arms = ["own", "again", "reversed", *(f"shuffled {draw}" for draw in range(shuffles))]
     places = candidates.groupby("qid", sort=False).indices
     rows = np.concatenate(list(places.values()))
-    ranker = named_where_it_raises(system).ranker
-    assert ranker is not None
+    ranker, anew = (named_where_it_raises(one).ranker for one in (system, replace(system, memory=None, kept=None)))
+    assert ranker is not None and anew is not None
     parts = []
     for arm in arms:  # one call for each: a query keeps its qid, which a ranker may look up
         documents = np.concatenate([own[given_order(arm, len(own), context.seed, str(qid))] for qid, own in places.items()])
@@ -120,7 +121,8 @@ def _results(system: System, context: Context, shuffles: int) -> pd.DataFrame:
         # Scores and ranks belong to the place in the list, not to the document.
         of_places = {name: candidates[name].to_numpy()[rows] for name in ("score",) if name in candidates.columns}
         given = candidates.iloc[documents].reset_index(drop=True).assign(rank=numbers, **of_places)
-        found = ranked(check_run(ranker(given), system.name), system.name)[["qid", "docno", "score", "rank"]]
+        ask = anew if arm == "again" else ranker  # remembered scores would not show whether the ranker repeats itself
+        found = ranked(check_run(ask(given), system.name), system.name)[["qid", "docno", "score", "rank"]]
         parts.append(given[["qid", "docno"]].assign(arm=arm, given=numbers).merge(found, on=["qid", "docno"], how="left"))
     found = pd.concat(parts, ignore_index=True)
     if found["rank"].isna().any():

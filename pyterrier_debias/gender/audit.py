@@ -409,12 +409,6 @@ class _Examined:
         return "" if self.bias.clusters is None else f" of all queries with the same {self.bias.clusters!r} together"
 
     @property
-    def _ties(self) -> str:
-        """How ties were broken for the primary test, if there are any: one convention for all systems."""
-        own = self._measured.per_query
-        return "tied documents in random order; " if (own["ARaB"] != own[TIES_DRAWN]).any() else ""
-
-    @property
     def _evaluator(self) -> ARaBEvaluator:
         return cast(ARaBEvaluator, self.evaluator)  # the same
 
@@ -455,8 +449,8 @@ class _Examined:
             )
         yield self.bias.finding(
             name, _ARAB, _ORDER, added, text, p=row["added_p"], null_value=row["floor"], primary=True,
-            convention=f"{how}; {self._ties}expectation over all orders in closed form; p by flipping signs{self._together}; the "
-            f"interval inverts this test",
+            convention=f"{how}; tied documents in random order; expectation over all orders in closed form; p by flipping "
+            f"signs{self._together}; the interval inverts this test",
             values=own["added"], parts=self._parts(name),
         )  # fmt: skip
         absolute = own["ARaB"].abs()
@@ -671,7 +665,7 @@ def _whole(run: pd.DataFrame, candidates: pd.DataFrame) -> pd.DataFrame:
         candidates: A frame with the same columns.
 
     Returns:
-        The extended run; if documents were appended, ``score`` follows the ranks.
+        The extended run, sorted by query and rank; the scores of appended documents are below all others.
     """
     if len(run) >= len(candidates):
         return run
@@ -680,9 +674,12 @@ def _whole(run: pd.DataFrame, candidates: pd.DataFrame) -> pd.DataFrame:
     below = candidates[~np.isin(given, known) & candidates["qid"].isin(returned.index[returned >= _CUTOFF])]
     if not len(below):
         return run
-    below = below.assign(rank=below["rank"] + run["rank"].max() + 1)
+    rank, lowest = below["rank"] + run["rank"].max() + 1, run["score"].min()
+    if not np.isfinite(lowest):
+        run, lowest = run.assign(score=-run["rank"].astype(np.float64)), 0.0
+    below = below.assign(rank=rank, score=lowest - rank.astype(np.float64))
     both = pd.concat([frame[["qid", "docno", "score", "rank"]] for frame in (run, below)], ignore_index=True)
-    return both.assign(score=-both["rank"].astype(np.float64))
+    return both.iloc[np.lexsort((both["rank"], pd.factorize(both["qid"])[0]))].reset_index(drop=True)
 
 
 def folded_mean(mean: np.ndarray, sd: np.ndarray) -> np.ndarray:

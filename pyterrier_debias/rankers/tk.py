@@ -13,7 +13,7 @@ from pyterrier_debias.core.files import read_whole
 from pyterrier_debias.rankers import engine
 from pyterrier_debias.rankers.base import InMemory, Ranker, load_tokenizer, loading, quiet
 from pyterrier_debias.rankers.terms import Terms, paired
-from pyterrier_debias.training.seeds import check_seed, drawn_from
+from pyterrier_debias.training.seeds import check_seed, drawn_from, random_state_kept
 
 if TYPE_CHECKING:
     import torch
@@ -151,7 +151,8 @@ class TK(Ranker):
                 check_whole(encoder, model, cls.__name__)
             return tokenizer, encoder
 
-        tokenizer, encoder = read_whole(model, read)
+        with random_state_kept():
+            tokenizer, encoder = read_whole(model, read)
         table = encoder.get_input_embeddings().weight.detach()
         if rescale:
             table = table * ((table.shape[1] / 2) ** 0.5 / table.norm(dim=1).mean())

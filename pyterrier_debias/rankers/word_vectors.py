@@ -20,6 +20,7 @@ from pyterrier_debias.core.scripts import composed, word_places
 from pyterrier_debias.rankers import engine
 from pyterrier_debias.rankers.base import DTYPES, InMemory, Ranker, load_tokenizer, loading, pick_device, window_of
 from pyterrier_debias.rankers.packed import PackedBert
+from pyterrier_debias.training.seeds import random_state_kept
 
 if TYPE_CHECKING:
     import torch
@@ -284,7 +285,9 @@ class HuggingFaceWords:
         """The bare encoder, in eval mode, and its tokenizer."""
         if isinstance(self.encoder, Ranker):
             return self._ready(bare_encoder(self.encoder.scoring_module()), self.encoder.tokenizer)
-        with self._lock:
+        if self._loaded is not None:
+            return self._loaded
+        with random_state_kept(), self._lock:  # libraries draw weights that they then replace
             if self._loaded is None:
                 if isinstance(self.encoder, InMemory):
                     model, tokenizer = self.encoder.module, self.encoder.tokenizer

@@ -204,7 +204,7 @@ def pipelines(systems: Any, dataset: Any) -> dict[str, pt.Transformer]:
     """
     found = named_systems(systems, dataset)
     parts = {visible(system.name): (system.candidates, system.ranker) for system in found}
-    return {name: join(*filter(None, part)) for name, part in parts.items()}
+    return {name: join(*(one for one in part if one is not None)) for name, part in parts.items()}
 
 
 def are_pipelines(systems: Any, examined: Sequence[System]) -> bool:

@@ -121,7 +121,7 @@ def _answers(answers: Sequence[Answer], width: int, detail: _Detail, *, found: b
         outcomes = dict.fromkeys(answer.outcome for answer in answers)
         names = {one: ", ".join(answer.system for answer in answers if answer.outcome == one) for one in outcomes}
         told = [(one, Answer(listed, one, listed)) for one, listed in names.items()]
-    widest = min(_WIDEST, max((len(name) for name, _ in told), default=0)) or 1
+    widest = min(_WIDEST, width // 2, max((len(name) for name, _ in told), default=0)) or 1
     for name, answer in told:
         if detail.whole or (found and answer.outcome == "yes"):
             column = textwrap.wrap(name, widest, break_on_hyphens=False)

@@ -346,8 +346,8 @@ def get_loss(loss: str | Loss, options: dict[str, Any] | None = None) -> Loss:
     missing = next((keyword for keyword in _GIVEN if not _takes(loss, keyword)), None)
     if missing is not None:
         raise InputError(
-            f"training: loss {name!r} does not take the keyword {missing!r}; define it as "
-            f"{name}(scores, labels=None, mask=None, weights=None)"
+            f"training: loss {name!r} does not take the keyword {missing!r}; define it as a function (scores, labels=None, "
+            f"mask=None, weights=None)"
         )
     known = _options_of(loss)
     unknown = next((option for option in options or () if known is not None and option not in known), None)

@@ -613,7 +613,7 @@ def _check_every(device: torch.device, training: Training) -> int:
 
 
 def checked_loss(loss: Any) -> torch.Tensor:
-    """Refuse what a function returned as a loss and no step can be taken along.
+    """Refuse a loss that training cannot minimise.
 
     Args:
         loss: The loss of a batch.

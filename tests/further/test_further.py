@@ -181,6 +181,16 @@ def test_a_relative_delta_without_an_interval_says_why(world):
     assert rows["low"].isna().equals(rows["convention"].str.endswith("the measure is 0 for all texts"))
 
 
+def test_a_list_that_is_given_again_is_scored_again(tmp_path, monkeypatch):
+    """Scores that a checkpoint kept would hide the noise of a ranker, which would look like a dependence on order."""
+    monkeypatch.setattr("pyterrier_debias.core.kept_scores._SECONDS", -1.0)
+    world, draw = PlantedCollection(3, topics=12, passages=120), np.random.default_rng(0)
+    noisy = pt.apply.generic(lambda inp: pt.model.add_ranks(inp.assign(score=draw.normal(size=len(inp)))))
+    found = audit({"noisy": noisy}, world, biases=["order"], depth=20, draws=1, checkpoint=tmp_path / "kept").findings
+    tau = found[found["measure"] == "Kendall's tau"].iloc[0]
+    assert tau["null_value"] < 0.3 and abs(tau["value"]) < 0.3
+
+
 def test_slopes_of_places():
     given = np.array([given_order(arm, 5, 3, "q") for arm in ("own", "reversed", "shuffled 0", "shuffled 1")], dtype=float)
     assert (slope(given, given), slope(given, 4 - given)) == (1, -1)

@@ -240,7 +240,7 @@ def test_what_cannot_be_used_is_named():
 
     with pytest.raises(InputError, match="loss='hing' is not known; use one of 'hinge'"):
         get_loss("hing")
-    with pytest.raises(InputError, match=r"loss 'mean' does not take the keyword 'labels'; define it as mean\(scores, labels"):
+    with pytest.raises(InputError, match=r"'mean' does not take the keyword 'labels'; define it as a function \(scores, labels"):
         get_loss(mean)
     with pytest.raises(InputError, match="scheme='ndcg9'"):
         losses.lambda_loss(scores(), scheme="ndcg9")
