@@ -543,12 +543,12 @@ def _not_english(topics: pd.DataFrame) -> str | None:
         >>> _not_english(pd.DataFrame({"query": ["निगम क्या है", "PDF क्या है"]}))
         'only 25% of the letters of the queries are Latin'
     """
-    queries = tuple(map(str, topics["query"]))
+    queries = tuple(map(str, topics["query"].iloc[:_QUERIES_READ]))
     letters = [letter for letter in "".join(queries) if letter.isalpha()]
     share = sum(map(str.isascii, letters)) / len(letters) if letters else 1.0
     if share < _FEWEST_LATIN:
         return f"only {share:.0%} of the letters of the queries are Latin"
-    language = _other_language(queries[:_QUERIES_READ])
+    language = _other_language(queries)
     return None if language is None else f"the words of the queries are more frequent in the language {language!r}"
 
 

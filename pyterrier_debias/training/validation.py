@@ -75,8 +75,10 @@ class Validation:
             places = frames.ranked(first).set_index(["qid", "docno"])["rank"]
             self._places = places.loc[list(zip(self.rows["qid"], self._documents))].to_numpy(dtype=np.float64)
         # The best order shows whether training can be measured at all, before it takes its time.
-        known = self.qrels.set_index(["qid", "docno"])["label"]
-        ideal = known.reindex(list(zip(self.rows["qid"], self._documents))).fillna(known.min() - 1).to_numpy(dtype=np.float64)
+        given = pd.DataFrame({"qid": self.rows["qid"].to_numpy(dtype=object), "docno": self._documents})
+        known = self.qrels[["qid", "docno", "label"]].drop_duplicates(["qid", "docno"])
+        labels = given.merge(known, on=["qid", "docno"], how="left")["label"]
+        ideal = labels.fillna(self.qrels["label"].min() - 1).to_numpy(dtype=np.float64)
         if per_query(self._of_documents(ideal), self.qrels, [metric], self.qids).iloc[:, 0].max() == 0:
             raise InputError(
                 f"{name}: {metric} of the validation candidates is 0 in any order, so validation cannot choose the best weights; "

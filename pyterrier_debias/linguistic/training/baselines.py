@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -62,12 +63,19 @@ def check_query_values(groups: Groups, column: str, found: Sequence[Any]) -> Non
     values = groups.column(column)
     for group, first in zip(groups.groups, found):
         own = (values[row] for row in (*group.positives, *group.pool))
-        other = next((value for value in own if pd.isna(value) is not True and value != first), first)
+        other = next((value for value in own if pd.isna(value) is not True and _differ(value, first)), first)
         if other is not first:
             raise InputError(
                 f"training: column '{column}' has several values for query {group.qid!r} ({first!r} and {other!r}); name a "
                 f"column that has one value per query"
             )
+
+
+def _differ(value: Any, other: Any) -> bool:
+    """Whether two values of a column differ by more than rounding."""
+    if isinstance(value, float) and isinstance(other, float):
+        return not math.isclose(value, other, rel_tol=1e-9, abs_tol=1e-12)
+    return bool(value != other)
 
 
 def reverse_weights(complexity: np.ndarray) -> np.ndarray:
