@@ -71,12 +71,14 @@ def knowing(collection: PlantedCollection, strength: float, seed: int) -> pt.Tra
     return pt.apply.generic(score)
 
 
-def sampling(seed: int) -> pt.Transformer:
-    """Adds noise that depends on the list (by its qid, which differs between the lists of a query) and on the passage."""
+def sampling(ranker: pt.Transformer, seed: int) -> pt.Transformer:
+    """A ranker with noise that depends on the list (the query and the order that it is given in) and on the passage."""
 
     def add(frame: pd.DataFrame) -> pd.DataFrame:
-        noise = keyed_noise(seed, frame["qid"].tolist(), frame["docno"].tolist())[:, 0]
-        return ranked(frame.assign(score=frame["score"] + OF_LISTS * noise))
+        given = frame.groupby("qid")["docno"].agg(" ".join)
+        found = ranker(frame)
+        noise = keyed_noise(seed, (found["qid"] + " " + found["qid"].map(given)).tolist(), found["docno"].tolist())[:, 0]
+        return ranked(found.assign(score=found["score"] + OF_LISTS * noise))
 
     return pt.apply.generic(add)
 
@@ -90,7 +92,7 @@ def p_values(task: tuple[int, list[float], int, int]) -> list[dict[str, Any]]:
     for strength in strengths:
         for name, make in TESTS.items():
             planted = PlantedRanker(name, strength=strength, seed=seed)
-            ranker = {"length": knowing(collection, strength, seed), "order": planted >> sampling(seed)}.get(name, planted)
+            ranker = {"length": knowing(collection, strength, seed), "order": sampling(planted, seed)}.get(name, planted)
             system = System(name, candidates, ranker)
             context = Context([system], collection, collection.get_topics(), collection.get_qrels(), depth=depth, seed=seed)
             bias = make(collection)
