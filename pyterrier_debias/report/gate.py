@@ -33,7 +33,7 @@ class Budget:
     Attributes:
         bias: The bias.
         measure: Only figures with this measure; if there is no ``contrast`` either, None means the primary figures.
-            Those of different systems may differ: in ranks for rankers and in nDCG@10 for retrievers, for the position bias.
+            Those of different systems may differ: in ranks for rankers and in ``nDCG@10`` for retrievers, for the position bias.
         contrast: Only figures with this contrast.
         system: Only figures of this system; None means every system. A system that could not be examined exceeds the budget.
         at_most: The limit for the upper end of the interval.
