@@ -26,6 +26,10 @@ def test_unknown_keywords(name):
     public = getattr(pyterrier_debias, name)
     with pytest.raises(UnknownOptionError, match=f"^{name} has no option 'no_such_thing'; it has .*{parameters(public)[0]}"):
         public(no_such_thing=1)
+    with pytest.raises(UnknownOptionError) as told:
+        public(no_such_thing=1)
+    options = str(told.value).partition("it has ")[2].split(", ")
+    assert len(options) == len(set(options))
     long = max(parameters(public), key=len)
     with pytest.raises(UnknownOptionError, match=rf"^{name} has no option '{long}z'; did you mean '{long}'\?"):
         public(**{f"{long}z": 1})

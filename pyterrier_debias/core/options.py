@@ -151,7 +151,7 @@ def check_options(
     named, others = _options(function)
     if others and not more:
         return
-    known = [name for name in (*named, *more) if not name.startswith("_")]
+    known = [name for name in dict.fromkeys([*named, *more]) if not name.startswith("_")]
     bad = next((name for name in given if name not in named and name not in more), None)
     if bad is None:
         return
