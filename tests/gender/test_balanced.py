@@ -48,7 +48,16 @@ def test_matching_balances():
     assert balance.loc["work", "before"] == pytest.approx(expected, rel=1e-9)
     axes = plot_balance(balance.reset_index())
     assert [label.get_text() for label in axes.get_yticklabels()][-1] in ("work", "home")
+    assert axes.get_xlabel() == "standardised mean difference (female minus male)"
     assert plot_balance(balance.reset_index(), axes) is axes
+    plt.close(axes.figure)
+
+
+def test_the_picture_of_balance_names_the_groups_that_were_matched():
+    frame = labelled()
+    stage = BalancedPairs(groups=("male", "female"))
+    axes = plot_balance(stage.balance(frame, stage(frame)))
+    assert axes.get_xlabel() == "standardised mean difference (male minus female)"
     plt.close(axes.figure)
 
 

@@ -252,6 +252,7 @@ def plot_balance(balance: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """
     from pyterrier_debias.core import plots
 
+    one, other = (name.removesuffix("_before") for name in balance.columns if name.endswith("_before"))
     table = balance.assign(size=balance["before"].abs()).sort_values("size", na_position="first")
     with plots.style():
         axes = plots.new_axes(height=1.6 + 0.22 * len(table)) if ax is None else ax
@@ -264,7 +265,7 @@ def plot_balance(balance: pd.DataFrame, ax: Axes | None = None) -> Axes:
         axes.axvline(0, color=plots.GREY, linewidth=1)
         axes.set_yticks(places, table["category"])
         axes.legend(loc="lower right")
-        plots.label_axes(axes, x="standardised mean difference (female minus male)", y="", title="Balance of profiles")
+        plots.label_axes(axes, x=f"standardised mean difference ({one} minus {other})", y="", title="Balance of profiles")
     return axes
 
 
