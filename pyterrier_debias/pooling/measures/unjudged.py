@@ -135,7 +135,12 @@ class ExpectedNDCG(Measure):
             name: The name of the measure in tables. Measures with the same name and cut-off are equal, so use different names for
                 two sets of judgements in one experiment.
             params: ``cutoff``; usually written as ``ExpectedNDCG(judgements) @ 10``.
+
+        Raises:
+            InputError: For a cut-off that is not a whole number of at least 1.
         """
+        if params.get("cutoff") is not None:
+            check_number("ExpectedNDCG", "cutoff", params["cutoff"], least=1, whole=True)
         super().__init__(judgements=judgements, name=name, **params)
 
     def __repr__(self) -> str:
