@@ -255,7 +255,7 @@ def test_what_is_missing_is_left_out_and_said():
     topics = TOPICS.assign(complexity=TOPICS["complexity"].where(TOPICS.index > 2))
     values = LONG.assign(value=LONG["value"].where(LONG["qid"] != "q10"))
     found = Disparity(**PROBE).evaluate(values, topics)
-    assert found.notes == ("1 queries without a value are left out.", "3 queries without a complexity are left out.")
+    assert found.notes == ("1 query without a value is left out.", "3 queries without a complexity are left out.")
     assert (found.tests[found.tests["test"] == "slope"]["n"] == 32).all()
 
 

@@ -439,7 +439,8 @@ class Disparity(Stage):
             lacking = keep & merged[column].isna().to_numpy()
             if lacking.any():
                 n = merged.loc[lacking, ["dataset", "qid"]].drop_duplicates().shape[0]
-                notes.append(f"{n} queries without a {words} are left out.")
+                who, left_out = ("1 query", "is") if n == 1 else (f"{n} queries", "are")
+                notes.append(f"{who} without a {words} {left_out} left out.")
                 logger.info("Disparity: %s", notes[-1])
             keep &= ~lacking
         merged = merged[keep]
