@@ -451,7 +451,6 @@ def test_kendalls_tau_agrees_with_scipy(pairs):
     np.testing.assert_allclose(kendall_tau(np.stack([a, b]), np.stack([b, b])), [reference, kendall_tau(b, b)], atol=1e-12)
 
 
-
 @pytest.mark.parametrize("cutoff", [0, -1, 2.5, "x"])
 def test_expected_ndcg_rejects_a_cutoff_that_is_not_a_rank(cutoff):
     judged = pd.DataFrame({"qid": ["q1"], "docno": ["d1"], "label": [1]})
