@@ -5,7 +5,8 @@
 opens a deeply judged collection and hides the relevant documents that a pool of BM25's first ten would not have kept (it keeps at
 most two per query). It trains a ranker with every correction on the remaining judgements, with negatives from a dense retriever
 (all-MiniLM-L6-v2), and evaluates all of them with full and with pooled judgements. They are compared with plain training and with
-an oracle that never draws a hidden document as a negative; `--arms` also offers `CET, lexical`, `CET, mean one` and a training on
+an oracle that never draws a hidden document as a negative; `--arms` also offers `CET, lexical`, the controls `CET, mean one` and
+`CET, shuffled` (its weights in random order), and a training on
 all judgements.
 
 - NFCorpus trains on its own training queries. TREC DL (`--dataset msmarco_trec_dl`) trains on one year and tests on the other,
@@ -31,7 +32,7 @@ corrections do not get.
 import re
 import sys
 
-from protocol import CORRECTIONS, RETRIEVERS, TAUGHT, carry_out, opened, parser, seconds_of
+from protocol import CONTROLS, CORRECTIONS, RETRIEVERS, TAUGHT, carry_out, opened, parser, seconds_of
 from workshop import minutes, program, write_results
 
 from pyterrier_debias.core import plots
@@ -40,7 +41,7 @@ from pyterrier_debias.core import plots
 FULL = "all judgements"
 
 #: The corrections that are compared by default.
-ARMS = [name for name in CORRECTIONS if name not in ("CET, lexical", "CET, mean one")]
+ARMS = [name for name in CORRECTIONS if name not in {"CET, lexical", *CONTROLS}]
 
 NOTES = [
     "full, pooled: nDCG@10 against all judgements and against those that the pool left. low, high: 95 %, bootstrap over seeds "

@@ -31,7 +31,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 import pyterrier as pt
-from protocol import CORRECTIONS, COSTS, SimulatedJudge, measures_of, taught
+from protocol import CONTROLS, CORRECTIONS, COSTS, SimulatedJudge, measures_of, taught
 
 from pyterrier_debias import AddJudged, BiEncoder, CrossEncoder, PlantedCollection, Training
 from pyterrier_debias.core import plots
@@ -50,7 +50,7 @@ from workshop import Shared, adapter_of, base_parser, encoder_of, minutes, pace,
 
 PARTS = ("train", "test", "dense")
 #: The arms that are run by default.
-ARMS = [name for name in CORRECTIONS if name != "CET, mean one"]
+ARMS = [name for name in CORRECTIONS if name not in CONTROLS]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -42,6 +42,7 @@ from pyterrier_debias.core.files import write_whole
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.statistics import two_level_interval
 from pyterrier_debias.core.text import keyed_hash
+from pyterrier_debias.pooling.formulas.cet_weights import Coupling
 from pyterrier_debias.pooling.formulas.losses import debiased_contrastive, dynamic_pairwise
 from pyterrier_debias.pooling.measures.hidden_result import HiddenResult
 from pyterrier_debias.report.first_stage import first_stage
@@ -587,11 +588,34 @@ def opened(options: argparse.Namespace, program: str) -> tuple[Settings, Lists, 
 
 # Corrections
 
+
+class ShuffledWeights(Coupling):
+    """CET's weights in random order within a batch: as many pairs count as with CET, but not those that it chooses."""
+
+    def weights(self, positive: Any, negative: Any, valid: Any = None) -> Any:
+        """The weights of the pairs, each given to a random one of them."""
+        import torch
+
+        weights = super().weights(positive, negative, valid).clone()
+        places = torch.ones_like(weights, dtype=torch.bool) if valid is None else valid
+        found = weights[places]
+        weights[places] = found[torch.randperm(len(found))]
+        return weights
+
+
+class ShuffledCET(CETReranker):
+    """CET with :class:`ShuffledWeights` in both losses: shows whether a difference is due to what the weights say."""
+
+    def _coupling(self) -> Coupling:
+        return ShuffledWeights(**super()._coupling().record())
+
+
 #: The corrections by name: functions from a setup to the stage that is fitted.
 CORRECTIONS: dict[str, Callable[[Setup], Any]] = {
     "plain": lambda setup: setup.ranker(),
     "CET": lambda setup: CETReranker(setup.ranker(), training=setup.training()),
     "CET, mean one": lambda setup: CETReranker(setup.ranker(), normalise_weights="mean_one", training=setup.training()),
+    "CET, shuffled": lambda setup: ShuffledCET(setup.ranker(), training=setup.training()),
     "CET, lexical": lambda setup: CETReranker(setup.ranker(), selection="lexical", training=setup.training()),
     "CET, paper": lambda setup: CETReranker.paper(setup.ranker(), training=setup.training()),
     "CET, released": lambda setup: CETReranker.released(setup.ranker(), training=setup.training()),
@@ -605,6 +629,9 @@ CORRECTIONS: dict[str, Callable[[Setup], Any]] = {
     "dynamic weights": lambda setup: setup.ranker(loss=dynamic_pairwise),
     "relabelled": lambda setup: RelabelReranker(setup.ranker(), setup.judge(), depth=setup.settings.depth),
 }
+
+#: Corrections that explain CET's results; they are run only if they are named.
+CONTROLS = {"CET, mean one", "CET, shuffled"}
 
 #: Corrections that use teachers' scores of the candidates.
 TAUGHT = {"denoised", "positive-aware"}
