@@ -105,7 +105,7 @@ def test_bad_scores_and_pairs_are_named(frame, message):
 def test_missing_text_is_named():
     with pytest.raises(InputError, match=r"Stage: column 'text' has no value at row 1"):
         frames.check_text(pd.DataFrame({"docno": ["a", "b"], "text": ["x", None]}), "text", "Stage")
-    with pytest.raises(InputError, match="is a int, not text"):
+    with pytest.raises(InputError, match="is an int, not text"):
         frames.check_text(pd.DataFrame({"docno": ["a"], "text": pd.Series([3], dtype=object)}), "text", "Stage")
     frames.check_text(pd.DataFrame({"docno": ["a"], "text": [""]}), "text", "Stage")
 
@@ -328,7 +328,7 @@ def test_what_is_no_frame_is_named(name):
     frame = pd.DataFrame({"qid": ["1"]})
     for instead, told in (
         ({"x": pipeline}, "pipeline"), ([pipeline], "pipeline"), ([frame, frame], "by name|the frame of one system"),
-        ("a/run.txt", "read_results"), ([{"qid": "1"}], r"pd\.DataFrame\(rows\)"), (3, "not a int"), ("", "read"),
+        ("a/run.txt", "read_results"), ([{"qid": "1"}], r"pd\.DataFrame\(rows\)"), (3, "not an int"), ("", "read"),
     ):
         with pytest.raises(InputError, match=f"^{name.strip()}.*({told})"):
             evaluate(instead)

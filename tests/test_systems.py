@@ -139,7 +139,7 @@ def test_a_ranker_alone_without_a_run_is_an_error():
 
 
 def test_what_is_no_pipeline_is_named():
-    with pytest.raises(InputError, match="system 's' is a int"):
+    with pytest.raises(InputError, match="system 's' is an int"):
         System.of("s", 3)
 
 

@@ -116,6 +116,25 @@ def check_number(
         raise InputError(f"{where}: {option}={shortened(repr(value), 80)} must be {kind}" + (f"; {hint}" if hint else ""))
 
 
+def kind_of(value: Any) -> str:
+    """The type of a value, with its article, for messages.
+
+    Args:
+        value: Any value.
+
+    Returns:
+        The name of its class after "a" or "an"; ``None`` for None.
+
+    Example:
+        >>> kind_of(1), kind_of("one"), kind_of(None)
+        ('an int', 'a str', 'None')
+    """
+    if value is None:
+        return "None"
+    name = type(value).__name__
+    return f"{'an' if name.lower().startswith((*'aeio', 'ndarray')) else 'a'} {name}"
+
+
 def is_finite(value: Any) -> bool:
     """Whether a number is finite as a float.
 

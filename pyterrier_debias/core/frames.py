@@ -19,7 +19,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core.columns import tells_columns
-from pyterrier_debias.core.errors import InputError, shortened
+from pyterrier_debias.core.errors import InputError, kind_of, shortened
 from pyterrier_debias.core.text import digest, keyed_hash, mixed
 
 P = ParamSpec("P")
@@ -140,7 +140,7 @@ def no_frame(value: Any, name: str) -> str:
         >>> no_frame("run.txt", "results")
         "needs a pandas DataFrame, not a str; read the file first, e.g. pt.io.read_results('run.txt')"
     """
-    needs = f"needs a pandas DataFrame, not a {type(value).__name__}"
+    needs = f"needs a pandas DataFrame, not {kind_of(value)}"
     if isinstance(value, str) or hasattr(value, "__fspath__"):
         read = {"topics": "read_topics", "qrels": "read_qrels"}.get(name, "read_results")
         return f"{needs}; read the file first, e.g. pt.io.{read}({str(value)!r})"
@@ -335,7 +335,7 @@ def check_text(frame: pd.DataFrame, column: str, stage: Any) -> None:
         return
     bad = next((i for i, value in enumerate(values) if not isinstance(value, str)), None)
     if bad is not None:
-        kind = "has no value" if _missing(values[bad]) else f"is a {type(values[bad]).__name__}, not text,"
+        kind = "has no value" if _missing(values[bad]) else f"is {kind_of(values[bad])}, not text,"
         source = "topics that all have a query" if column == "query" else "a text loader that covers every document"
         raise InputError(
             f"{stage_name(stage)}: column '{column}' {kind} at {_row(frame, bad)}; use {source}, or drop or fill such "
@@ -372,7 +372,7 @@ def check_names(frame: pd.DataFrame, columns: Iterable[str], stage: Any) -> None
         values = frame[column].tolist() if column in frame.columns else []
         bad = next((i for i, value in enumerate(values) if _missing(value) or not isinstance(value, _NAMES)), None)
         if bad is not None:
-            kind = "has no value" if _missing(values[bad]) else f"is a {type(values[bad]).__name__}, not a name,"
+            kind = "has no value" if _missing(values[bad]) else f"is {kind_of(values[bad])}, not a name,"
             raise InputError(
                 f"{stage_name(stage)}: column {column!r} {kind} at {_row(frame, bad)}; name every row, or drop the column"
             )

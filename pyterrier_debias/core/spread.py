@@ -24,7 +24,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core import frames
-from pyterrier_debias.core.errors import InputError, check_number, one_line
+from pyterrier_debias.core.errors import InputError, check_number, kind_of, one_line
 from pyterrier_debias.core.stage import Stage, all_stages, flatten, identities, same_value, scores_rows
 
 logger = logging.getLogger(__name__)
@@ -155,7 +155,7 @@ class Spread(Stage):
 
     def _check_options(self) -> None:
         if not isinstance(self.ranker, pt.Transformer):
-            raise InputError(f"Spread: ranker is a {type(self.ranker).__name__}; give a ranker or a pipeline of rankers")
+            raise InputError(f"Spread: ranker is {kind_of(self.ranker)}; give a ranker or a pipeline of rankers")
         check_number("Spread", "workers", self.workers, least=1, whole=True)
         if self.gpus_per_worker is not None:
             check_number("Spread", "gpus_per_worker", self.gpus_per_worker, least=0)

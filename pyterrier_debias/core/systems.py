@@ -16,7 +16,7 @@ from pyterrier_debias.core.caches import check_caches
 from pyterrier_debias.core.columns import remedy
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.decomposition import behind_text, loads_text, take_apart, without_cutoff
-from pyterrier_debias.core.errors import InputError, one_line, shortened
+from pyterrier_debias.core.errors import InputError, kind_of, one_line, shortened
 from pyterrier_debias.core.foreign_memory import ForeignMemory
 from pyterrier_debias.core.frames import (
     ROWS,
@@ -163,8 +163,9 @@ class System:
     def __post_init__(self) -> None:
         """Refuse an indexer that makes no retriever, and a cache that would hide changed texts (``core.caches``)."""
         if self.indexer is not None and not callable(self.indexer):
-            kind = type(self.indexer).__name__
-            raise InputError(f"System {self.name!r}: indexer is a {kind}; give a function from documents to a retriever")
+            raise InputError(
+                f"System {self.name!r}: indexer is {kind_of(self.indexer)}; give a function from documents to a retriever"
+            )
         whole = self.candidates if self.ranker is None else pt.Compose(self.candidates, self.ranker)
         check_caches(whole)
 
@@ -195,7 +196,7 @@ class System:
             return cls(name, pt.Transformer.from_df(check_run(pipeline, name)), None, indexer)
         if not isinstance(pipeline, pt.Transformer):
             raise InputError(
-                f"system {name!r} is a {type(pipeline).__name__}; give a PyTerrier pipeline, a result frame or a ranker"
+                f"system {name!r} is {kind_of(pipeline)}; give a PyTerrier pipeline, a result frame or a ranker"
             )
         stages = flatten(pipeline)
         if _needs_candidates(stages[0], pt.inspect.transformer_outputs(stages[0], _TOPICS, strict=False)) or _ranks(pipeline):
@@ -284,8 +285,7 @@ def takes_topics(pipeline: Any, dataset: Any, stage: Any) -> bool:
         InputError: If it is not a pipeline.
     """
     if not isinstance(pipeline, (System, pt.Transformer)):
-        kind = type(pipeline).__name__
-        raise InputError(f"{stage_name(stage)}: the pipeline is a {kind}; give a ranker, a pipeline or a System")
+        raise InputError(f"{stage_name(stage)}: the pipeline is {kind_of(pipeline)}; give a ranker, a pipeline or a System")
     if isinstance(pipeline, System) or dataset is not None:
         return True
     first = flatten(pipeline)[0]

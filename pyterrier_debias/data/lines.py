@@ -12,7 +12,7 @@ from io import BufferedIOBase, BytesIO
 from pathlib import Path
 from typing import Any
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, kind_of
 
 #: Largest number of bytes of an unpacked line: more than the largest question collection in one line of JSON, but few enough
 #: that a damaged or malicious file does not fill the memory.
@@ -125,7 +125,7 @@ def read_json_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 path, number, f"not valid JSON at column {error.colno} ({error.msg})", "write one JSON object per line"
             ) from None
         if not isinstance(row, dict):
-            raise fault(path, number, f"a JSON object was expected, found a {type(row).__name__}", "write {...}")
+            raise fault(path, number, f"a JSON object was expected, found {kind_of(row)}", "write {...}")
         _check_halves(path, number, line)
         yield number, row
 
@@ -151,7 +151,7 @@ def read_json(path: str | Path) -> dict[str, Any]:
             "repair the file, or copy or download it again",
         ) from None
     if not isinstance(content, dict):
-        raise fault(path, 1, f"a JSON object was expected, found a {type(content).__name__}", "write {...}")
+        raise fault(path, 1, f"a JSON object was expected, found {kind_of(content)}", "write {...}")
     for number, line in numbered:
         _check_halves(path, number, line)
     return content

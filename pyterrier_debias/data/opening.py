@@ -13,7 +13,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core.dataset import Dataset, provided
-from pyterrier_debias.core.errors import InputError, check_choice
+from pyterrier_debias.core.errors import InputError, check_choice, kind_of
 from pyterrier_debias.core.frames import check_overlap, ranked, with_query
 from pyterrier_debias.data.answers import reader_of
 from pyterrier_debias.data.base import Collection
@@ -135,11 +135,11 @@ def _from_object(dataset: Any, split: str | None) -> Dataset:
     if not isinstance(dataset, Dataset):
         if isinstance(dataset, pt.Indexer):
             raise InputError(
-                f"a {type(dataset).__name__} is an index, which has no topics or judgements; give TerrierCollection(index, ...)"
+                f"{kind_of(dataset)} is an index, which has no topics or judgements; give TerrierCollection(index, ...)"
             )
         lacks = [m for m in ("get_corpus_iter", "get_topics", "get_qrels", "text_loader") if not hasattr(dataset, m)]
         raise InputError(
-            f"a {type(dataset).__name__} is not a dataset: it lacks {', '.join(lacks)}; give an object with these methods, or "
+            f"{kind_of(dataset)} is not a dataset: it lacks {', '.join(lacks)}; give an object with these methods, or "
             f"frames in a Collection"
         )
     chosen = dataset if split is None and with_query(topics := dataset.get_topics()) is topics else SplitView(dataset, split)

@@ -26,7 +26,7 @@ import pyterrier as pt
 
 from pyterrier_debias.core import frames
 from pyterrier_debias.core.cache_key import marks, structure_of, tokenizer_fingerprint, tokenizer_marks, weights_fingerprint
-from pyterrier_debias.core.errors import InputError, check_choice, check_number
+from pyterrier_debias.core.errors import InputError, check_choice, check_number, kind_of
 from pyterrier_debias.core.files import check_empty, read_whole
 from pyterrier_debias.core.memory import Memory, ScoreMemory
 from pyterrier_debias.core.stage import Stage, brief
@@ -589,7 +589,7 @@ class Ranker(Fittable, Stage):
         check_choice(name, "long", self.long, self._LONG)
         if not isinstance(self.model, (str, os.PathLike, Ranker, InMemory)):
             raise InputError(
-                f"{name}: model is of type {type(self.model).__name__}; give a hub name, a folder, a {name} or "
+                f"{name}: model is {kind_of(self.model)}; give a hub name, a folder, a {name} or "
                 f"InMemory(module, tokenizer)"
             )
         if self.fields is not None and len(self.fields) == 0:
@@ -684,7 +684,7 @@ class Ranker(Fittable, Stage):
             source, fingerprint = self._source(), self._source_fingerprint()
             if isinstance(self.model, Ranker) and type(self.model) is not type(self):
                 raise InputError(
-                    f"{type(self).__name__}: model is a {type(self.model).__name__}; give a {type(self).__name__}, a hub name or "
+                    f"{type(self).__name__}: model is {kind_of(self.model)}; give {kind_of(self)}, a hub name or "
                     f"a folder"
                 )
             # Weights that were made in inference mode could never be trained.

@@ -13,7 +13,7 @@ import pyterrier as pt
 
 from pyterrier_debias.core import frames
 from pyterrier_debias.core.cache_key import weights_fingerprint
-from pyterrier_debias.core.errors import InputError, check_choice, check_number
+from pyterrier_debias.core.errors import InputError, check_choice, check_number, kind_of
 from pyterrier_debias.core.files import write_whole
 from pyterrier_debias.core.stage import RowWise
 from pyterrier_debias.rankers import engine
@@ -221,7 +221,7 @@ class BiEncoder(CorpusEncoder):
     @documents_by.setter
     def documents_by(self, documents: BiEncoder | None) -> None:
         if documents is not None and not isinstance(documents, BiEncoder):
-            raise InputError(f"BiEncoder: documents_by is a {type(documents).__name__}; give the BiEncoder of documents")
+            raise InputError(f"BiEncoder: documents_by is {kind_of(documents)}; give the BiEncoder of documents")
         saved = model_folder_of_documents(self.model) if documents is None else None
         self._documents_by = documents if saved is None else BiEncoder(saved, device=self.device, dtype=self.dtype)
 

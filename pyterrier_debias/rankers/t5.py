@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, cast
 
 import numpy as np
 
-from pyterrier_debias.core.errors import InputError, check_choice
+from pyterrier_debias.core.errors import InputError, check_choice, kind_of
 from pyterrier_debias.rankers.base import InMemory, Ranker, load_tokenizer, shared_options, window_of
 from pyterrier_debias.rankers.engine import Cuts, Sequences, Template, gather, in_chunks, moved, report_cuts, token_ids
 from pyterrier_debias.training.seeds import drawn_from
@@ -188,7 +188,7 @@ class T5Reranker(Ranker):
             tokens, window = ("true", "false"), getattr(reranker.model.config, "n_positions", None)
         else:
             raise InputError(
-                f"T5Reranker.from_pyterrier_t5: a {type(reranker).__name__} is not a MonoT5ReRanker or mT5ReRanker; "
+                f"T5Reranker.from_pyterrier_t5: {kind_of(reranker)} is not a MonoT5ReRanker or mT5ReRanker; "
                 f"a DuoT5ReRanker is opened by name, with pyterrier_debias.rankers.duo_t5.DuoT5Reranker"
             )
         theirs = {"tokens": tokens, "max_length": window, "device": str(reranker.device), "text_field": reranker.text_field}

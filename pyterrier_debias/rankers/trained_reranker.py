@@ -21,7 +21,7 @@ import pyterrier as pt
 
 from pyterrier_debias.core import frames
 from pyterrier_debias.core.artifacts import Saved
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, kind_of
 from pyterrier_debias.core.files import read_whole, write_whole
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.telling import gathered
@@ -161,7 +161,7 @@ class TrainedRanker(Stage, Saved, pt.Estimator):
             return CrossEncoder(self.ranker)
         if not (hasattr(self.ranker, "fit") and hasattr(self.ranker, "text_columns")):
             raise InputError(
-                f"{type(self).__name__}: ranker is a {type(self.ranker).__name__}; give a ranker of this package, or the name or "
+                f"{type(self).__name__}: ranker is {kind_of(self.ranker)}; give a ranker of this package, or the name or "
                 f"folder of a cross-encoder"
             )
         return self.ranker
@@ -175,7 +175,7 @@ class TrainedRanker(Stage, Saved, pt.Estimator):
         base = self.base()
         if not isinstance(base, Ranker):
             raise InputError(
-                f"{type(self).__name__}: ranker is a {type(base).__name__}; give a ranker of this package, not a stage around one"
+                f"{type(self).__name__}: ranker is {kind_of(base)}; give a ranker of this package, not a stage around one"
             )
         base.check_options()
         return base

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from pyterrier_debias.core.errors import InputError, check_choice
+from pyterrier_debias.core.errors import InputError, check_choice, kind_of
 from pyterrier_debias.core.files import read_whole
 from pyterrier_debias.core.frames import stage_name
 from pyterrier_debias.core.scripts import composed, word_places
@@ -180,7 +180,7 @@ class HuggingFaceWords:
                 raise InputError(f"{name}: {option}={value} must be at least 1")
         if not isinstance(self.encoder, (str, os.PathLike, InMemory, Ranker)):
             raise InputError(
-                f"{name}: the encoder is a {type(self.encoder).__name__}; give a hub name, a folder, a ranker, InMemory(module, "
+                f"{name}: the encoder is {kind_of(self.encoder)}; give a hub name, a folder, a ranker, InMemory(module, "
                 f"tokenizer), an object with word_vectors(texts), or a function from texts to (words, matrix) pairs"
             )
         if isinstance(self.encoder, (InMemory, Ranker)) and (self.device is not None or self.dtype != "float32"):
@@ -347,7 +347,7 @@ def bare_encoder(module: Any) -> Any:
         inner = next((getattr(m, "auto_model", None) or getattr(m, "model", None) for m in module.children()), None)
         module = getattr(module, "encoder", None) or inner
         if not isinstance(module, PreTrainedModel):
-            raise InputError(f"a {type(module).__name__} holds no Hugging Face encoder from which word vectors could be read")
+            raise InputError(f"{kind_of(module)} holds no Hugging Face encoder from which word vectors could be read")
     module = module.base_model
     return module.get_encoder() if module.config.is_encoder_decoder else module
 

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_debias.core.bias import p_text
-from pyterrier_debias.core.errors import InputError, check_number
+from pyterrier_debias.core.errors import InputError, check_number, kind_of
 from pyterrier_debias.core.statistics import LEAST_UNITS, Interval, correct, differences, equivalence_test, paired_t
 from pyterrier_debias.report.noninferiority import bias_verdict, change_interval, leaves_out_zero, non_inferiority, size_interval
 from pyterrier_debias.report.tables import AuditTables
@@ -217,7 +217,7 @@ def audits_of(given: Any, who: str) -> list[AuditTables]:
     found = list(given) if isinstance(given, (list, tuple)) else [given]
     wrong = next((one for one in found if not isinstance(one, AuditTables)), None)
     if wrong is not None:
-        raise InputError(f"{who}: a {type(wrong).__name__} is not an audit; give the result of audit({{...}}, dataset)")
+        raise InputError(f"{who}: {kind_of(wrong)} is not an audit; give the result of audit({{...}}, dataset)")
     return found
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core.bias import Bias
-from pyterrier_debias.core.errors import InputError, check_choice, visible
+from pyterrier_debias.core.errors import InputError, check_choice, kind_of, visible
 from pyterrier_debias.core.evaluation import judged_qids
 from pyterrier_debias.core.frames import (
     check_overlap,
@@ -204,7 +204,7 @@ def topics_and_qrels(
     asked = with_query(asked) if isinstance(asked, pd.DataFrame) else asked
     for name, frame, columns in (("topics", asked, ["qid", "query"]), ("judgements", qrels, JUDGEMENT)):
         if not isinstance(frame, pd.DataFrame):
-            raise InputError(f"{name}: a {type(frame).__name__} is not a DataFrame; give one with {', '.join(columns)}")
+            raise InputError(f"{name}: {kind_of(frame)} is not a DataFrame; give one with {', '.join(columns)}")
         missing = [c for c in columns if c not in frame.columns]
         if missing:
             there = ", ".join(map(str, frame.columns))

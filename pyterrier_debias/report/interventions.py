@@ -17,7 +17,7 @@ import pyterrier as pt
 from pyterrier_debias.core.bias import p_text
 from pyterrier_debias.core.counterfactuals import Arm, never_moved, ranks_among_others, score_arms
 from pyterrier_debias.core.decomposition import out_of_reach
-from pyterrier_debias.core.errors import InputError, check_number
+from pyterrier_debias.core.errors import InputError, check_number, kind_of
 from pyterrier_debias.core.frames import check_pairs, check_text, pair_numbers, reads_frames, with_grades, with_string_ids
 from pyterrier_debias.core.stage import flatten
 from pyterrier_debias.core.statistics import correct, inverted_interval, randomisation_test
@@ -225,11 +225,10 @@ def _changed(change: Any, candidates: pd.DataFrame, column: str, name: str) -> l
         by_text = {text: change(text) for text in dict.fromkeys(old)}
         new = [by_text[text] for text in old]
     else:
-        kind = type(change).__name__
-        raise InputError(f"intervene: change {name!r} is a {kind}; give a function from text to text, or a stage")
-    bad = next((type(value).__name__ for value in new if not isinstance(value, str)), None)
+        raise InputError(f"intervene: change {name!r} is {kind_of(change)}; give a function from text to text, or a stage")
+    bad = next((kind_of(value) for value in new if not isinstance(value, str)), None)
     if bad is not None:
-        raise InputError(f"intervene: change {name!r} returned a {bad} as {column!r}; it must return text")
+        raise InputError(f"intervene: change {name!r} returned {bad} as {column!r}; it must return text")
     return new
 
 

@@ -17,7 +17,7 @@ import pyterrier as pt
 
 from pyterrier_debias.core.artifacts import Saved
 from pyterrier_debias.core.cache_key import marks, weights_fingerprint
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, kind_of
 from pyterrier_debias.core.files import write_whole
 from pyterrier_debias.core.frames import reads_frames
 from pyterrier_debias.core.telling import gathered
@@ -315,7 +315,7 @@ def check_fit(
     ranker.check_options()
     if training is not None and not isinstance(training, Training):
         shown = ", ".join(f"{key}={value!r}" for key, value in training.items()) if isinstance(training, dict) else "..."
-        raise InputError(f"{name}: training is a {type(training).__name__}; give training=Training({shown})")
+        raise InputError(f"{name}: training is {kind_of(training)}; give training=Training({shown})")
     training = training if training is not None else Training()
     if (res_va is None) != (qrels_va is None):
         raise InputError(f"{name}: fit needs both validation candidates and their judgements, or neither")

@@ -164,8 +164,7 @@ class Training:
         if self.log_to is not None and self.checkpoints is None:
             raise InputError(f"Training: log_to={self.log_to!r} needs checkpoints, the folder to write into")
         if not isinstance(self.metric, (str, Measure)):
-            kind = type(self.metric).__name__
-            raise InputError(f"Training: metric={self.metric!r} is a {kind}; name one measure, such as 'nDCG@10'")
+            raise InputError(f"Training: metric={self.metric!r} is not a measure; name one, such as 'nDCG@10'")
         [measure] = parse_measures([self.metric])
         if "relevance" not in getattr(measure, "QREL_INPUTS", ["relevance"]):
             raise InputError(

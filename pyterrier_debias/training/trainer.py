@@ -30,7 +30,7 @@ from transformers.trainer_callback import EarlyStoppingCallback, PrinterCallback
 
 from pyterrier_debias._version import __version__
 from pyterrier_debias.core.cache_key import trainable_fingerprint
-from pyterrier_debias.core.errors import InputError, one_line
+from pyterrier_debias.core.errors import InputError, kind_of, one_line
 from pyterrier_debias.core.files import (
     PACKAGE,
     check_files,
@@ -626,7 +626,7 @@ def checked_loss(loss: Any) -> torch.Tensor:
     """
     what = ""
     if not isinstance(loss, torch.Tensor):
-        what = f"is a {type(loss).__name__}"
+        what = f"is {kind_of(loss)}"
     elif loss.numel() != 1:
         what = f"has the shape {tuple(loss.shape)}"
     elif not loss.requires_grad:

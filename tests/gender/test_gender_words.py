@@ -95,7 +95,7 @@ REFUSED = [
     ({"a": "word"}, "is one string; give a list"),
     ({"a": ["x", "Boss"], "b": ["boss"]}, "1 words are in group 'a' and in group 'b', e.g. 'boss'"),
     ("nowhere.txt", "neither 'debias' nor an existing file"),
-    (7, "not a int"),
+    (7, "not an int"),
 ]
 
 

@@ -542,7 +542,7 @@ REFUSED = [
     (lambda: ARaB(wordlist={"a": ["x"], "b": ["y"], "c": ["z"]}), "name the contrast"),
     (lambda: ARaB(metod="tf"), "has no option '?metod"),
     (lambda: ARaB() @ 0, "whole number of at least 1"),
-    (lambda: ARaB(texts=3), "not a int"),
+    (lambda: ARaB(texts=3), "not an int"),
     (lambda: ARaB(texts=CORPUS.drop(columns="text")), "has no column 'text'"),
     (lambda: FaiRR(portions={"male": 1}), "must name each"),
     (lambda: NFaiRR(background=CORPUS.assign(score=1.0)), "lacks the column 'qid'"),

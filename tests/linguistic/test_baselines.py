@@ -294,7 +294,7 @@ def test_focal_weighting_at_0_is_plain_training(tiny, tmp_path):
         (GroupDROReranker("no/such", bins=1), "bins=1 must be a whole number of at least 2, or None"),
         (GroupDROReranker("no/such", group="kind"), "no column 'kind'"),
         (GroupDROReranker("no/such", group="text"), "groups are not numbers"),
-        (GroupDROReranker(4), "ranker is a int"),
+        (GroupDROReranker(4), "ranker is an int"),
     ],
 )
 def test_options_that_cannot_be_used_are_named_before_a_model_is_loaded(stage, message):

@@ -472,7 +472,7 @@ def test_validation_is_the_robust_rankers(tiny):
         ({"alpha": "half"}, "alpha='half' must be"),
         ({"biased_temperature": 0}, "biased_temperature=0 must be a number above 0"),
         ({"negatives": "hard"}, "negatives='hard' is not known; use one of 'explicit', 'in_batch'"),
-        ({"biased": LessData(share=1.0, training=3)}, r"LessData\(training=...\) is a int"),
+        ({"biased": LessData(share=1.0, training=3)}, r"LessData\(training=...\) is an int"),
         ({"biased": LessData(share=2)}, "LessData: share=2 must be a number above 0 and at most 1"),
         ({"biased": FewerSteps(share=0)}, "FewerSteps: share=0 must be"),
         ({"biased": WeakerModel(layers=0)}, r"WeakerModel\(layers=0\) must be a whole number"),
@@ -483,8 +483,8 @@ def test_validation_is_the_robust_rankers(tiny):
         ({"biased": CrossEncoder("a", dtype="int8")}, "dtype='int8' is not known"),
         ({"training": small(loss="hinge")}, "has its own loss; leave loss='hinge' out"),
         ({"training": small(in_batch_negatives=True)}, "needs negatives='in_batch'"),
-        ({"ranker": 3}, "ranker is a int; give a ranker"),
-        ({"ranker": EqualizeReranker("a")}, "ranker is a EqualizeReranker; give a ranker of this package, not a stage"),
+        ({"ranker": 3}, "ranker is an int; give a ranker"),
+        ({"ranker": EqualizeReranker("a")}, "ranker is an EqualizeReranker; give a ranker of this package, not a stage"),
     ],
 )
 def test_options_that_cannot_be_used_are_named_before_a_model_is_loaded(options, message):

@@ -251,7 +251,7 @@ def test_options_that_cannot_be_used_are_named(options, message, tiny):
     model = tiny() if "names" in message else "no/such-model"
     with pytest.raises(InputError, match=message):
         CETReranker(model, **options).fit(pooled(), qrels())
-    with pytest.raises(InputError, match="ranker is a int; give a ranker"):
+    with pytest.raises(InputError, match="ranker is an int; give a ranker"):
         CETReranker(3)(candidates())
 
 

@@ -282,7 +282,7 @@ def test_saved_and_loaded_it_scores_the_same(fitted, tmp_path):
         assert loaded.training_report == fitted.training_report
     pd.testing.assert_frame_equal(loaded.relabelled, fitted.relabelled)
     assert (loaded.action, loaded.threshold, loaded.depth, loaded.judge) == ("relabel", 0.5, None, None)
-    with pytest.raises(InputError, match="judge is a NoneType"):
+    with pytest.raises(InputError, match="judge is None"):
         loaded.fit(candidates(), pooled())
     with pytest.raises(InputError, match="exists already"):
         fitted.save(tmp_path / "saved")

@@ -223,7 +223,7 @@ def test_bad_input(docs):
         MATSProbe(spelled)(docs.assign(text=[None if i == 1 else "a" for i in range(30)]))
     with pytest.raises(InputError, match="returned 1 results for 30 texts"):
         MATSProbe(lambda texts: list(spelled(texts))[:1])(docs)
-    for nothing, told in ((None, "a NoneType"), ([None] * 30, "a NoneType for a text")):
+    for nothing, told in ((None, "None"), ([None] * 30, "None for a text")):
         with pytest.raises(InputError, match=rf"MATSProbe: the encoder returned {told}; it must return one pair \(words, matrix"):
             MATSProbe(lambda texts: nothing)(docs)  # noqa: B023
     with pytest.raises(InputError, match="'d0' has 1 words and vectors of shape"):

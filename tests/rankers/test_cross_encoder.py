@@ -605,7 +605,7 @@ def test_many_threads_share_one_ranker(tiny):
         ("/no/such/folder", "there is no model folder"),
         ("./no-such-folder", "there is no model folder"),
         ("nobody/no-such-model", "HF_HUB_OFFLINE is set"),
-        (3, "model is of type int"),
+        (3, "model is an int"),
     ],
 )
 def test_a_model_that_is_not_there_is_one_clear_line(model, message):

@@ -161,8 +161,8 @@ def test_no_candidates():
     [
         (candidates(), {}, "there is no change"),
         (candidates(), {"passages": {"a": turned}, "queries": {"a": turned}}, "'a' is a change of passages and"),
-        (candidates(), {"passages": {"a": 3}}, "change 'a' is a int"),
-        (candidates(), {"passages": {"a": lambda t: None}}, "returned a NoneType as 'text'"),
+        (candidates(), {"passages": {"a": 3}}, "change 'a' is an int"),
+        (candidates(), {"passages": {"a": lambda t: None}}, "returned None as 'text'"),
         (candidates(), {"passages": {"a": pt.apply.generic(lambda df: df.head(1))}}, "returned 1 rows for 48"),
         (candidates().assign(text=None), {"passages": {"a": turned}}, "column 'text' has no value at row 0"),
         (pd.concat([candidates()] * 2), {"passages": {"a": turned}}, "more than once"),

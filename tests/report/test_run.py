@@ -275,7 +275,7 @@ def test_bad_settings_are_refused_before_anything_runs(dataset, options, message
     ("systems", "message"),
     [
         ({}, "there are no systems"),
-        ({"a": 3}, "system 'a' is a int"),
+        ({"a": 3}, "system 'a' is an int"),
         ([toy.bm25_system(), toy.bm25_system()], "two systems are named 'BM25'"),
         ({" ": toy.bm25_system()}, "a system has an empty name"),
         ({"a": pd.DataFrame({"qid": [], "docno": [], "score": []})}, "run 'a' is empty"),

@@ -600,7 +600,7 @@ def test_nothing_is_answered(caplog):
 def test_what_a_curve_refuses():
     with pytest.raises(InputError, match="baseline 'x' is not a system; there are mine"):
         SurvivorshipCurve({"mine": RESULTS}, SHOWN, LABELS, baseline="x")(ASKED)
-    with pytest.raises(InputError, match="'system 1' is a int"):
+    with pytest.raises(InputError, match="'system 1' is an int"):
         SurvivorshipCurve(3, SHOWN, LABELS)(ASKED)
     with pytest.raises(InputError, match=r"must be a list, such as \['RR@10'\]"):
         SurvivorshipCurve({"mine": RESULTS}, SHOWN, LABELS, measures="RR@10")(ASKED)

@@ -495,7 +495,7 @@ def test_a_full_disk_leaves_the_saved_ranker_as_it_was(name, tiny, tmp_path, mon
         ({"qrels_tr": qrels("other")}, "no qid is in both"),
         ({"res_tr": candidates().assign(text=" ")}, "the text of all 48 candidates is empty"),
         ({"res_tr": candidates().iloc[:0]}, "there are no candidates"),
-        ({"qrels_tr": None}, "needs a pandas DataFrame, not a NoneType"),
+        ({"qrels_tr": None}, "needs a pandas DataFrame, not None"),
         ({"res_va": candidates("v"), "qrels_va": qrels("v").assign(label=0)}, "is 0 in any order, so validation cannot choose"),
         ({"res_va": candidates("v")}, "both validation candidates and their judgements, or neither"),
         ({"qrels_va": qrels("v")}, "both validation candidates and their judgements, or neither"),
@@ -512,7 +512,7 @@ def test_frames_that_cannot_be_used(change, message):
 
 
 def test_candidates_that_are_no_frame():
-    with pytest.raises(InputError, match="CrossEncoder, candidates: needs a pandas DataFrame, not a NoneType"):
+    with pytest.raises(InputError, match="CrossEncoder, candidates: needs a pandas DataFrame, not None"):
         CrossEncoder("no-such-model").fit(None, qrels())
 
 

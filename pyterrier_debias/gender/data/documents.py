@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.errors import InputError, check_choice, one_line
+from pyterrier_debias.core.errors import InputError, check_choice, kind_of, one_line
 from pyterrier_debias.core.frames import break_ties, check_scores, check_text, stage_name, with_string_ids
 from pyterrier_debias.core.text import Tokeniser, as_name
 from pyterrier_debias.gender.data.words import WordList
@@ -47,7 +47,7 @@ class Texts:
         elif source is not None and (not isinstance(source, pt.Transformer) or isinstance(source, pt.Indexer)):
             raise InputError(
                 f"texts must be a text loader, an object that has one (a dataset, pt.terrier.TerrierIndex(folder)), a frame "
-                f"docno, {field}, or a mapping from docno to text, not a {type(source).__name__}"
+                f"docno, {field}, or a mapping from docno to text, not {kind_of(source)}"
             )
         self.source = source
         self.field = field

@@ -13,7 +13,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core.artifacts import Saved
-from pyterrier_debias.core.errors import InputError, check_choice, check_number
+from pyterrier_debias.core.errors import InputError, check_choice, check_number, kind_of
 from pyterrier_debias.core.files import read_whole, write_whole
 from pyterrier_debias.core.frames import check_text
 from pyterrier_debias.core.stage import RowWise, same_value
@@ -235,7 +235,7 @@ class GenderClassifier(Saved):
 
             if not isinstance(self.encoder, (str, Path, BiEncoder)):
                 raise InputError(
-                    f"GenderClassifier: a {type(self.encoder).__name__} cannot be fine-tuned; give a BiEncoder, the name or "
+                    f"GenderClassifier: {kind_of(self.encoder)} cannot be fine-tuned; give a BiEncoder, the name or "
                     f"folder of a sentence encoder, or epochs=0"
                 )
         self._tuned = None

@@ -10,7 +10,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, kind_of
 from pyterrier_debias.core.scripts import composed
 
 #: The library's own list, under its licence: titles, kinship, pronouns and plain nouns for persons. No names, no trades; nothing
@@ -124,7 +124,7 @@ class WordList:
                 raise InputError(f"word list {str(spec)!r} is neither 'debias' nor an existing file or folder")
             return read_word_list(spec)
         raise InputError(
-            f"a word list must be 'debias', a path or a mapping from a group to its words, not a {type(spec).__name__}"
+            f"a word list must be 'debias', a path or a mapping from a group to its words, not {kind_of(spec)}"
         )
 
     @property

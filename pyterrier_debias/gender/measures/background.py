@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.core.errors import InputError, check_choice, check_number
+from pyterrier_debias.core.errors import InputError, check_choice, check_number, kind_of
 from pyterrier_debias.core.frames import with_string_ids
 from pyterrier_debias.gender.formulas import arab
 
@@ -108,7 +108,7 @@ def check_background(background: pd.DataFrame | None, depth: Any, outside: Any, 
         return
     if not isinstance(background, pd.DataFrame):
         raise InputError(
-            f"{stage}: background is a {type(background).__name__}, not a frame; give a result frame (qid, docno, score), or a "
+            f"{stage}: background is {kind_of(background)}, not a frame; give a result frame (qid, docno, score), or a "
             f"frame of documents (docno and text, without qid and score), e.g. background=pd.DataFrame(dataset.get_corpus_iter())"
         )
     columns = set(background.columns)

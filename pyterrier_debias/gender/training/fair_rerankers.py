@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.core.errors import InputError, check_number
+from pyterrier_debias.core.errors import InputError, check_number, kind_of
 from pyterrier_debias.core.text import Tokeniser
 from pyterrier_debias.gender.data.words import WordList, WordListLike
 from pyterrier_debias.gender.formulas.leaning import check_reader, gendered, lean_by
@@ -267,7 +267,7 @@ class AdversarialReranker(_FairReranker):
         base = self.checked_base()
         if not isinstance(base, CrossEncoder):
             raise InputError(
-                f"AdversarialReranker: ranker is a {type(base).__name__}; give a CrossEncoder, since the adversary reads the "
+                f"AdversarialReranker: ranker is {kind_of(base)}; give a CrossEncoder, since the adversary reads the "
                 f"input of its head"
             )
         check_number("AdversarialReranker", "reversal", self.reversal, least=0)
@@ -280,7 +280,7 @@ class AdversarialReranker(_FairReranker):
         gendered([""], wordlist=self.wordlist, tokeniser=self.tokeniser, threshold=self.threshold)
         first = self.first_training
         if first is not None and not isinstance(first, Training):
-            raise InputError(f"AdversarialReranker: first_training is a {type(first).__name__}; give a Training, or None")
+            raise InputError(f"AdversarialReranker: first_training is {kind_of(first)}; give a Training, or None")
         folders = [one.checkpoints for one in (self.training_options(), first) if one is not None and one.checkpoints is not None]
         if len(folders) > len({Path(folder).expanduser().resolve() for folder in folders}):
             raise InputError(

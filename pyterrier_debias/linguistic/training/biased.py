@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from pyterrier_debias.core import frames
-from pyterrier_debias.core.errors import InputError, check_number
+from pyterrier_debias.core.errors import InputError, check_number, kind_of
 from pyterrier_debias.core.text import keyed_hash
 from pyterrier_debias.core.variants import reworded
 from pyterrier_debias.linguistic.data.noun_phrases import RepeatNounPhrases
@@ -49,7 +49,7 @@ class BiasedLearner:
             InputError: For an option that cannot be used; the message names it and the remedy.
         """
         if self.training is not None and not isinstance(self.training, Training):
-            raise InputError(f"{stage}: {type(self).__name__}(training=...) is a {type(self.training).__name__}, not a Training")
+            raise InputError(f"{stage}: {type(self).__name__}(training=...) is {kind_of(self.training)}, not a Training")
 
     def start(self, ranker: Ranker) -> Ranker:
         """The model before its training.
@@ -135,8 +135,7 @@ class WeakerModel(BiasedLearner):
             raise InputError(f"{stage}: WeakerModel(layers={self.layers!r}) must be a whole number of at least 1")
         if self.model is not None:
             if not isinstance(self.model, Ranker):
-                kind = type(self.model).__name__
-                raise InputError(f"{stage}: WeakerModel(model=...) is a {kind}; give a ranker of this package")
+                raise InputError(f"{stage}: WeakerModel(model=...) is {kind_of(self.model)}; give a ranker of this package")
             if self.layers is not None:
                 raise InputError(f"{stage}: WeakerModel takes layers or a model, not both")
             self.model.check_options()
@@ -233,8 +232,9 @@ class BiasedData(BiasedLearner):
         """Refuse options that cannot be used; see :meth:`BiasedLearner.check`."""
         super().check(stage)
         if not callable(self.rewrite):
-            kind = type(self.rewrite).__name__
-            raise InputError(f"{stage}: BiasedData(rewrite=...) is a {kind}; give a stage such as RepeatNounPhrases()")
+            raise InputError(
+                f"{stage}: BiasedData(rewrite=...) is {kind_of(self.rewrite)}; give a stage such as RepeatNounPhrases()"
+            )
         getattr(self.rewrite, "check_options", lambda: None)()
 
     def data(self, candidates: pd.DataFrame, groups: Groups, seed: int) -> pd.DataFrame:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
-from pyterrier_debias.core.errors import InputError, check_choice, check_number
+from pyterrier_debias.core.errors import InputError, check_choice, check_number, kind_of
 from pyterrier_debias.linguistic.formulas.kernel_whitening import KERNELS
 from pyterrier_debias.rankers.base import Ranker
 from pyterrier_debias.rankers.bi_encoder import BiEncoder
@@ -108,7 +108,7 @@ class KernelWhiteningReranker(TrainedRanker):
         name, base = type(self).__name__, self.checked_base()
         if not isinstance(base, (BiEncoder, CrossEncoder)):
             raise InputError(
-                f"{name}: ranker is a {type(base).__name__}; give a CrossEncoder or a BiEncoder, whose vectors can be whitened"
+                f"{name}: ranker is {kind_of(base)}; give a CrossEncoder or a BiEncoder, whose vectors can be whitened"
             )
         if isinstance(base, BiEncoder) and (base.published is not None or base.documents_by is not None):
             raise InputError(

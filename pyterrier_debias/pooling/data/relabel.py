@@ -14,7 +14,7 @@ import pyterrier as pt
 
 from pyterrier_debias.core import frames
 from pyterrier_debias.core.counterfactuals import scores_by
-from pyterrier_debias.core.errors import InputError, check_choice, check_number
+from pyterrier_debias.core.errors import InputError, check_choice, check_number, kind_of
 from pyterrier_debias.core.files import write_whole
 from pyterrier_debias.core.variants import with_passages
 from pyterrier_debias.pooling.formulas.negative_weights import COLUMNS, pool_chances
@@ -130,7 +130,7 @@ def check_judge(name: str, judge: Any) -> None:
         InputError: If it is neither a function nor a transformer.
     """
     if not callable(judge):
-        raise InputError(f"{name}: judge is a {type(judge).__name__}; give a function from a frame to numbers, or a transformer")
+        raise InputError(f"{name}: judge is {kind_of(judge)}; give a function from a frame to numbers, or a transformer")
 
 
 def check_options(name: str, action: str, threshold: float, depth: int | None) -> None:
@@ -327,7 +327,7 @@ class RelabelReranker(TrainedRanker):
         inner = self.relevance
         if isinstance(inner, TrainedRanker):
             raise InputError(
-                f"RelabelReranker: cannot be saved around a {type(inner).__name__}; save that with stage.relevance.save(folder), "
+                f"RelabelReranker: cannot be saved around {kind_of(inner)}; save that with stage.relevance.save(folder), "
                 f"which scores the same, and stage.relabelled as a table"
             )
         super().save(folder, overwrite=overwrite)

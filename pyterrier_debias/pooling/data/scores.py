@@ -8,7 +8,7 @@ import pyterrier as pt
 
 from pyterrier_debias.core import frames
 from pyterrier_debias.core.counterfactuals import scores_by
-from pyterrier_debias.core.errors import InputError, check_choice
+from pyterrier_debias.core.errors import InputError, check_choice, kind_of
 from pyterrier_debias.core.stage import RowWise, scores_rows
 
 #: Columns that a score must not replace.
@@ -88,7 +88,7 @@ class AddScores(RowWise):
 
     def _check_options(self) -> None:
         if not isinstance(self.scorer, pt.Transformer):
-            raise InputError(f"AddScores: scorer is a {type(self.scorer).__name__}; give a ranker or a pipeline")
+            raise InputError(f"AddScores: scorer is {kind_of(self.scorer)}; give a ranker or a pipeline")
         check_choice("AddScores", "activation", self.activation, (None, "sigmoid"))
         if self.column in _TAKEN:
             raise InputError(f"AddScores: column={self.column!r} is a column that the frame needs itself; choose another name")

@@ -23,7 +23,7 @@ import pyterrier as pt
 from pyterrier_debias._version import __version__
 from pyterrier_debias.core import frames
 from pyterrier_debias.core.cache_key import cache_key
-from pyterrier_debias.core.errors import InputError, check_choice, check_number
+from pyterrier_debias.core.errors import InputError, check_choice, check_number, kind_of
 from pyterrier_debias.core.evaluation import from_grade, parse_measures, per_query
 from pyterrier_debias.core.files import read_whole, restore, whole_folder, write_whole
 from pyterrier_debias.core.stage import Stage, chain, flatten
@@ -339,7 +339,7 @@ class HiddenJudgements:
         name = type(self).__name__
         if not isinstance(corrections, Mapping):
             raise InputError(
-                f"{name}: corrections is a {type(corrections).__name__}; give names to what is fitted, e.g. {{'plain': ranker}}"
+                f"{name}: corrections is {kind_of(corrections)}; give names to what is fitted, e.g. {{'plain': ranker}}"
             )
         options = {option: value for option, value in (("baseline", baseline), ("oracle", oracle), ("full", full)) if value}
         if len(set(options.values())) < len(options):
@@ -358,7 +358,7 @@ class HiddenJudgements:
         for what, estimator in corrections.items():
             *earlier, last = flatten(estimator)
             if not hasattr(last, "fit"):
-                raise InputError(f"{name}: correction {what!r} ends in a {type(last).__name__}, which has no fit()")
+                raise InputError(f"{name}: correction {what!r} ends in {kind_of(last)}, which has no fit()")
             unfit = [type(stage).__name__ for stage in earlier if hasattr(stage, "fit")]
             if unfit:
                 raise InputError(
@@ -404,7 +404,7 @@ class HiddenJudgements:
         last = flatten(oracle)[-1]
         if not isinstance(last, Fittable):
             raise InputError(
-                f"{type(self).__name__}: an oracle cannot be made from a {type(last).__name__}; give one in corrections, under "
+                f"{type(self).__name__}: an oracle cannot be made from {kind_of(last)}; give one in corrections, under "
                 f"the name in oracle=, or set oracle=None"
             )
         training = last.training if last.training is not None else Training()

@@ -13,7 +13,7 @@ from pyterrier_debias.core import frames
 from pyterrier_debias.core.caches import check_caches, marked
 from pyterrier_debias.core.counterfactuals import scores_by
 from pyterrier_debias.core.decomposition import out_of_reach
-from pyterrier_debias.core.errors import InputError, check_choice, check_number
+from pyterrier_debias.core.errors import InputError, check_choice, check_number, kind_of
 from pyterrier_debias.core.scripts import Segmenter
 from pyterrier_debias.core.stage import Stage, flatten
 from pyterrier_debias.core.text import Tokeniser, keyed_generator
@@ -172,7 +172,7 @@ class AverageRotations(Stage):
     def _check_options(self) -> None:
         name = "AverageRotations"
         if not isinstance(self.ranker, pt.Transformer):
-            raise InputError(f"{name}: ranker is a {type(self.ranker).__name__}; give a ranker or a pipeline of rankers")
+            raise InputError(f"{name}: ranker is {kind_of(self.ranker)}; give a ranker or a pipeline of rankers")
         if isinstance(self.rotations, str):
             check_choice(name, "rotations", self.rotations, (ALL,), "a whole number")
         else:

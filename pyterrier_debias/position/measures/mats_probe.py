@@ -14,7 +14,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core import plots
-from pyterrier_debias.core.errors import InputError, check_choice, check_number
+from pyterrier_debias.core.errors import InputError, check_choice, check_number, kind_of
 from pyterrier_debias.core.frames import check_text, reads_frames
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.text import Tokeniser, get_tokeniser
@@ -350,13 +350,13 @@ def _listed(found: Any) -> list[Any]:
     """What an encoder returned, checked to be a collection of pairs."""
     needed = "it must return one pair (words, matrix) for each text"
     if not isinstance(found, Iterable):
-        raise InputError(f"MATSProbe: the encoder returned a {type(found).__name__}; {needed}")
+        raise InputError(f"MATSProbe: the encoder returned {kind_of(found)}; {needed}")
     results = list(found)
     for result in results:
         try:
             _, _ = result
         except (TypeError, ValueError):
-            raise InputError(f"MATSProbe: the encoder returned a {type(result).__name__} for a text; {needed}") from None
+            raise InputError(f"MATSProbe: the encoder returned {kind_of(result)} for a text; {needed}") from None
     return results
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.errors import InputError, check_choice, check_number
+from pyterrier_debias.core.errors import InputError, check_choice, check_number, kind_of
 from pyterrier_debias.core.evaluation import parse_measures, per_query
 from pyterrier_debias.core.frames import (
     check_names,
@@ -507,7 +507,7 @@ class SurvivorshipCurve(Stage):
         named = dict(systems) if isinstance(systems, Mapping) else {f"system {i}": s for i, s in enumerate(systems, start=1)}
         wrong = [name for name, s in named.items() if not isinstance(s, (pd.DataFrame, pt.Transformer))]
         if wrong or not named:
-            kind = f"{wrong[0]!r} is a {type(named[wrong[0]]).__name__}" if wrong else "there are none"
+            kind = f"{wrong[0]!r} is {kind_of(named[wrong[0]])}" if wrong else "there are none"
             raise InputError(f"SurvivorshipCurve: systems must be pipelines or result frames; {kind}")
         return named
 
