@@ -304,7 +304,8 @@ def small_curve(baseline=None):
 
 
 def ends(found):
-    return tuple(found.confidence_interval(0.8))
+    """The interval of a mean of values from 0 to 1."""
+    return tuple(np.clip(found.confidence_interval(0.8), 0, 1))
 
 
 @pytest.mark.parametrize(("name", "measure"), [("one", "RR@10"), ("two", "AP")])
@@ -363,7 +364,7 @@ def test_every_number_of_the_differences_of_a_small_curve():
         one, two = (wide.loc[within, (row.measure, name)] for name in ("one", "two"))
         peer = stats.ttest_rel(one, two)
         assert (row.n, row.difference) == (within.sum(), pytest.approx((one - two).mean()))
-        assert (row.low, row.high, row.p) == pytest.approx((*ends(peer), peer.pvalue))
+        assert (row.low, row.high, row.p) == pytest.approx((*peer.confidence_interval(0.8), peer.pvalue))
     assert small_curve()[1].differences.empty
 
 
@@ -398,6 +399,18 @@ def test_the_order_of_systems_among_survivors():
     many = pd.concat([frame.assign(qid=frame["qid"] + str(i)) for i in range(40)])
     found = curve_of_values(many.assign(value=many["value"] + rng.normal(0, 0.01, len(many))), ranks=1, resamples=9).order()
     assert found["reversed"].iloc[0] == found["swapped"].iloc[0] == "good > bad; good > middle; middle > bad"
+
+
+@pytest.mark.parametrize("measure, most", [("RR@10", 1.0), ("own", np.inf)])
+def test_the_interval_of_a_mean_stays_within_the_range_of_its_measure(measure, most):
+    """Student's interval over two queries goes far beyond 1; a measure whose range is unknown is not cut."""
+    values = {"name": "one", "measure": measure, "qid": ["1", "2"], "value": [0.6, 1.0], "first_relevant_rank": 1.0}
+    frame = pd.DataFrame(values)
+    found = curve_of_values(frame, ranks=1, resamples=9)
+    student = 0.8 + 0.2 * stats.t.ppf(0.975, 1)
+    for table in (found.table, found.strata[found.strata["n"] > 0]):
+        np.testing.assert_allclose(table["mean_high"], min(student, most))
+    np.testing.assert_allclose(found.table["zero_filled_high"], min(student, most))
 
 
 def test_clusters_widen_the_intervals():
@@ -489,17 +502,6 @@ def test_a_result_shows_its_trends_over_all_types():
     assert len(rows) == 4 and repr(found) == f"<SurvivorshipResult: {shown}>"
     more = found.trend.assign(name="third")
     assert repr(replace(found, trend=pd.concat([found.trend, more]))) == f"<SurvivorshipResult: {shown}; ...>"
-
-
-def test_only_measures_with_a_range_are_drawn_within_it():
-    """The range is that of the measure drawn, whatever else was measured."""
-    _, found = small_curve("two")
-    other = found.per_query.assign(measure="NumRet", value=7.0)
-    wide = found.strata.assign(mean_low=-1.0, mean_high=2.0)
-    axes = replace(found, per_query=pd.concat([found.per_query, other]), strata=wide).plot_strata(measure="AP")
-    drawn = np.vstack([ends for container in axes.containers for line in container.lines[2] for ends in line.get_segments()])
-    assert drawn[:, 1].max() == pytest.approx(1) and drawn[:, 1].min() == pytest.approx(0)
-    plots.close(axes.figure)
 
 
 def test_figures_show_the_numbers_of_their_measure():

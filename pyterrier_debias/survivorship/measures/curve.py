@@ -17,7 +17,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core.errors import InputError, check_choice, check_number, kind_of
-from pyterrier_debias.core.evaluation import parse_measures, per_query
+from pyterrier_debias.core.evaluation import parse_measures, per_query, value_range
 from pyterrier_debias.core.frames import (
     check_names,
     check_pairs,
@@ -279,8 +279,6 @@ class SurvivorshipResult:
     ) -> Axes:
         """Draw the mean at each first relevant rank, with intervals; these strata share no query.
 
-        Strata are small, so Student's intervals can exceed the range [0, 1] of a measure; they are cut off at its ends.
-
         Args:
             ax: Matplotlib axes; None makes new ones.
             measure: Which measure; None for the first.
@@ -296,8 +294,6 @@ class SurvivorshipResult:
         axes = plots.new_axes() if ax is None else ax
         rows = self.strata[(self.strata["measure"] == self._name(measure)) & (self.strata["type"] == kind)]
         names = list(dict.fromkeys(rows["name"]))
-        if self.per_query.loc[self.per_query["measure"] == self._name(measure), "value"].between(0, 1).all():
-            rows = rows.assign(mean_low=rows["mean_low"].clip(0, 1), mean_high=rows["mean_high"].clip(0, 1))
         with plots.style():
             colours = plots.colours(names, order)
             for number, name in enumerate(names):
@@ -701,14 +697,16 @@ def table_rows(values: pd.DataFrame, ranks: int, level: float) -> list[dict[str,
     for about, own in _groups(values):
         v, r = own["value"].to_numpy(dtype=float), own["first_relevant_rank"].to_numpy(dtype=float)
         clusters = _clusters(own)
-        found = nested_means(v, r, thresholds, clusters=clusters, level=level)
-        for item in found:
+        possible = value_range(about["measure"])
+        for item in nested_means(v, r, thresholds, clusters=clusters, level=level):
             subset = ANSWERED if item.k == NEVER else str(int(item.k))
-            parts = (("mean", item.mean), ("zero_filled", item.zero_filled), ("change", item.change))
+            mean, zero_filled = item.mean.within(*possible), item.zero_filled.within(*possible)
+            parts = (("mean", mean), ("zero_filled", zero_filled), ("change", item.change))
             ends = {f"{w}{e}": getattr(i, a) for w, i in parts for e, a in (("", "estimate"), ("_low", "low"), ("_high", "high"))}
             rows.append({**about, "subset": subset, "k": item.k, "n": item.n, "total": item.total, "share": item.share, **ends})
         everybody = np.ones(len(v), dtype=bool)
-        every, last = difference_of_means(v, everybody, None, clusters=clusters, level=level), rows[-1]
+        every = difference_of_means(v, everybody, None, clusters=clusters, level=level).within(*possible)
+        last = rows[-1]
         ends = {"mean": every.estimate, "mean_low": every.low, "mean_high": every.high}
         zero = {f"zero_filled{e}": last[f"zero_filled{e}"] for e in ("", "_low", "_high")}
         change = dict.fromkeys((f"change{e}" for e in ("", "_low", "_high")), float("nan"))
@@ -723,7 +721,8 @@ def _strata_rows(values: pd.DataFrame, ranks: int, level: float) -> list[dict[st
         finite = r[np.isfinite(r)]
         last = int(max(ranks, finite.max())) if len(finite) else ranks
         for rank, found in strata_means(v, r, last, clusters=_clusters(own), level=level):
-            ends = {"mean": found.estimate, "mean_low": found.low, "mean_high": found.high}
+            mean = found.within(*value_range(about["measure"]))
+            ends = {"mean": mean.estimate, "mean_low": mean.low, "mean_high": mean.high}
             rows.append({**about, "first_relevant_rank": rank, "n": found.n, **ends})
     return rows
 
