@@ -541,7 +541,7 @@ REFUSED = [
     (lambda: ARaB(unknown="x"), "unknown='x'"),
     (lambda: ARaB(wordlist={"a": ["x"], "b": ["y"], "c": ["z"]}), "name the contrast"),
     (lambda: ARaB(metod="tf"), "has no option '?metod"),
-    (lambda: ARaB() @ 0, "whole number of at least 1"),
+    (lambda: ARaB() @ 0, "^ARaB: cutoff=0 must be a whole number of at least 1"),
     (lambda: ARaB(texts=3), "not an int"),
     (lambda: ARaB(texts=CORPUS.drop(columns="text")), "has no column 'text'"),
     (lambda: FaiRR(portions={"male": 1}), "must name each"),

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, check_number
 from pyterrier_debias.core.frames import check_pairs, no_frame, ranked, reads_frames, with_string_ids
 from pyterrier_debias.core.scripts import composed, word_places
 from pyterrier_debias.core.stage import RowWise, Stage
@@ -300,7 +300,7 @@ class ARaBEvaluator(_OfWords):
         if not cutoffs:
             raise InputError(f"ARaBEvaluator: cutoffs={self.cutoffs!r} names no cut-off; give one or several, e.g. [10]")
         for cutoff in cutoffs:
-            arab.rank_weights(cutoff)
+            check_number("ARaBEvaluator", "cutoffs", cutoff, least=1, whole=True)
         return list(dict.fromkeys(cutoffs))  # a query counts once at each
 
     def _counting(self, results: pd.DataFrame) -> pd.DataFrame:

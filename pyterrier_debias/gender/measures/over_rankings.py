@@ -20,7 +20,7 @@ import pyterrier as pt
 from ir_measures import Metric
 from ir_measures.measures import MeanAgg, Measure, ParamInfo
 
-from pyterrier_debias.core.errors import InputError, check_choice
+from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.evaluation import evaluated_qids, refuse_batches
 from pyterrier_debias.core.frames import ranked, with_string_ids
 from pyterrier_debias.core.text import Tokeniser, as_name, content_mark
@@ -131,7 +131,7 @@ class _OfTexts(Measure, metaclass=_Cut):
         check_choice(self.NAME, "undefined", self.option("undefined"), UNDEFINED)
         get_gender_tokeniser(self.option("tokeniser"))
         if "cutoff" in self.params:
-            arab.rank_weights(self.params["cutoff"])
+            check_number(self.NAME, "cutoff", self.params["cutoff"], least=1, whole=True)
         self.text_field = text_field
         self.texts = Texts.given(texts, text_field, self.option("unknown"))
         # What was computed from long options, shared with measures that differ only in the cut-off.
