@@ -151,7 +151,13 @@ def _judged(judge: Judge | pt.Transformer, frame: pd.DataFrame) -> np.ndarray:
         return np.empty(0)
     if isinstance(judge, pt.Transformer):
         return scores_by(judge, frame, "relabel")
-    answer = judge(frame)
+    shown = frame.copy()
+    answer = judge(shown)
+    if not isinstance(answer, pd.Series) and not shown.index.equals(frame.index):
+        raise InputError(
+            "relabel: the judge sorts, adds or removes rows of the frame that it is given; let it change a copy, e.g. "
+            "frame.sort_values('docno'), and return one number per row in the given order"
+        )
     if isinstance(answer, pd.Series) and len(answer) == len(frame):
         # The judge may have sorted the rows; pandas restores the order by the index.
         if set(answer.index) != set(frame.index):
@@ -168,7 +174,13 @@ def _judged(judge: Judge | pt.Transformer, frame: pd.DataFrame) -> np.ndarray:
         raise InputError(
             f"relabel: the judge got {len(frame)} rows and returned shape {numbers.shape}; it must return one number per row"
         )
-    frames.check_scores(frame[["qid", "docno"]].assign(score=numbers), "relabel, the judge")
+    missing = np.flatnonzero(np.isnan(numbers))
+    if len(missing):
+        first = frame.iloc[missing[0]]
+        raise InputError(
+            f"relabel: the judge's answer is NaN or None in {len(missing)} of {len(frame)} rows, first for qid={first['qid']!r}, "
+            f"docno={first['docno']!r}; where it has no answer, let it return a number below the threshold"
+        )
     return numbers
 
 
