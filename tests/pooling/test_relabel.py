@@ -85,9 +85,9 @@ def test_a_ranker_can_be_the_judge():
         (lambda frame: [0.5], r"got 40 rows and returned shape \(1,\)"),
         (lambda frame: 0.5, r"returned shape \(\)"),
         (lambda frame: ["yes"] * len(frame), "holds no numbers"),
-        (lambda frame: [np.nan] * len(frame), r"answer is NaN or None in 40 of 40 rows, first for qid='.*', docno='.*'; where it has"),
+        (lambda frame: [np.nan] * len(frame), r"answer is NaN or None in 40 of 40 rows, first for qid='.*', docno='.*'; where"),
         (lambda frame: [None] * len(frame), "answer is NaN or None in 40 of 40 rows"),
-        (lambda frame: frame.loc.__setitem__(40, frame.loc[0]) or [0.5] * len(frame), "adds or removes rows of the frame that it"),
+        (lambda frame: frame.loc.__setitem__(40, frame.loc[0]) or [0.5] * len(frame), "adds or removes rows of the frame that"),
         (lambda frame: frame.set_index("docno")["rank"], "is a Series with another index than the frame's"),
     ],
 )
