@@ -69,6 +69,23 @@ def test_style_ends_with_the_block():
     assert mpl.rcParams["axes.spines.top"] == before
 
 
+def test_letters_that_the_usual_font_lacks_come_from_another_one(monkeypatch):
+    """No warning about a missing glyph, which would be an error here."""
+    letter = "\u20dd"
+    monkeypatch.setattr(plots, "_MORE_LETTERS", ("A font that nobody has", "STIXGeneral"))
+    with mpl.rc_context({"font.family": ["DejaVu Sans"]}), plots.style():
+        assert mpl.rcParams["font.family"] == ["DejaVu Sans", "STIXGeneral"]
+        axes = plots.new_axes()
+        axes.set_title(f"a system {letter}")
+    plots.rendered(axes.figure)
+    monkeypatch.setattr(plots, "_MORE_LETTERS", ())
+    with mpl.rc_context({"font.family": ["DejaVu Sans"]}), plots.style():
+        axes = plots.new_axes()
+        axes.set_title(f"a system {letter}")
+    with pytest.warns(UserWarning, match="missing from font"):
+        plots.rendered(axes.figure)
+
+
 def test_one_thread_at_a_time_draws_in_the_style():
     before, entered = mpl.rcParams["axes.spines.top"], threading.Event()
 

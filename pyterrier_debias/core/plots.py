@@ -62,6 +62,13 @@ _STYLE: dict[RcKeyType, Any] = {
     "text.parse_math": False,  # names come from users: a $ in one is not a formula
 }
 
+#: Fonts with letters that matplotlib's own font lacks (Chinese, Japanese, Korean, Thai, ...), where one is installed.
+_MORE_LETTERS = (
+    "Noto Sans CJK JP", "Noto Sans CJK SC", "Noto Sans JP", "Noto Sans SC", "Noto Sans KR", "Source Han Sans", "Hiragino Sans",
+    "PingFang SC", "Apple SD Gothic Neo", "Yu Gothic", "Microsoft YaHei", "Malgun Gothic", "SimHei", "WenQuanYi Micro Hei",
+    "WenQuanYi Zen Hei", "Droid Sans Fallback", "Noto Sans Thai", "Noto Sans Devanagari", "Noto Sans Bengali", "Arial Unicode MS",
+)  # fmt: skip
+
 
 #: Whoever changes matplotlib's settings holds it.
 _SETTINGS = threading.RLock()
@@ -82,13 +89,22 @@ def style() -> Iterator[None]:
     import matplotlib as mpl
 
     cycle = mpl.cycler(color=PALETTE)  # type: ignore[attr-defined]  # missing from matplotlib's stubs
-    with _SETTINGS, mpl.rc_context({"axes.prop_cycle": cycle, **_STYLE}):
+    with _SETTINGS, mpl.rc_context({"axes.prop_cycle": cycle, "font.family": _fonts(), **_STYLE}):
         try:
             yield
         finally:
             interactive = mpl.is_interactive()
     # A notebook's backend switches this on when the first figure is made: put back, later figures would not be shown.
     mpl.interactive(interactive)
+
+
+def _fonts() -> list[str]:
+    """The user's fonts, and after them those that have further letters."""
+    import matplotlib as mpl
+    from matplotlib.font_manager import fontManager
+
+    chosen, installed = mpl.rcParams["font.family"], {font.name for font in fontManager.ttflist}
+    return [*chosen, *(name for name in _MORE_LETTERS if name in installed and name not in chosen)]
 
 
 def colour(index: int) -> str:
