@@ -247,7 +247,8 @@ def test_rows_of_a_worker_that_ends_are_scored_again(cluster, tmp_path, caplog, 
     assert found["score"].tolist() == found["text"].str.len().tolist() and len(found) == len(frame)
     # Of rows with which every worker ends, one after the other is not tried for ever.
     monkeypatch.setattr(spread, "_TRIES", 1)
-    with pytest.raises(RuntimeError, match=r"1 workers ended while they scored the same .* rows"):
+    why = r"1 workers ended while they scored .* rows, the last one with ActorDiedError \(The actor died[^\n]{,80}\); check"
+    with pytest.raises(RuntimeError, match=why):
         Spread(Telling(str(tmp_path / "told"), str(tmp_path)), 2)(frame)
 
 

@@ -460,9 +460,11 @@ class _Pool:
                     except errors.RayError as error:
                         ended[id(rows)] += 1
                         if ended[id(rows)] == _TRIES:
+                            [reason, *_] = str(error).splitlines() or [""]  # then follow ids, addresses and log files
                             raise RuntimeError(
-                                f"{frames.stage_name(stage)}: {_TRIES} workers ended while they scored the same {len(rows)} "
-                                f"rows, the last one with {one_line(error)}; check how much memory they need"
+                                f"{frames.stage_name(stage)}: {_TRIES} workers ended while they scored the same "
+                                f"{len(rows)} rows, the last one with {type(error).__name__} ({reason.strip(' .')}); "
+                                f"check how much memory they need"
                             ) from error
                         pieces[number].appendleft(rows)
                         self._hand_over(number, actor, actors, pieces)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.errors import InputError, check_number
+from pyterrier_debias.core.errors import InputError, check_number, kind_of
 from pyterrier_debias.core.frames import with_grades, with_string_ids
 from pyterrier_debias.core.stage import RowWise
 from pyterrier_debias.core.text import as_name
@@ -73,8 +73,8 @@ class MaxRep(RowWise):
             own = labels.setdefault(qid, {})
             for docno in docnos:
                 near = known.get(docno, ())
-                if isinstance(near, str):
-                    raise InputError(f"MaxRep: the neighbours of {docno!r} are a string; give a list of docnos")
+                if isinstance(near, str) or not isinstance(near, Iterable):
+                    raise InputError(f"MaxRep: the neighbours of {docno!r} are {kind_of(near)}; give a list of docnos")
                 near = [other for other in map(as_name, near) if other != docno][: self.k]
                 for place, other in enumerate(near):
                     own[other] = max(own.get(other, 0.0), (len(near) - place) / len(near))
@@ -83,7 +83,12 @@ class MaxRep(RowWise):
         return inp.assign(label=np.array([labels.get(qid, {}).get(docno, 0.0) for qid, docno in pairs], dtype=np.float64))
 
     def _lists(self) -> Mapping[str, Any]:
-        if not isinstance(self.neighbours, pd.DataFrame):
+        if not isinstance(self.neighbours, (Mapping, pd.DataFrame)):
+            raise InputError(
+                f"MaxRep: neighbours is {kind_of(self.neighbours)}; give a mapping from docnos to lists of docnos, or a frame of "
+                f"results with documents as queries"
+            )
+        if isinstance(self.neighbours, Mapping):
             return {as_name(docno): near for docno, near in self.neighbours.items()}
         pt.validate.columns(self.neighbours, includes=["qid", "docno", "score"], context=self)
         frame = with_string_ids(self.neighbours, "MaxRep, neighbours")
