@@ -71,7 +71,9 @@ def test_which_labels_are_relevant_and_how_many_neighbours_count():
     [
         (lambda: MaxRep(NEAR, JUDGED, k=0), "k=0"),
         (lambda: MaxRep(NEAR, JUDGED, k=1.5), "k=1.5"),
-        (lambda: MaxRep({"a": "bc"}, JUDGED), "are a string"),
+        (lambda: MaxRep({"a": "bc"}, JUDGED), "the neighbours of 'a' are a str; give a list of docnos"),
+        (lambda: MaxRep({"a": None}, JUDGED), "the neighbours of 'a' are None; give a list of docnos"),
+        (lambda: MaxRep([("a", "b")], JUDGED), "neighbours is a list; give a mapping"),
         (lambda: MaxRep(NEAR, JUDGED.drop(columns="label")), "no column 'label'"),
     ],
 )
