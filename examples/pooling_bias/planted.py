@@ -24,7 +24,7 @@ file with further settings, for example `{"pool_depth": 10}`.
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -328,10 +328,14 @@ NOTES = [
 
 
 def tables(result: HiddenResult, setting: pd.DataFrame) -> Mapping[str, pd.DataFrame]:
-    """The tables that are written."""
+    """The tables that are written; with the control, also the differences from it."""
+    control, against = "CET, shuffled", {}
+    if control in result.corrections:
+        against = {"against_shuffled": replace(result, baseline=control, oracle=None).table}
     return {
         "summary": result.summary(),
         "effectiveness": result.table,
+        **against,
         "false_negatives": result.false_negatives,
         "setting": setting,
         "costs": result.costs,

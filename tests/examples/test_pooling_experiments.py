@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from pyterrier_debias import InputError
 from pyterrier_debias.core.stage import flatten
@@ -189,6 +190,18 @@ def test_every_correction_has_its_options(protocol, setup):
     assert [type(one).__name__ for one in negatives.values()] == ["RankWindow", "DenoisedNegatives", "PositiveAwareNegatives"]
     assert made["CET, paper"].max_weight is None and made["CET"].max_weight == 1.0
     assert len(made["rank distribution"].training.negatives.chances_by_rank) == 8
+
+
+def test_the_control_has_the_weights_of_cet_in_another_order(protocol, setup):
+    torch.manual_seed(0)
+    positive, negative = torch.randn(16, 1), torch.randn(16, 3)
+    valid = torch.arange(48).reshape(16, 3) % 5 > 0
+    control = protocol.CORRECTIONS["CET, shuffled"](setup)._coupling()
+    known = protocol.CORRECTIONS["CET"](setup)._coupling().weights(positive, negative, valid)
+    found = control.weights(positive, negative, valid)
+    assert not torch.equal(found[valid], known[valid]) and torch.equal(found[~valid], known[~valid])
+    assert torch.equal(found[valid].sort().values, known[valid].sort().values)
+    assert control.record() == protocol.CORRECTIONS["CET"](setup)._coupling().record()
 
 
 @pytest.mark.parametrize(("kind", "rate"), [("cross", 3e-4), ("adapter", 1e-3)])

@@ -90,9 +90,14 @@ def test_a_simulated_stronger_system_in_miniature(tmp_path, run, planted):
     model = tiny_models.build_sentence_transformer(tmp_path / "model")
     out, config = tmp_path / "out", tmp_path / "small.json"
     config.write_text(json.dumps({**json.loads((FOLDER / "strong.json").read_text()), **SMALL, "system": 8.0}))
-    code, printed = run("planted.py", "--seeds", 1, "--arms", "CET", "--config", config, "--model", model, "--out", out)
+    arms = "--arms", "CET", "CET, shuffled"
+    code, printed = run("planted.py", "--seeds", 1, *arms, "--config", config, "--model", model, "--out", out)
     assert code == 0, printed.err
-    assert set(pd.read_csv(out / "summary.csv")["correction"]) == {"plain", "CET", "oracle", "all judgements"}
+    summary = pd.read_csv(out / "summary.csv").set_index("correction")
+    assert set(summary.index) == {"plain", "CET", "CET, shuffled", "oracle", "all judgements"}
+    against = pd.read_csv(out / "against_shuffled.csv").query("judgements == 'full' and measure == 'nDCG@10'")
+    expected = summary["full"] - summary["full"]["CET, shuffled"]
+    np.testing.assert_allclose(against.set_index("correction")["difference"][expected.index], expected, atol=1e-12)
     # So strong a system ranks what is relevant before everything else.
     qrels = planted["PlantedCollection"](
         1, topics=22, passages=220, paraphrased=0.5, pooling=0.0, survivorship=0.0, linguistic=0.0, depth=220
