@@ -399,6 +399,8 @@ def test_collections_are_combined_as_seeds_with_queries_of_their_own(world):
         combined({"a": made.compare(CORRECTIONS, train, test, seeds=(1, 3), resamples=10)})
     with pytest.raises(InputError, match="other corrections"):
         combined({"a": one, "b": made.compare({**CORRECTIONS, "x": Taste()}, train, test, seeds=(1,), resamples=10)})
+    with pytest.raises(InputError, match="combined: results is a list; give names to the results"):
+        combined([one, two])
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, kind_of
 from pyterrier_debias.core.statistics import correct, randomisation_test
 
 if TYPE_CHECKING:
@@ -217,13 +217,13 @@ class HiddenResult:
     def false_negatives(self) -> pd.DataFrame:
         """Report how each correction treated the hidden positives among its candidates, with one row per correction.
 
-        ``candidates`` (per seed, without the kind ``between``) and ``hidden`` among them; ``drawn``: negatives drawn in a seed's
-        training, ``false_drawn`` and ``false_share``: the number and share of these that were hidden positives; ``false_weight``:
-        the share of the weight of all negatives that was on hidden positives (by emphasis, with equal weight for each positive),
-        which is below ``false_share`` if a correction draws them but punishes them less; ``auc`` with ``auc_low`` and
-        ``auc_high``: the chance that a true negative counts more than a hidden positive, over all pairs (see :func:`auc`);
-        ``auc_within``: the AUC within queries, averaged over queries that have both. All are means over seeds; NaN if a
-        correction does not report its emphasis.
+        Candidates of the kind ``between`` are left out of all columns. ``candidates`` (per seed) and ``hidden`` among them;
+        ``drawn``: negatives drawn in a seed's training, ``false_drawn`` and ``false_share``: the number and share of these that
+        were hidden positives; ``false_weight``: the share of the weight of all negatives that was on hidden positives (by
+        emphasis, with equal weight for each positive), which is below ``false_share`` if a correction draws them but punishes
+        them less; ``auc`` with ``auc_low`` and ``auc_high``: the chance that a true negative counts more than a hidden positive,
+        over all pairs (see :func:`auc`); ``auc_within``: the AUC within queries, averaged over queries that have both. All are
+        means over seeds; NaN if a correction does not report its emphasis.
         """
         kept = self.negatives[self.negatives["kind"] != BETWEEN]
         return pd.DataFrame([self._met(name, part) for name, part in kept.groupby("correction", sort=False)])
@@ -385,6 +385,8 @@ def combined(results: Mapping[str, HiddenResult]) -> HiddenResult:
     Raises:
         InputError: For results with different corrections or several seeds, or without any result.
     """
+    if not isinstance(results, Mapping):
+        raise InputError(f"combined: results is {kind_of(results)}; give names to the results, e.g. {{'dl19': result}}")
     parts = list(results.values())
     if not parts:
         raise InputError("combined: there are no results")
