@@ -153,6 +153,8 @@ def no_frame(value: Any, name: str) -> str:
         return f"{needs} of several systems; give the frame of one system, e.g. pipeline(topics)"
     if parts and all(isinstance(part, Mapping) for part in parts):
         return f"{needs}; make a frame: pd.DataFrame(rows)"
+    if name == "qrels":
+        return f"{needs}; give judgements with the columns qid, docno and label, e.g. dataset.get_qrels()"
     return f"{needs}; give a frame with a row for each query (topics) or each document of a list (results)"
 
 

@@ -495,7 +495,7 @@ def test_a_full_disk_leaves_the_saved_ranker_as_it_was(name, tiny, tmp_path, mon
         ({"qrels_tr": qrels("other")}, "no qid is in both"),
         ({"res_tr": candidates().assign(text=" ")}, "the text of all 48 candidates is empty"),
         ({"res_tr": candidates().iloc[:0]}, "there are no candidates"),
-        ({"qrels_tr": None}, "needs a pandas DataFrame, not None"),
+        ({"qrels_tr": None}, "needs a pandas DataFrame, not None; give judgements with the columns qid, docno and label"),
         ({"res_va": candidates("v"), "qrels_va": qrels("v").assign(label=0)}, "is 0 in any order, so validation cannot choose"),
         ({"res_va": candidates("v")}, "both validation candidates and their judgements, or neither"),
         ({"qrels_va": qrels("v")}, "both validation candidates and their judgements, or neither"),
