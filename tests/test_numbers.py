@@ -226,7 +226,7 @@ def test_sequences_of_numbers():
         with pytest.raises(InputError, match=r"portions.*must be"):
             AnnotateGender(portions=wrong)(women())
     for wrong in ("1", float("nan"), [1.5], 0):
-        with pytest.raises(InputError, match=r"cut-off: .* must be a whole number of at least 1"):
+        with pytest.raises(InputError, match=r"ARaBEvaluator: cutoffs=.* must be a whole number of at least 1"):
             ARaBEvaluator(wrong)(women())
 
 
