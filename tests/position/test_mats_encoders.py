@@ -182,9 +182,9 @@ def test_bad_options(folder, options, message):
         HuggingFaceWords(folder("bert"), device="cpu", stage="MATSProbe", **options).word_vectors(["the queen"])
 
 
-@pytest.mark.parametrize("encoder", [None, 3, ["a"]])
-def test_no_encoder_at_all(encoder):
-    with pytest.raises(InputError, match="the encoder is a"):
+@pytest.mark.parametrize(("encoder", "kind"), [(None, "None"), (3, "an int"), (["a"], "a list")])
+def test_no_encoder_at_all(encoder, kind):
+    with pytest.raises(InputError, match=f"the encoder is {kind}; give"):
         MATSProbe(encoder)(pd.DataFrame({"docno": ["d1"], "text": ["one text"]}))
 
 
