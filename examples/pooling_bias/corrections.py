@@ -6,8 +6,7 @@ opens a deeply judged collection and hides the relevant documents that a pool of
 most two per query). It trains a ranker with every correction on the remaining judgements, with negatives from a dense retriever
 (all-MiniLM-L6-v2), and evaluates all of them with full and with pooled judgements. They are compared with plain training and with
 an oracle that never draws a hidden document as a negative; `--arms` also offers `CET, lexical`, the controls `CET, mean one` and
-`CET, shuffled` (its weights in random order), and a training on
-all judgements.
+`CET, shuffled` (its weights in random order), and a training on all judgements.
 
 - NFCorpus trains on its own training queries. TREC DL (`--dataset msmarco_trec_dl`) trains on one year and tests on the other,
   both ways round; its own BM25 run is the pool, `--negatives tasb` or `repllama` takes candidates from its other runs, and judged

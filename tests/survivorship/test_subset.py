@@ -401,16 +401,22 @@ def test_the_order_of_systems_among_survivors():
     assert found["reversed"].iloc[0] == found["swapped"].iloc[0] == "good > bad; good > middle; middle > bad"
 
 
-@pytest.mark.parametrize("measure, most", [("RR@10", 1.0), ("own", np.inf)])
-def test_the_interval_of_a_mean_stays_within_the_range_of_its_measure(measure, most):
+@pytest.mark.parametrize("measure, least, most", [("RR@10", 0.0, 1.0), ("own", -np.inf, np.inf)])
+def test_the_interval_of_a_mean_stays_within_the_range_of_its_measure(measure, least, most):
     """Student's interval over two queries goes far beyond 1; a measure whose range is unknown is not cut."""
     values = {"name": "one", "measure": measure, "qid": ["1", "2"], "value": [0.6, 1.0], "first_relevant_rank": 1.0}
     frame = pd.DataFrame(values)
     found = curve_of_values(frame, ranks=1, resamples=9)
-    student = 0.8 + 0.2 * stats.t.ppf(0.975, 1)
+    half = 0.2 * stats.t.ppf(0.975, 1)
+    low, high = max(0.8 - half, least), min(0.8 + half, most)
     for table in (found.table, found.strata[found.strata["n"] > 0]):
-        np.testing.assert_allclose(table["mean_high"], min(student, most))
-    np.testing.assert_allclose(found.table["zero_filled_high"], min(student, most))
+        np.testing.assert_allclose(table["mean_low"], low)
+        np.testing.assert_allclose(table["mean_high"], high)
+    np.testing.assert_allclose(found.table["zero_filled_high"], high)
+    axes = found.plot_strata()
+    drawn = np.vstack([ends for container in axes.containers for line in container.lines[2] for ends in line.get_segments()])
+    assert drawn[:, 1].max() == pytest.approx(high) and drawn[:, 1].min() == pytest.approx(low)
+    plots.close(axes.figure)
 
 
 def test_clusters_widen_the_intervals():

@@ -393,8 +393,8 @@ def plot_ats(
     wrong = [results] if not isinstance(results, Mapping) else [r for r in results.values() if not isinstance(r, MATSResult)]
     if wrong:
         raise InputError(
-            f"plot_ats: results must map names to results of MATSProbe, but {'is' if wrong[0] is results else 'holds'} a "
-            f"{type(wrong[0]).__name__}; give {{name: probe.result(docs)}}"
+            f"plot_ats: results must map names to results of MATSProbe, but {'is' if wrong[0] is results else 'holds'} "
+            f"{kind_of(wrong[0])}; give {{name: probe.result(docs)}}"
         )
     if not results:
         raise InputError("plot_ats: there is nothing to draw; give at least one result, as {name: probe.result(docs)}")
