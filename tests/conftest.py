@@ -7,9 +7,10 @@ import os
 import random
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,13 @@ ROOT = Path(__file__).resolve().parent.parent
 def pytest_configure(config: pytest.Config) -> None:
     """Each of several processes begins to collect somewhere else, and finds compiled what the others have been through.
 
-    In a fresh clone all would compile the same files at the same time.
+    In a fresh clone all would compile the same files at the same time. Files that tests and examples write without a folder of
+    pytest's are removed at the end. The folders of pytest and the sockets of Ray, whose paths must be short, stay where they are.
     """
+    for name in ("PYTEST_DEBUG_TEMPROOT", "RAY_TMPDIR"):
+        os.environ.setdefault(name, tempfile.gettempdir())
+    os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="tests-")
+    config.add_cleanup(partial(shutil.rmtree, tempfile.tempdir, ignore_errors=True))
     told = getattr(config, "workerinput", None)
     if told is not None and [Path(given).resolve() for given in config.args] == [ROOT / "tests"]:
         parts = sorted({str(path.relative_to(ROOT / "tests").parts[0]) for path in (ROOT / "tests").rglob("test_*.py")})
