@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.core.errors import InputError, kind_of
 from pyterrier_debias.data.base import Collection
 from pyterrier_debias.data.lines import fault, read_head, read_json, read_json_lines, stem
 from pyterrier_debias.data.readers import json_field
@@ -262,7 +262,7 @@ def _expect(path: str | Path, number: int, row: dict[str, Any], **types: Any) ->
     """Check that the fields of an object exist and have their types."""
     for name, wanted in types.items():
         if not isinstance(row.get(name), wanted):
-            found = f"is of type {type(row[name]).__name__}" if name in row else "is missing"
+            found = f"is {kind_of(row[name])}" if name in row else "is missing"
             raise fault(path, number, f"field {name!r} {found}", f"write the fields {', '.join(types)} as documented")
 
 

@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.errors import InputError, check_choice, shortened
+from pyterrier_debias.core.errors import InputError, check_choice, kind_of, shortened
 from pyterrier_debias.core.frames import HIGHEST, ranked
 from pyterrier_debias.core.locks import scratch_folder
 from pyterrier_debias.data.lines import fault, read_json_lines, read_lines
@@ -327,7 +327,7 @@ def _json_records(
         id_name = json_field(path, number, row, id_names)
         text_name = json_field(path, number, row, text_names)
         if not isinstance(row[text_name], str):
-            raise fault(path, number, f"field {text_name!r} is of type {type(row[text_name]).__name__}", "write a string")
+            raise fault(path, number, f"field {text_name!r} is {kind_of(row[text_name])}", "write a string")
         others = {k: v for k, v in row.items() if isinstance(v, str) and k not in (id_name, text_name)}
         yield number, {id_column: str(row[id_name]), text_column: row[text_name], **others}
 

@@ -19,7 +19,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core.dataset import Dataset
-from pyterrier_debias.core.errors import InputError, NotProvidedError, one_line
+from pyterrier_debias.core.errors import InputError, NotProvidedError, kind_of, one_line
 from pyterrier_debias.core.frames import check_overlap, shared_texts, with_string_ids
 from pyterrier_debias.core.indexing import handed_over
 from pyterrier_debias.core.naming import is_tokeniser, system_name
@@ -253,7 +253,7 @@ class TerrierIndexer:
             for document in documents:
                 docno, text = str(document["docno"]), document["text"]
                 if not isinstance(text, str):
-                    raise InputError(f"document {docno!r} has no text to index (its text is of type {type(text).__name__})")
+                    raise InputError(f"document {docno!r} has no text to index (its text is {kind_of(text)})")
                 if len(docno) > _LONGEST_DOCNO:
                     raise InputError(f"docno {docno[:40]!r}... has more than {_LONGEST_DOCNO} characters; rename it")
                 handed += 1

@@ -228,7 +228,7 @@ RUN, QRELS, CORPUS, TOPICS = read_run, read_qrels, read_corpus, read_topics
         (CORPUS, '{"_id": "1", "text": "a"}\n{"_id": "2", "te', r"f:2: not valid JSON at column 14 \(.*\); write one JSON"),
         (CORPUS, '{"_id": "1", "text": "a"}\n[1]\n', r"f:2: a JSON object was expected, found a list"),
         (CORPUS, '{"_id": "1", "txt": "a"}\n', r"f:1: no field 'text' \(it has _id, txt\); name it 'text'"),
-        (CORPUS, '{"_id": "1", "text": 5}\n', r"f:1: field 'text' is of type int; write a string"),
+        (CORPUS, '{"_id": "1", "text": 5}\n', r"f:1: field 'text' is an int; write a string"),
         (CORPUS, '{"_id": "1", "text": "a"}\n{"_id": "2", "text": null}\n', r"f:2: field 'text' is null; give it a value, or"),
         (TOPICS, '{"_id": null, "text": "a"}\n', r"f:1: field '_id' is null"),
         (CORPUS, '[{"_id": "1", "text": "a"}]', r"f:1: the file is a JSON array; write one JSON object per line"),
@@ -400,7 +400,7 @@ def test_spans(tmp_path):
     assert one.get_qrels().values.tolist() == [["1", "7", 1], ["2", "7", 0]]
     with pytest.raises(InputError, match=r"s\.jsonl:1: field 'psgid' is missing; write the fields qid, query, psgid"):
         read_spans(write(tmp_path, "s.jsonl", '{"qid": 1, "query": "who"}'))
-    with pytest.raises(InputError, match=r"s\.jsonl:1: field 'passage' is of type int"):
+    with pytest.raises(InputError, match=r"s\.jsonl:1: field 'passage' is an int"):
         read_spans(write(tmp_path, "s.jsonl", json.dumps({**rows[0], "passage": 5})))
 
 
