@@ -4,17 +4,25 @@
 
 trains each ranker on the target, the second `--dataset`, from three starts: the encoder without training; a ranker trained on the
 unchanged source, the first `--dataset`; and a ranker trained on rotated passages of the source. All are evaluated on the
-unchanged target.
+unchanged target, and so are the three starts themselves, which shows whether training on the source changed anything.
+
+    python examples/position_bias/table5.py --kept msmarco --rankers dot --dataset squad_dev_v1.1.json --out table5
+
+starts from the rankers of `tables_3_4.py --arms natural --keep --out msmarco`, so only the target is trained on.
 
 A run that was stopped continues with the same command. The small setting is the default; `--config full.json` is close to the
 paper's setting (it needs a GPU, and GloVe's file). `--estimate` prints how long it takes.
 """
 
+import json
 import sys
 from itertools import combinations
+from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 from experiment import (
+    KEPT,
     MEASURES,
     PAPER,
     RANKERS,
@@ -40,6 +48,10 @@ from pyterrier_debias.core.statistics import two_level_interval
 
 #: The starts of training on the target, with the view of the source's passages.
 STARTS = {"target only": None, "original, then target": "original", "rotated, then target": "rotated"}
+#: The starts themselves, without training on the target.
+SOURCES = {"nothing": None, "original only": "original", "rotated only": "rotated"}
+#: Settings that two rankers must share, so that only their training differs.
+SHARED = ("model", "layers", "head", "pooling", "glove", "tk", "max_length")
 
 
 def by_start(rows: pd.DataFrame, resamples: int) -> pd.DataFrame:
@@ -48,7 +60,7 @@ def by_start(rows: pd.DataFrame, resamples: int) -> pd.DataFrame:
     for ranker, part in rows.groupby("ranker", sort=False):
         for name in MEASURES.values():
             starts, values = matrix(part, name, ["arm"])
-            for start in STARTS:
+            for start in {**SOURCES, **STARTS}:
                 i = starts.index((start,))
                 interval = two_level_interval(values, lambda m, i=i: m[..., i], resamples=resamples)
                 out.append(
@@ -67,12 +79,12 @@ def by_start(rows: pd.DataFrame, resamples: int) -> pd.DataFrame:
 
 
 def pairwise(rows: pd.DataFrame, resamples: int) -> pd.DataFrame:
-    """Each start against each other start, with corrected p values."""
+    """Each start against each other start, before and after training on the target, with corrected p values."""
     out = []
     for ranker, part in rows.groupby("ranker", sort=False):
         for name in MEASURES.values():
             starts, values = matrix(part, name, ["arm"])
-            for before, after in combinations(STARTS, 2):
+            for before, after in [*combinations(SOURCES, 2), *combinations(STARTS, 2)]:
                 i, j = starts.index((before,)), starts.index((after,))
                 what = {"ranker": RANKERS[ranker], "measure": name, "before": before, "after": after}
                 out.append({**what, **compare(values[..., i], values[..., j], resamples)})
@@ -82,29 +94,51 @@ def pairwise(rows: pd.DataFrame, resamples: int) -> pd.DataFrame:
 #: Captions of the tables in the documentation.
 CAPTIONS = {
     **SIZE_CAPTIONS,
-    "by_start": "Effectiveness on the second collection, by where training began",
-    "pairwise": "Differences between two starting points of training",
+    "by_start": "Effectiveness on the target, by what a ranker was trained on",
+    "pairwise": "Differences between two starting points, before and after training on the target",
 }
 
 NOTES = [
     "low and high: 95 % interval from a bootstrap over seeds and queries; difference: after - before.",
     "p: Wilcoxon's signed-rank test over queries, each query's mean over seeds; p_corrected: Holm, over all rows of the table.",
+    "nothing, original only, rotated only: the starts, without training on the target.",
 ]
+
+
+def kept_rankers(folder: Path, settings: Settings) -> SimpleNamespace:
+    """The source of rankers that ``tables_3_4.py --keep`` saved: its ``name``.
+
+    Raises:
+        InputError: If the folder is not of that program, or its rankers differ in more than their training.
+    """
+    path = folder / "arms.json"
+    record = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    if record.get("program") != "tables_3_4":
+        raise InputError(f"--kept: {folder} was not written by tables_3_4.py; name its --out folder")
+    own = settings.record()
+    for name in SHARED:
+        if record[name] != own[name]:
+            raise InputError(f"--kept: the rankers in {folder} have {name}={record[name]!r}, not {own[name]!r}; use one setting")
+    return SimpleNamespace(name=f"{', '.join(record['collections'])} (rankers in {folder})")
 
 
 def main() -> None:
     options = parser(__doc__, "files, folders or irds: ids; give the option twice, for source and target")
+    options.add_argument("--kept", type=Path, metavar="FOLDER", help="results of tables_3_4.py --keep, in place of a source")
     options.add_argument("--rankers", nargs="+", choices=PAPER, default=list(PAPER), help="rankers to train (default: all)")
     options = options.parse_args()
-    if len(options.dataset) != 2:
+    if options.kept is None and len(options.dataset) != 2:
         raise InputError(f"table5 needs --dataset twice, for source and target, not {len(options.dataset)} times")
+    if options.kept is not None and len(options.dataset) != 1:
+        raise InputError(f"table5 needs --dataset once with --kept, for the target, not {len(options.dataset)} times")
     settings = read_settings(options, Settings())
-    source, target = (open_material(specs, settings.split_seed) for specs in options.dataset)
-    sizes = pd.concat([table_1(material, settings) for material in (source, target)], ignore_index=True)
+    materials = [open_material(specs, settings.split_seed) for specs in options.dataset]
+    source, target = materials[0] if options.kept is None else kept_rankers(options.kept, settings), materials[-1]
+    sizes = pd.concat([table_1(material, settings) for material in materials], ignore_index=True)
     print(sizes.to_string(index=False), flush=True)
     workshop = Workshop(options.out, "table5", settings, [source, target])
     encoder = encoder_of(settings, options.out)
-    trainers = [Trainer(m, Candidates(m, options.out / "candidates", settings.depth), settings) for m in (source, target)]
+    trainers = [Trainer(m, Candidates(m, options.out / "candidates", settings.depth), settings) for m in materials]
     topics = draw(target.topics["test"], settings.queries, settings.split_seed, "test")
     steps = settings.optimiser_steps()
 
@@ -117,32 +151,49 @@ def main() -> None:
         labels = {"arm": "source", "ranker": kind, "trained": view, "seed": seed}
         return Arm(labels, make, kind, steps, settings.validation_reads())
 
+    def source_folder(kind: str, view: str, seed: int) -> Path:
+        if options.kept is None:
+            return workshop.folder(source_arm(kind, view, seed)) / "model"
+        folder = options.kept / "arms" / f"natural-{kind}-{view}-{seed}" / KEPT
+        if not folder.is_dir():
+            raise InputError(f"--kept: there is no {folder}; run tables_3_4.py with --keep, --arms natural and as many seeds")
+        return folder
+
     def target_arm(kind: str, start: str, seed: int) -> Arm:
-        view = STARTS[start]
+        view = {**SOURCES, **STARTS}[start]
 
         def make(folder, checkpoints):
             if view is None:
                 ranker = new_ranker(kind, encoder, settings, seed)
             else:
-                ranker = load_ranker(kind, workshop.folder(source_arm(kind, view, seed)) / "model")
-            trainers[1].fit(ranker, kind, "original", seed, checkpoints=checkpoints)
-            views = {"original": trainers[1].candidates.for_tests(topics, settings)["original"]}
+                ranker = load_ranker(kind, source_folder(kind, view, seed))
+            if start in STARTS:
+                trainers[-1].fit(ranker, kind, "original", seed, checkpoints=checkpoints)
+            views = {"original": trainers[-1].candidates.for_tests(topics, settings)["original"]}
             return measure(ranker, views, target.qrels["test"], topics["qid"].tolist(), target.measures)
 
-        read = reads(kind, trainers[1].candidates.ranking(topics)) + settings.validation_reads()
-        return Arm({"arm": start, "ranker": kind, "seed": seed}, make, kind, steps, read)
+        read = reads(kind, trainers[-1].candidates.ranking(topics))
+        labels = {"arm": start, "ranker": kind, "seed": seed}
+        if start in SOURCES:
+            return Arm(labels, make, kind, 0, read)
+        return Arm(labels, make, kind, steps, read + settings.validation_reads())
 
     # Seed by seed, so that a stopped run has complete seeds; the source's rankers come before the arms that start from them.
-    arms: list[list[Arm]] = [[], []]
+    arms: tuple[list[Arm], list[Arm]] = [], []
     order = []
     for seed in range(settings.seeds):
         for kind in options.rankers:
-            made = [source_arm(kind, view, seed) for view in VIEWS], [target_arm(kind, start, seed) for start in STARTS]
+            made = (
+                [source_arm(kind, view, seed) for view in VIEWS] if options.kept is None else [],
+                [target_arm(kind, start, seed) for start in {**SOURCES, **STARTS}],
+            )
             order += [*made[0], *made[1]]
             for some, new in zip(arms, made):
                 some += new
+    if options.kept is not None:  # all are looked for before the first is trained further
+        _ = [source_folder(kind, view, seed) for kind in options.rankers for view in VIEWS for seed in range(settings.seeds)]
     seconds = {}
-    for some, trainer in zip(arms, trainers):
+    for some, trainer in zip(arms[-len(trainers) :], trainers):
         seconds |= expected_seconds(workshop.open(some), trainer, encoder)
     print(f"{len(seconds)} of {len(order)} arms to make: about {minutes(sum(seconds.values()))} on this machine", flush=True)
     if options.estimate:

@@ -463,13 +463,39 @@ def test_table_5(squad, small, tmp_path, run):
     assert code == 0
     values = pd.read_csv(out / "by_start.csv").set_index(["ranker", "measure", "trained"])["value"]
     pairs = pd.read_csv(out / "pairwise.csv")
-    assert len(values) == len(pairs) == 2 * 3 * 3
+    assert len(values) == len(pairs) == 2 * 3 * 6
     for pair in pairs.itertuples():
         at = pair.ranker, pair.measure
         assert pair.difference == pytest.approx(values[(*at, pair.after)] - values[(*at, pair.before)])
     # What starts from the two sources are two rankers, and neither is the one that starts from the encoder.
     rows = [out / "arms" / f"{start}-dot-0" for start in ("target_only", "original_then_target", "rotated_then_target")]
     assert all((folder / "rows.csv").is_file() for folder in rows)
+
+
+@needs_pisa
+def test_table_5_from_kept_rankers(squad, small, tmp_path, run):
+    kept, out = tmp_path / "kept", tmp_path / "out"
+    same = ["--config", small, "--seeds", 1, "--rankers", "tk"]
+    code, _ = run("tables_3_4.py", "--dataset", squad, *same, "--arms", "natural", "--keep", "--out", kept)
+    assert code == 0
+    command = ["table5.py", *same, "--kept", kept, "--out", out]
+    code, printed = run(*command, "--dataset", squad, "--dataset", squad)
+    assert code == 2 and "--dataset once with --kept" in printed.err
+    code, printed = run(*command, "--dataset", squad)
+    assert code == 0 and "6 of 6 arms" in printed.out, printed.err
+    # The starts are the rankers that were kept: their own figures are those of the other program.
+    before = pd.read_csv(kept / "by_evaluation.csv").set_index(["group", "trained", "measure"])["original"]
+    values = pd.read_csv(out / "by_start.csv").set_index(["trained", "measure"])["value"]
+    for view in ("original", "rotated"):
+        assert values[f"{view} only", "nDCG@10"] == pytest.approx(before["all", view, "nDCG@10"])
+    assert values.nunique() > 3
+    # A seed that was not kept, other networks and other folders are refused before anything is trained.
+    code, printed = run(*command, "--dataset", squad, "--seeds", 2)
+    assert code == 2 and "natural-tk-original-1" in printed.err
+    code, printed = run(*command[:-1], tmp_path / "other", "--dataset", squad, "--layers", 2)
+    assert code == 2 and "have layers=" in printed.err
+    code, printed = run("table5.py", *same, "--kept", tmp_path, "--out", tmp_path / "other", "--dataset", squad)
+    assert code == 2 and "was not written by tables_3_4.py" in printed.err
 
 
 @needs_pisa
