@@ -14,11 +14,13 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
+from matplotlib.legend import Legend
 from PIL import Image
 
 import pyterrier_debias
 from pyterrier_debias.core import plots
 from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.report.pictures import DARK
 
 # Viénot, Brettel and Mollon (1999): what a protanope and a deuteranope see, in linear RGB.
 _SEEN = {
@@ -55,6 +57,13 @@ def test_figures_stay_interactive_where_the_first_one_switched_that_on():
 
 def test_colours_start_again():
     assert plots.colour(len(plots.PALETTE)) == plots.colour(0)
+
+
+def test_a_dozen_series_have_different_colours_on_light_and_dark_pages():
+    ground, series = DARK["#ffffff"], [plots.colour(i) for i in range(12)]
+    for shades, page in ((series, "#ffffff"), ([DARK[one.lower()] for one in series], ground)):
+        seen = [np.array(to_rgb(one)) for one in (*shades, page)]
+        assert min(np.abs(a - b).max() for a, b in itertools.combinations(seen, 2)) > 0.12, page
 
 
 def test_a_series_has_one_colour_in_figures_that_leave_others_out():
@@ -125,7 +134,7 @@ def test_few_colours_change_no_pixel_visibly(tmp_path):
     axes = plots.new_axes(4, 3)
     for step, colour in enumerate(plots.PALETTE):
         axes.fill_between([0, 1], [0, step], [1, 2 * step], color=colour, alpha=0.2)
-        axes.plot([0, 1], [step, 2], color=colour, label=f"system {step}")
+        axes.plot([0, 1], [step, 2], color=colour, label=f"system {step}" if step < 4 else None)
     axes.legend()
     whole = io.BytesIO()
     with plots.style():
@@ -203,6 +212,35 @@ def test_legends_leave_no_name_out(name):
     axes.plot([0, 1], [0, 1], label=plots.legend_label(name))
     assert [text.get_text().lstrip("\u200b") for text in axes.legend().get_texts()] == [name]
     plots.close(axes.figure)
+
+
+@pytest.mark.parametrize("name", ["{}", "BM25 >> cross-encoder/ms-marco-MiniLM-L6-v{}"], ids=["short", "long"])
+def test_a_legend_of_many_systems_hides_nothing(name):
+    """In a picture of eight systems, a legend inside the axes covers intervals and points."""
+    names = [name.format(number) for number in range(8)]
+    axes = plots.new_axes()
+    with plots.style():
+        for place, label in enumerate(names):
+            axes.errorbar([0, 1], [place, place], yerr=0.5, fmt="o-", color=plots.colour(place), label=label)
+        axes.legend(title="systems")
+    figure, height = axes.figure, axes.get_window_extent().height
+    content = plots.rendered(figure, dpi=50)
+    legends = figure.findobj(Legend)
+    assert [text.get_text() for text in legends[0].get_texts()] == names and len(legends) == 1
+    assert legends[0].get_title().get_text() == "systems"
+    assert legends[0].get_window_extent().y1 < axes.get_tightbbox().y0
+    assert axes.get_window_extent().height > 0.9 * height
+    assert plt.imread(io.BytesIO(content)).shape[0] > 50 * 4.2
+
+
+def test_a_legend_of_few_systems_stays_in_the_axes():
+    axes = plots.new_axes()
+    with plots.style():
+        for place in range(4):
+            axes.plot([0, 1], [place, place], label=str(place))
+        legend = axes.legend()
+    plots.rendered(axes.figure, dpi=50)
+    assert axes.get_legend() is legend
 
 
 @pytest.mark.parametrize("name", ["BM25", LONG[0], "x" * 500], ids=["short", "long", "longest"])

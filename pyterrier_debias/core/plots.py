@@ -1,8 +1,8 @@
 """One style for all pictures of the library.
 
-Seven colours, and a grey, that colour-blind readers can distinguish (Okabe and Ito, "Color Universal Design", 2008), fonts that
-are legible when the picture fills half a page, and axes labelled with quantity, unit and n. matplotlib is imported when the first
-picture is drawn.
+Seven colours, and a grey, that colour-blind readers can distinguish (Okabe and Ito, "Color Universal Design", 2008), and seven
+more for pictures with more systems; fonts that are legible when the picture fills half a page; and axes labelled with quantity,
+unit and n. matplotlib is imported when the first picture is drawn.
 """
 
 from __future__ import annotations
@@ -26,16 +26,21 @@ if TYPE_CHECKING:
     from matplotlib.typing import RcKeyType
 
 #: Okabe and Ito's colours, the most distinct first, without yellow, which is too pale for lines on white; also distinguishable in
-#: greyscale when used in this order.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+#: greyscale when used in this order. Darker ones and violets follow for more than seven series.
+PALETTE = (
+    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000",
+    "#8A3A00", "#00573F", "#8B3A68", "#806000", "#7D7DC8", "#8C8C8C", "#5B2C91",
+)  # fmt: skip
 
 #: Reference lines, such as "no effect".
 GREY = "#595959"
 
 #: How many characters stand beside each other in a picture of the usual width; longer lines of text are shortened.
 _LINE = 72
-#: The same of a legend, which stands inside the axes.
+#: The same of a legend.
 _LEGEND = 54
+#: A legend of more entries stands below the axes, where it hides nothing.
+_INSIDE = 4
 
 _STYLE: dict[RcKeyType, Any] = {
     "figure.constrained_layout.use": True,
@@ -270,6 +275,7 @@ def rendered_as(figure: Figure | SubFigure, kinds: Iterable[str], *, dpi: int = 
         content = io.BytesIO()
         if not found:
             _make_visible(figure)
+            _move_long_legends(figure)
         with style():
             root.savefig(content, format=kind, dpi=dpi, metadata=metadata, bbox_inches="tight")
         found[kind] = content.getvalue()
@@ -298,6 +304,24 @@ def _make_visible(figure: Figure | SubFigure) -> None:
             formatter = axis.get_major_formatter()
             if isinstance(formatter, (FixedFormatter, FuncFormatter, StrCategoryFormatter)):  # others write numbers
                 axis.set_major_formatter(visible_ticks(formatter))
+
+
+def _move_long_legends(figure: Figure | SubFigure) -> None:
+    """Put legends of many entries below the axes, unless they have a place of their own; the figure grows by their height."""
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    root = figure.get_figure(root=True)
+    for axes in root.axes if isinstance(root.get_layout_engine(), ConstrainedLayoutEngine) else []:
+        legend, handles = axes.get_legend(), axes.get_legend_handles_labels()[0]
+        texts = [] if legend is None else [text.get_text() for text in legend.get_texts()]
+        if legend is None or len(texts) <= _INSIDE or len(handles) != len(texts) or legend.get_bbox_to_anchor() is not axes.bbox:
+            continue
+        columns, title = 1 + (max(map(len, texts)) < _LINE // 2 - 6), legend.get_title().get_text()
+        legend.remove()
+        with style():
+            around = axes.get_figure(root=False) or root
+            below = around.legend(handles, texts, loc="outside lower center", ncols=columns, title=title)
+        root.set_figheight(root.get_figheight() + below.get_window_extent().height / root.dpi)
 
 
 def save(figure: Figure | SubFigure, path: str | Path, *, dpi: int = 150) -> None:
