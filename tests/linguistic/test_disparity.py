@@ -172,6 +172,18 @@ def test_curves_reach_from_the_first_to_the_99th_percentile(result):
         assert set(few.curve("nDCG@10", points=2, resamples=9)["name"]) == systems
 
 
+def test_curves_stay_within_the_range_of_the_measure():
+    """At the ends, a few resampled queries make steep lines, which go far beyond 0 and 1."""
+    x = np.array([0.0, 0.1, 0.2, 5.0, 5.2, 5.4, 9.0, 9.5])
+    frame = pd.DataFrame({"name": "a", "qid": list("abcdefgh"), "complexity": x})
+    for measure, least, most in (("nDCG@10", 0.0, 1.0), ("NumRet", -np.inf, np.inf)):
+        values = frame.assign(measure=measure, value=[1.0, 0.9, 0.6, 0.0, 0.1, 0.0, 1.0, 0.9])
+        curve = Disparity(resamples=9).evaluate(values).curve(resamples=99)
+        free = smooth(values["value"].to_numpy(), x, curve["complexity"].to_numpy(), resamples=99)
+        assert free[1].min() < 0 and free[2].max() > 1
+        np.testing.assert_allclose(curve[["value", "low", "high"]].to_numpy().T, np.clip(free, least, most))
+
+
 def test_single_indices(result):
     assert set(result.indices["index"]) == {"MLS", "complexity"} and len(result.indices) == 8
     rows = result.indices.query("name == 'b' and measure == 'nDCG@10'").set_index("index")

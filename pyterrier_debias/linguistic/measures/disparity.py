@@ -122,8 +122,8 @@ class DisparityResult:
             resamples: Number of bootstrap samples for the band.
 
         Returns:
-            A frame with ``name``, ``complexity``, ``value``, ``low``, ``high``; systems with fewer than three queries are left
-            out.
+            A frame with ``name``, ``complexity``, ``value``, ``low``, ``high``, the last three cut to the range of the measure;
+            systems with fewer than three queries are left out.
         """
         values = self._of(measure)
         # Percentiles over queries; over rows, they would depend on the number of systems.
@@ -136,7 +136,8 @@ class DisparityResult:
                 continue
             level, seed = self.options["level"], self.options["seed"]
             y, x = own["value"].to_numpy(), own["complexity"].to_numpy()
-            value, low, high = smooth(y, x, at, span=span, level=level, resamples=resamples, seed=seed)
+            found = smooth(y, x, at, span=span, level=level, resamples=resamples, seed=seed)
+            value, low, high = np.clip(found, *value_range(self._name(measure)))
             frames.append(pd.DataFrame({"name": name, "complexity": at, "value": value, "low": low, "high": high}))
         columns = ["name", "complexity", "value", "low", "high"]
         return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)
