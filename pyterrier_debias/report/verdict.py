@@ -387,7 +387,8 @@ def _told(result: AuditTables, row: Mapping[str, Any], figures: Sequence[_Figure
     smallest = detectable if math.isfinite(detectable) else detectable_effect(Interval(value, low, high, 0.95, n))
     needed = _rounded_up(n * ((smallest if smallest > margin else bound) / margin) ** 2)
     blind = detectable > margin and not hint
-    too_few = f", too few to detect less than {_amount(detectable, figure, bare=True)}" if blind else ""
+    none = figure is _FOUND_LATE and detectable >= 1  # no correlation is as large
+    too_few = f", too few to detect {'any' if none else f'less than {_amount(detectable, figure, bare=True)}'}" if blind else ""
     too_few = _few_changes(result, row, "a test") or too_few
     more = f"about {needed:,} would detect {_amount(margin, figure, bare=True)}"
     brief = f"Could not tell ({needed:,} queries needed): {size}"

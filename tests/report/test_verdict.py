@@ -245,6 +245,19 @@ def test_what_could_not_be_seen_says_how_many_queries_would_tell():
     assert verdicts(result)[0].answers[0].queries_needed == 410
 
 
+def test_no_correlation_exceeds_one():
+    """Over few queries, the smallest effect that a test detects is beyond what a correlation can be: it detects none."""
+    result = made([found("survivorship", -0.31, -0.73, 0.28, p=0.09, p_corrected=1.0, n=30)], biases=["survivorship"])
+    for detectable, most in ((0.96, "less than 0.96"), (1.095, "any")):
+        result.findings["detectable"] = detectable
+        needed = math.ceil(30 * (detectable / 0.1) ** 2 / 100) * 100
+        one = verdicts(result)[0].answers[0]
+        assert one.sentence == (
+            f"Could not tell: rank correlation -0.31 [-0.73, 0.28] on 30 queries, too few to detect {most}; about {needed:,} "
+            f"would detect 0.1."
+        )
+
+
 def test_more_queries_are_asked_for_than_there_were():
     # Such an effect would have been found, and yet the interval leaves the margin.
     result = made([found(value=0.015, low=0.0, high=0.03, p=0.06, p_corrected=0.06)], biases=["position"])
