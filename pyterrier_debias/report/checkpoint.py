@@ -180,6 +180,8 @@ class Checkpoint:
             return None
         try:
             content = check_seal(json.loads(file.read_text(encoding="utf-8")), file)
+            if json.dumps(content["made_by"], sort_keys=True) != json.dumps(made, sort_keys=True):
+                raise InputError("it holds the results of another bias or of other systems")
             figures = [
                 DrawnFigure.from_pictures(f["name"], f["caption"], {k: base64.b64decode(f[k]) for k in ("png", "svg")})
                 for f in content["figures"]

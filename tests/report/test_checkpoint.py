@@ -426,6 +426,17 @@ def test_a_file_that_cannot_be_read_makes_its_bias_run_again(dataset, tmp_path):
     json.loads(file.read_text())
 
 
+def test_results_under_the_name_of_another_bias_are_not_read(dataset, tmp_path, caplog):
+    """As after a copy under the wrong name: its findings would stand twice, and those of the other bias nowhere."""
+    biases = [ORDER, PICKY]
+    first = audit(toy.systems(dataset), dataset, biases=biases, checkpoint=tmp_path / "kept")
+    (one,), (other,) = ((tmp_path / "kept").glob(f"bias-{bias.name}-*.json") for bias in biases)
+    other.write_text(one.read_text())
+    again = audit(toy.systems(dataset), dataset, biases=biases, checkpoint=tmp_path / "kept")
+    pd.testing.assert_frame_equal(again.findings, first.findings)
+    assert "results of another bias or of other systems" in caplog.text and "picky is examined again" in caplog.text
+
+
 def test_numbers_survive_exactly(tmp_path):
     values, beside = (pd.Series(own, index=["1", "2"]) for own in ([0.1 + 0.2, np.nan], [1.0, 1 / 3]))
     items = pd.DataFrame({"item": ["x"], "note": "", "qid": "1", "queries": 1, "contribution": [1 / 3]})
