@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core import frames
 from pyterrier_debias.core.errors import check_choice
 from pyterrier_debias.core.stage import Stage
+from pyterrier_debias.core.telling import warn_of
 from pyterrier_debias.rankers.base import check_tokenizer, loading, pick_device, source_fingerprint
+from pyterrier_debias.rankers.engine import token_ids
 
 if TYPE_CHECKING:
     import torch
     from pyterrier_t5 import DuoT5ReRanker
+
+logger = logging.getLogger(__name__)
 
 #: The longest prompt if the configuration of a model names none, as in new checkpoints.
 _WINDOW = 512
@@ -35,6 +42,10 @@ class DuoT5Reranker(Stage):
     that is alone in its list has the score 0. A score thus depends on the list, but not on batches or the order of rows.
     pyterrier_t5's own default puts four comparisons into a batch and pads between the parts of their prompts, which changes
     scores; with one comparison per batch there is no padding.
+
+    If a prompt is too long, pyterrier_t5 removes equally many tokens from both documents, and so removes a short document that
+    is beside a very long one. Documents longer than half of what the query leaves of the window are therefore first cut to what
+    the shorter ones of their list leave, and queries to half of the window; a warning gives their numbers.
 
     Source: Pradeep, Nogueira and Lin, "The Expando-Mono-Duo Design Pattern for Text Ranking with Pretrained Sequence-to-Sequence
     Models", 2021; the prompt and the sum are those of pyterrier_t5.
@@ -107,7 +118,7 @@ class DuoT5Reranker(Stage):
         with self._lock:  # its tokenizer is reconfigured by each call
             theirs = self._theirs()
             theirs.verbose = self.verbose
-            scores = theirs(asked).set_index(["qid", "docno"])["score"]
+            scores = theirs(_fitting(asked, theirs)).set_index(["qid", "docno"])["score"]
         keys = pd.MultiIndex.from_frame(inp[["qid", "docno"]])
         return frames.ranked(inp.assign(score=scores.reindex(keys).to_numpy()), self)
 
@@ -135,3 +146,39 @@ class DuoT5Reranker(Stage):
         """Restore the state and make a new lock."""
         self.__dict__.update(state)
         self._lock = threading.RLock()
+
+
+def _fitting(asked: pd.DataFrame, theirs: DuoT5ReRanker) -> pd.DataFrame:
+    """The same texts, cut where a comparison would otherwise remove text of a short document, or exceed the window."""
+    tokenizer, window = theirs.tokenizer, theirs.model.config.n_positions
+    before, beside, after = (len(ids) for ids in token_ids(tokenizer, ["Query: ", "Document0: ", "Relevant:"]))
+    queries, sizes = _cut(tokenizer, asked["query"].tolist(), lambda sizes: np.full(len(sizes), window // 2 - before))
+    room = window - before - sizes - 2 * beside - after - 1  # of both documents; 1 for the token that ends the prompt
+
+    def beside_short(sizes: np.ndarray) -> np.ndarray:
+        short = pd.Series(np.where(sizes <= room // 2, sizes, 0))
+        return room - short.groupby(asked["qid"].to_numpy()).transform("max").to_numpy()
+
+    texts, _ = _cut(tokenizer, asked["text"].tolist(), beside_short)
+    cut = asked.assign(query=queries, text=texts)
+    changed = {name: asked["qid"][cut[name] != asked[name]] for name in ("text", "query")}
+    if any(map(len, changed.values())):
+        warn_of(
+            logger,
+            f"DuoT5Reranker: %d of %d documents and %d of %d queries are too long for the window of {window} tokens and were "
+            f"cut; divide long documents into passages before this stage, e.g. by pt.text.sliding()",
+            len(changed["text"]), len(asked), changed["query"].nunique(), asked["qid"].nunique(),
+        )  # fmt: skip
+    return cut
+
+
+def _cut(tokenizer: Any, texts: Sequence[str], most: Callable[[np.ndarray], np.ndarray]) -> tuple[list[str], np.ndarray]:
+    """Texts with at most so many tokens, a function of the tokens of each, and how many they have then."""
+    ids = token_ids(tokenizer, texts)
+    sizes = np.array([len(own) for own in ids])
+    limits = np.maximum(most(sizes), 0)
+    made = {
+        row: tokenizer.decode(ids[row][: limits[row]].tolist(), clean_up_tokenization_spaces=False)
+        for row in np.flatnonzero(sizes > limits).tolist()
+    }
+    return [made.get(row, text) for row, text in enumerate(texts)], np.minimum(sizes, limits)

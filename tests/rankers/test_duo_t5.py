@@ -127,3 +127,26 @@ def test_a_folder_without_a_tokenizer_is_refused(folder, tmp_path):
     alone = shutil.copytree(folder, tmp_path / "alone", ignore=lambda at, names: [n for n in names if n.startswith("tokenizer")])
     with pytest.raises(InputError, match=r"DuoT5Reranker: model .*alone' has no tokenizer"):
         DuoT5Reranker(alone)(PAIRS)
+
+
+def test_long_texts_do_not_take_the_place_of_short_ones(folder, caplog):
+    """pyterrier_t5 cuts as much from the short document of a pair as from the long one, until nothing of it is left."""
+    model, read = DuoT5Reranker(folder, device="cpu"), []
+    long = "the river and the market " * 300
+    frame = PAIRS.head(3).assign(text=["the red king", long, "who works"], docno=["d0", "d1", "d2"])
+    model(PAIRS)
+    assert "window" not in caplog.text
+
+    def note(module, given, named):
+        read.append(named["input_ids"][0].tolist())
+
+    theirs = model._theirs()
+    theirs.model.encoder.register_forward_pre_hook(note, with_kwargs=True)
+    model(frame)
+    assert "DuoT5Reranker: 1 of 3 documents and 0 of 1 queries" in caplog.text
+    model(frame.assign(query=long))
+    assert "DuoT5Reranker: 1 of 3 documents and 1 of 1 queries" in caplog.text
+    assert [500 < len(ids) <= 512 for ids in read] == 2 * [True, False, True, True, False, True]
+    for ids, (one, other) in zip(read, 2 * list(permutations(("the red king", "the river and", "who works"), 2))):
+        first, second = theirs.tokenizer.decode(ids).split("Document0:")[1].split("Document1:")
+        assert first.strip().startswith(one) and second.strip().startswith(other) and second.endswith("Relevant:</s>")
