@@ -38,6 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in ("PYTEST_DEBUG_TEMPROOT", "RAY_TMPDIR"):
         os.environ.setdefault(name, tempfile.gettempdir())
     os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="tests-")
+    os.chmod(tempfile.tempdir, 0o1777)  # as /tmp: where root runs the tests, some act as another user
     config.add_cleanup(partial(shutil.rmtree, tempfile.tempdir, ignore_errors=True))
     told = getattr(config, "workerinput", None)
     if told is not None and [Path(given).resolve() for given in config.args] == [ROOT / "tests"]:
