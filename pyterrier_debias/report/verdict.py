@@ -99,6 +99,7 @@ class _Figure:
         times: The factor by which the figure is multiplied in the sentence.
         noun: The unit after this multiplication, if it is another one.
         end: The end of both clauses, which a short line leaves out.
+        most: The largest size that the figure can have.
     """
 
     measure: str
@@ -111,6 +112,7 @@ class _Figure:
     times: float = 1.0
     noun: str = ""
     end: str = ""
+    most: float = math.inf
 
 
 _LEAN = "{size} ARaB@10 compared with a random order of the same documents"
@@ -121,24 +123,24 @@ _DISPLACEMENT = _Figure(
 )  # fmt: skip
 _ROTATION = _Figure(
     "nDCG@10", "nDCG@10", 0.02, "nDCG@10 falls by {size} when passages are rotated",
-    "nDCG@10 rises by {size} when passages are rotated", "no query's nDCG@10 changes when passages are rotated",
+    "nDCG@10 rises by {size} when passages are rotated", "no query's nDCG@10 changes when passages are rotated", most=1,
 )  # fmt: skip
 _FOUND_LATE = _Figure(
     "rho of", "rank correlation", 0.1, "the later labellers found an answer, the worse the results (rank correlation {size})",
     "the later labellers found an answer, the better the results (rank correlation {size})",
-    "the results are equally good for all queries", 2,
+    "the results are equally good for all queries", 2, most=1,
 )  # fmt: skip
 _GENDERS = _Figure("ARaB@", "ARaB@10", 0.02, f"towards female words, by {_LEAN}", f"towards male words, by {_LEAN}", _NO_LEAN)
 _GROUPS = replace(_GENDERS, falls=f"towards the second group, by {_LEAN}", rises=f"towards the first group, by {_LEAN}")
 _WORDING = _Figure(
     "slope of", "nDCG@10", 0.02, "nDCG@10 falls by {size} per standard deviation of query complexity",
-    "nDCG@10 rises by {size} per standard deviation of query complexity", "nDCG@10 does not change with query complexity",
+    "nDCG@10 rises by {size} per standard deviation of query complexity", "nDCG@10 does not change with query complexity", most=1,
 )  # fmt: skip
 _JUDGED = _Figure(
     "Judged@10", "Judged@10", 0.02,
     "{size} fewer of its first ten documents are judged", "{size} more of its first ten documents are judged",
     "as many are judged as for the run the judgements came from", 1, 10, "judged documents in its first ten",
-    " than for the run the judgements came from",
+    " than for the run the judgements came from", 1,
 )  # fmt: skip
 _SOURCE = _Figure(
     "displacement", "ranks", 0.5, "the rewritten text of a relevant document is {size} ranks ahead of the original",
@@ -149,7 +151,7 @@ _LENGTH = _Figure(
     "length percentile", "length percentile", 0.05,
     "its first documents are {size} percentile points shorter than the median candidate of the same relevance",
     "its first documents are {size} percentile points longer than the median candidate of the same relevance",
-    "its first documents are as long as other candidates of the same relevance", 1, 100, "percentile points of length",
+    "its first documents are as long as other candidates of the same relevance", 1, 100, "percentile points of length", most=0.5,
 )  # fmt: skip
 _ORDER = _Figure(
     "places", "places", 0.05, "a document that is given ten places earlier is ranked {size} places later",
@@ -387,8 +389,8 @@ def _told(result: AuditTables, row: Mapping[str, Any], figures: Sequence[_Figure
     smallest = detectable if math.isfinite(detectable) else detectable_effect(Interval(value, low, high, 0.95, n))
     needed = _rounded_up(n * ((smallest if smallest > margin else bound) / margin) ** 2)
     blind = detectable > margin and not hint
-    none = figure is _FOUND_LATE and detectable >= 1  # no correlation is as large
-    too_few = f", too few to detect {'any' if none else f'less than {_amount(detectable, figure, bare=True)}'}" if blind else ""
+    seen = "any" if detectable >= figure.most else f"less than {_amount(detectable, figure, bare=True)}"
+    too_few = f", too few to detect {seen}" if blind else ""
     too_few = _few_changes(result, row, "a test") or too_few
     more = f"about {needed:,} would detect {_amount(margin, figure, bare=True)}"
     brief = f"Could not tell ({needed:,} queries needed): {size}"
