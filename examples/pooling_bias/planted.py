@@ -318,7 +318,8 @@ NOTES = [
     "oracle's own gain may be 0. low, high: 95 %, bootstrap over collections (seeds) and their queries.",
     "auc: the chance that a true negative counts more than a hidden positive, .5 by guessing; false_share: hidden positives "
     "among the negatives that were shown; false_weight: their share of the weight.",
-    "BM25's negatives are the dense candidates that BM25 ranks among its first 100. denoised: the teacher is a plain "
+    "BM25's negatives are the dense candidates that BM25 ranks among its first 100, judged negatives those that labellers were "
+    "shown (known propensities of 0 and 1). denoised: the teacher is a plain "
     "ranker trained on the other half of the queries. positive-aware: by the cosine of the dense retriever. rank "
     "distribution: from further topics with full judgements. relabelled: a simulated judge that knows the truth and errs in a "
     "share of pairs.",

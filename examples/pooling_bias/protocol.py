@@ -620,6 +620,7 @@ CORRECTIONS: dict[str, Callable[[Setup], Any]] = {
     "CET, paper": lambda setup: CETReranker.paper(setup.ranker(), training=setup.training()),
     "CET, released": lambda setup: CETReranker.released(setup.ranker(), training=setup.training()),
     "BM25's negatives": lambda setup: setup.ranker(negatives=RankWindow("pool_rank", last=99)),
+    "judged negatives": lambda setup: setup.ranker(negatives=RankWindow("pool_rank", last=setup.settings.pool_depth - 1)),
     "denoised": lambda setup: setup.teachers() >> setup.ranker(negatives=DenoisedNegatives(depth=setup.settings.depth)),
     "rank distribution": lambda setup: setup.ranker(negatives=setup.ranks()),
     "positive-aware": lambda setup: (
@@ -630,8 +631,8 @@ CORRECTIONS: dict[str, Callable[[Setup], Any]] = {
     "relabelled": lambda setup: RelabelReranker(setup.ranker(), setup.judge(), depth=setup.settings.depth),
 }
 
-#: Corrections that explain CET's results; they are run only if they are named.
-CONTROLS = {"CET, mean one", "CET, shuffled"}
+#: Corrections that explain the results of others; they are run only if they are named.
+CONTROLS = {"CET, mean one", "CET, shuffled", "judged negatives"}
 
 #: Corrections that use teachers' scores of the candidates.
 TAUGHT = {"denoised", "positive-aware"}
