@@ -207,20 +207,24 @@ def name_ticks(axes: Axes, names: Sequence[str]) -> None:
     axes.set_xticks(range(len(names)), ["\n".join(textwrap.wrap(shortened(visible(name), 60), width)) for name in names])
 
 
-def legend_label(name: str) -> str:
+def legend_label(name: str, more: str = "") -> str:
     """A name that a legend shows: matplotlib leaves out names that begin with an underscore.
 
     Args:
         name: A name, such as that of a system.
+        more: What follows the name; a long name is shortened so that this is not.
 
     Returns:
-        The name, with a zero-width character before a leading underscore.
+        Both, with a zero-width character before a leading underscore.
 
     Example:
         >>> legend_label("BM25"), legend_label("_mine")
         ('BM25', '\\u200b_mine')
+        >>> legend_label("an encoder trained on rotated passages, seed 7", more=": MATS 0.123 (sd 0.004)")
+        'an encoder trained ... seed 7: MATS 0.123 (sd 0.004)'
     """
-    return f"\u200b{name}" if name.startswith("_") else name
+    name = name if len(name) + len(more) <= _LEGEND or not more else shortened(name, _LEGEND - len(more) - 6)
+    return f"\u200b{name}{more}" if name.startswith("_") else f"{name}{more}"
 
 
 def ends(value: Any, low: Any, high: Any) -> np.ndarray:

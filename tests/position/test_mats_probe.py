@@ -306,6 +306,11 @@ def test_plot(docs, tmp_path):
         plot_ats(results, std=std, path=tmp_path / f"{std}.png")
     assert matplotlib.image.imread(tmp_path / "terms.png").shape[2] in (3, 4)
     assert (tmp_path / "none.png").read_bytes() != (tmp_path / "terms.png").read_bytes()
+    # The figure stays whole in the picture if the name of the encoder is long.
+    named = {f"an encoder trained on rotated passages, with weights of seed {seed}": results["turning"] for seed in (7, 8)}
+    long = plot_ats(named)
+    plots.rendered(long.figure)
+    assert [text.get_text().partition(": ")[2] for text in long.get_legend().get_texts()] == [labels[0].partition(": ")[2]] * 2
     short = plot_ats({"turning": results["turning"].under(max_delta=2)})
     assert short.get_lines()[0].get_xdata().max() == 2
     plots.close(short.figure)

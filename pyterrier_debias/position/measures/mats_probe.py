@@ -407,7 +407,7 @@ def plot_ats(
             value = f"{round(summary['mats'], 3) + 0.0:.3f} (sd {summary['std_deltas']:.3f})"
             value = "not defined" if np.isnan(summary["mats"]) else value
             colour = plots.colour(number)
-            axes.plot(curve["delta"], curve["ats"], color=colour, label=f"{plots.legend_label(name)}: MATS {value}", zorder=3)
+            axes.plot(curve["delta"], curve["ats"], color=colour, label=plots.legend_label(name, f": MATS {value}"), zorder=3)
             if std != "none":
                 low, high = curve["ats"] - curve[f"std_{std}"], curve["ats"] + curve[f"std_{std}"]
                 axes.fill_between(curve["delta"], low, high, color=colour, alpha=0.12, linewidth=0)
