@@ -377,6 +377,32 @@ def test_stream_needs_its_columns():
         list(RotatePassages().transform_iter([{"docno": "d1"}]))
 
 
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("text", "no column", "column 'text' has no value at row 0"),
+        ("docno", "no column", "column 'docno' has no value at row 0"),
+        ("qid", "no column", "column 'qid' has no value at row 0"),
+        ("docno", ["d2", "d3"], r"column 'docno' is \['d2', 'd3'\], not an identifier, at row 0"),
+        ("docno", True, "column 'docno' is True, not an identifier, at row 0"),
+    ],
+)
+def test_a_later_document_of_a_stream_that_cannot_be_used_is_named(column, value, message):
+    rows = [{"qid": "q1", "docno": name, "text": "a b"} for name in ("d1", "d2")]
+    rows[1][column] = value
+    if value == "no column":
+        del rows[1][column]
+    with pytest.raises(InputError, match=f"RotatePassages: {message}"):
+        list(RotatePassages(scope="pair").transform_iter(rows))
+
+
+def test_stream_in_which_some_texts_were_changed_before():
+    """Rows of a frame to which rows without the column were added."""
+    stage, rows = RotatePassages(), RotatePassages(seed=1)(frame().assign(qid="q1")).to_dict("records")
+    rows[1]["text_variant"] = float("nan")
+    pd.testing.assert_frame_equal(pd.DataFrame(list(stage.transform_iter(rows))), stage(pd.DataFrame(rows)), check_like=True)
+
+
 def test_stream_is_lazy_and_its_memory_flat():
     text = " ".join(["word"] * 60)
     taken = 0

@@ -19,7 +19,7 @@ import pyterrier as pt
 
 from pyterrier_debias.core.caches import VARIANT, marked, variant_name
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
-from pyterrier_debias.core.frames import check_text
+from pyterrier_debias.core.frames import check_text, with_string_ids
 from pyterrier_debias.core.scripts import Segmenter, joint, places_of, sentences, units
 from pyterrier_debias.core.stage import RowWise
 from pyterrier_debias.core.telling import warn_of
@@ -353,7 +353,6 @@ class RotatePassages(RowWise):
         """
         pt.validate.columns(inp, includes=self._columns(), context=self)
         turn = self.rotator()
-        self._check_ids(inp)
         check_text(inp, self.text_field, self)
         originals = inp[self.text_field].tolist()
         docnos = inp["docno"].tolist()
@@ -390,16 +389,16 @@ class RotatePassages(RowWise):
         fixed = number = 0
         cannot_turn = self.cannot_turn()
         for document in pt.tqdm(documents, desc="RotatePassages", disable=not self.verbose):
-            text = document[attr]
-            if any(pd.isna(document[column]) for column in ids):
-                self._check_ids(pd.DataFrame([document]))
-            if not isinstance(text, str):
-                check_text(pd.DataFrame([document]), attr, self)
+            text = document.get(attr)
+            if not isinstance(text, str) or any(type(document.get(column)) not in (str, int) for column in ids):
+                one = pd.DataFrame([{name: document.get(name) for name in self._columns()}], dtype=object)
+                check_text(with_string_ids(one, self), attr, self)
             out = dict(document, text_orig=text) if keep else dict(document)
             out[attr], offset = turn(text, as_name(document["docno"]), as_name(document["qid"]) if pair else "")
             out["rotation"] = offset
             if "qid" in document:
-                out[VARIANT] = variant_name(document["docno"], out[attr], document.get(VARIANT, ""))
+                before = document.get(VARIANT)  # missing where texts that were changed before and others were joined
+                out[VARIANT] = variant_name(document["docno"], out[attr], before if isinstance(before, str) else "")
             number += 1
             if offset == 0:
                 fixed += cannot_turn(text)
@@ -532,15 +531,6 @@ class RotatePassages(RowWise):
 
     def _columns(self) -> list[str]:
         return ["docno", self.text_field, *self._ids()[1:]]
-
-    def _check_ids(self, inp: pd.DataFrame) -> None:
-        for column in self._ids():
-            bad = np.flatnonzero(inp[column].isna())
-            if len(bad):
-                raise InputError(
-                    f"RotatePassages: column {column!r} has no value at row {bad[0]}; fill it, because rotations are drawn by "
-                    f"this column"
-                )
 
 
 def _one_of(option: str, value: str, known: tuple[str, ...]) -> str:
