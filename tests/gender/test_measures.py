@@ -561,6 +561,13 @@ REFUSED = [
     (lambda: LexiconGap(contrast=("a", "b")), "must be two categories"),
     (lambda: QueryGroupGap(lexicon={"a": ["x"]}, category="b", groups=TOPICS.assign(gender="m")), "no category 'b'"),
     (lambda: QueryGroupGap(lexicon={"a": ["x"]}, category="a", groups=TOPICS), "lack the column 'gender'"),
+    (lambda: QueryGroupGap(lexicon={"a": ["x"]}, category="a", groups=TOPICS.assign(gender="m")),
+     r"QueryGroupGap: groups have one gender only, 'm'; give queries of two"),
+    (lambda: QueryGroupGap(
+        lexicon={"a": ["x"]}, category="a", groups=TOPICS.head(2).assign(gender=["m", "f"]), between=("m", "n")),
+     r"QueryGroupGap: between=\('m', 'n'\) must be two genders of groups, which have m, f"),
+    (lambda: QueryGroupGap(lexicon={"a": ["x"]}, category="a", groups=TOPICS.head(3).assign(gender=["a", "b", "c"])),
+     r"QueryGroupGap: between=None must be two genders of groups, which have a, b, c"),
 ]
 
 

@@ -876,7 +876,15 @@ class QueryGroupGap(_OfTexts):
         if lacking:
             raise InputError(f"QueryGroupGap: groups lack the column {lacking[0]!r}; give a frame qid, gender")
         known = _genders(groups)
-        self.between = two_categories(Lexicon({group: ["x"] for group in known["gender"]}, "groups"), between)
+        names = list(dict.fromkeys(known["gender"]))
+        if len(names) < 2:
+            there = f"one gender only, {names[0]!r}" if names else "no gender"
+            raise InputError(f"QueryGroupGap: groups have {there}; give queries of two")
+        try:
+            self.between = two_categories(Lexicon({group: ["x"] for group in names}, "groups"), between)
+        except InputError:
+            told = f"between={between!r} must be two genders of groups, which have {', '.join(names[:8])}"
+            raise InputError(f"QueryGroupGap: {told}") from None
         self._gender = {qid: gender for qid, gender in zip(known["qid"], known["gender"]) if gender in self.between}
 
     def _parts(self) -> list[str]:
