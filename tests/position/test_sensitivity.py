@@ -86,6 +86,16 @@ def test_passages_too_short_for_three_places_stay_as_they_are():
     assert values["end"].notna().tolist() == [False, True, False]
 
 
+def test_answers_that_are_in_no_relevant_candidate_are_noted(result):
+    """Otherwise, tables of places and PSI would be missing without a reason."""
+    told = "No given answer is in the text of a relevant candidate"
+    for wrong in (ANSWERS.assign(answer="nowhere", start=-1, end=-1), ANSWERS.assign(qid="another")):
+        found = PositionSensitivity(EARLY, answers=wrong, draws=1, **FAST).evaluate(CANDIDATES, QRELS)
+        assert found.psi.empty and found.placements.empty and sum(told in note for note in found.notes) == 1
+    without = PositionSensitivity(EARLY, draws=1, **FAST).evaluate(CANDIDATES, QRELS)
+    assert not any(told in note for note in (*result.notes, *without.notes))
+
+
 def test_answers_can_be_placed_by_words():
     spans = ANSWERS.set_index(["qid", "docno"])
     probe = PositionSensitivity(EARLY, answers=ANSWERS, placement_unit="word", placements=["start"], draws=1)

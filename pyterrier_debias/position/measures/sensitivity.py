@@ -538,6 +538,11 @@ class PositionSensitivity(Stage):
         absent = len(set(qids) - set(arms.loc[arms["arm"] == "original", "qid"]))
         if absent:
             notes.append(f"{absent} of {len(qids)} judged queries have no candidates; they count as 0 in every arm.")
+        if lists.answers is not None and outcome.answered().empty:
+            notes.append(
+                "No given answer is in the text of a relevant candidate, so no answer was placed, and there is no PSI: check "
+                "that the answers belong to these candidates and judgements."
+            )
         return SensitivityResult(
             table=outcome.table(values),
             per_query=values,
