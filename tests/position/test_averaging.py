@@ -7,7 +7,7 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 
-from pyterrier_debias import AverageRotations, InputError, PositionSensitivity, RotatePassages, System
+from pyterrier_debias import AverageRotations, CrossEncoder, InputError, PositionSensitivity, RotatePassages, System
 from pyterrier_debias.core.caches import VARIANT
 from pyterrier_debias.core.frames import ranked
 from pyterrier_debias.position.data.averaging import even_offsets
@@ -74,6 +74,13 @@ def test_a_ranker_that_loads_texts_is_refused():
     for inside in (dataset.text_loader() >> FIRST, FIRST >> dataset.text_loader() >> FIRST):
         with pytest.raises(InputError, match=r"AverageRotations: rotations cannot reach .* its ranker holds TextLoader"):
             AverageRotations(inside)(CANDIDATES)
+
+
+def test_a_ranker_that_reads_another_column_is_refused():
+    """It would give each rotation the same score."""
+    for options, reads in (({}, "text"), ({"fields": ["title", "url"]}, "title, url")):
+        with pytest.raises(InputError, match=f"AverageRotations: text_field='body' .* the ranker reads {reads}; set text_field"):
+            AverageRotations(CrossEncoder("hub/model", **options), text_field="body")(CANDIDATES.assign(body="a b", title="a", url="b"))
 
 
 def test_a_bag_of_words_is_what_it_was():

@@ -180,6 +180,12 @@ class AverageRotations(Stage):
         check_number(name, "seed", self.seed, whole=True)
         check_choice(name, "combine", self.combine, COMBINE)
         check_choice(name, "spacing", self.spacing, SPACING)
+        reads = self.ranker.text_columns() if hasattr(self.ranker, "text_columns") else [self.text_field]
+        if self.text_field not in reads:
+            raise InputError(
+                f"{name}: text_field={self.text_field!r} is rotated, but the ranker reads {', '.join(reads)}; set text_field of "
+                f"one of them"
+            )
         check_caches(self.ranker, self.changes_within(), self)
 
     def _rotator(self) -> Callable[[str], list[str]]:
