@@ -11,6 +11,7 @@ from pyterrier_debias.core.plots import close, colour, new_axes, rendered
 from pyterrier_debias.report.compare import compare
 from pyterrier_debias.report.pareto import pareto, pareto_figures, plot_pareto
 from tests.report.html_page import Page
+from tests.report.test_report import in_a_browser, needs_chromium
 
 QIDS = [f"q{i:02d}" for i in range(40)]
 BIAS = "rotated - original"
@@ -395,3 +396,20 @@ def test_fronts_that_cannot_be_drawn_up():
 def test_the_comparison_is_frozen():
     with pytest.raises(dataclasses.FrozenInstanceError):
         compare(made({"a": PLAIN, "b": DEBIASED})).margin = 3
+
+
+@needs_chromium
+@pytest.mark.parametrize("width", [390, 1280])
+def test_verdicts_stay_on_one_line_beside_long_names_in_a_real_browser(width, tmp_path):
+    name = "BM25 >> a cross-encoder that was trained on MS MARCO with in-batch negatives, learning rate 2e-5, seed 42 (epoch 3)"
+    page = compare(made({name: PLAIN}), made({f"{name}, debiased": DEBIASED}), margin=0.03).to_html()
+    page = page.replace("default-src 'none'; style-src", "script-src 'unsafe-inline'; style-src")  # for the probe
+    probe = """
+      const lines = [...document.querySelectorAll(".badge")].map(e => {
+        const text = document.createRange();
+        text.selectNodeContents(e);
+        return new Set([...text.getClientRects()].map(one => one.top)).size;
+      });
+      top.document.title = `${lines.join(" ")}, ${Math.max(document.documentElement.scrollWidth - innerWidth, 0)} too wide`;
+    """
+    assert in_a_browser(page, probe, tmp_path, width) == "1 1, 0 too wide"
