@@ -404,7 +404,7 @@ def scores_by(scorer: pt.Transformer, frame: pd.DataFrame, stage: Any) -> np.nda
     """
     name = stage_name(stage)
     with no_query_is_cut() if scores_rows(scorer) else nullcontext():  # its ranks are not looked at
-        out: pd.DataFrame = scorer(frame)
+        out: pd.DataFrame = scorer(frame.copy(deep=False))  # into which it may write
     if len(frame) == 0:
         return np.empty(0)
     missing = [column for column in ("qid", "docno", "score") if column not in out.columns]

@@ -56,6 +56,18 @@ def test_scores_come_to_their_rows_and_nothing_else_changes():
     assert sigmoid.tolist() == pytest.approx([1 / (1 + math.exp(-value)) for value in values])
 
 
+def test_a_scorer_that_writes_into_its_frame_does_not_change_that_of_the_caller():
+    def score(frame):
+        frame["score"], frame["text"] = 0.0, "read"
+        return frame
+
+    inp = found()
+    out = AddScores(pt.apply.generic(score))(inp)
+    pd.testing.assert_frame_equal(inp, found())
+    pd.testing.assert_frame_equal(out.drop(columns="teacher_score"), found())
+    assert set(out["teacher_score"]) == {0.0}
+
+
 def test_extreme_scores_are_probabilities():
     inp = found()
     values = np.array([-np.inf, -1e4, -1, 0, 1, 1e4, np.inf, 2])

@@ -80,7 +80,7 @@ def test_a_ranker_that_reads_another_column_is_refused():
     """It would give each rotation the same score."""
     for options, reads in (({}, "text"), ({"fields": ["title", "url"]}, "title, url")):
         with pytest.raises(InputError, match=f"AverageRotations: text_field='body' .* the ranker reads {reads}; set text_field"):
-            AverageRotations(CrossEncoder("hub/model", **options), text_field="body")(CANDIDATES.assign(body="a b", title="a", url="b"))
+            AverageRotations(CrossEncoder("hub/model", **options), text_field="body")(CANDIDATES.assign(body="a b"))
 
 
 def test_a_bag_of_words_is_what_it_was():
