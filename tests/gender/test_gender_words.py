@@ -92,6 +92,7 @@ REFUSED = [
     ({}, "has no groups"),
     ({"a": []}, "group 'a' has no words"),
     ({"a": ["x", " "]}, "holds ' ', which is not a word"),
+    ({"a": ["x", None]}, "holds None, which is not a word"),
     ({"a": "word"}, "is one string; give a list"),
     ({"a": ["x", "Boss"], "b": ["boss"]}, "1 words are in group 'a' and in group 'b', e.g. 'boss'"),
     ("nowhere.txt", "neither 'debias' nor an existing file"),

@@ -141,6 +141,7 @@ def test_the_stage_reads_each_document_once(monkeypatch):
 
 def test_what_is_refused():
     refused = [({}, "no categories"), ({"a": ["*"]}, "give words or beginnings"), ("no.dic", "is not a file")]
+    refused += [({"a": [None]}, "holds None")]
     refused += [(3, "Lexicon.of: got a value of type int")]
     refused += [({"posemo": "happy joy"}, "category 'posemo' is one string; give a list of words")]
     for spec, message in refused:

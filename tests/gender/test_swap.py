@@ -225,6 +225,7 @@ def test_what_cannot_be_used():
         ({"text_field": None}, "nothing to swap"),
         ({"to": "male"}, "to='male'"),
         ({"pairs": {"mary": "john smith"}}, "'john smith'"),
+        ({"pairs": {"mary": None}}, "None in pairs is not a single word"),
         ({"pairs": {"mary": "john", "ann": "john"}}, "'john' has more than one"),
     ):
         with pytest.raises(InputError, match=words):

@@ -68,9 +68,11 @@ class Lexicon:
             if isinstance(words, str):
                 raise InputError(f"lexicon {self.name!r}: category {category!r} is one string; give a list of words")
             words = list(words)
-            bad = next((w for w in words if not isinstance(w, str) or not w.strip() or w.strip().startswith("*")), None)
-            if bad is not None:
-                raise InputError(f"lexicon {self.name!r}: category {category!r} holds {bad!r}; give words or beginnings (happ*)")
+            bad = [word for word in words if not isinstance(word, str) or not word.strip() or word.strip().startswith("*")]
+            if bad:
+                raise InputError(
+                    f"lexicon {self.name!r}: category {category!r} holds {bad[0]!r}; give words or beginnings (happ*)"
+                )
             own[str(category)] = frozenset(composed(word.strip().lower()) for word in words)
         if not own:
             raise InputError(f"lexicon {self.name!r} has no categories; give a mapping from a category to its words")

@@ -313,9 +313,9 @@ def _own_pairs(pairs: Mapping[str, str]) -> dict[str, str]:
     """The user's words, checked and lower-cased."""
     found: list[tuple[str, str]] = []
     for pair in pairs.items():
-        bad = next((word for word in pair if not isinstance(word, str) or word_places(word) != [(0, len(word))]), None)
-        if bad is not None:
-            raise InputError(f"SwapGender: {bad!r} in pairs is not a single word; give words of letters and digits")
+        bad = [word for word in pair if not isinstance(word, str) or word_places(word) != [(0, len(word))]]
+        if bad:
+            raise InputError(f"SwapGender: {bad[0]!r} in pairs is not a single word; give words of letters and digits")
         found.append((composed(pair[0].lower()), composed(pair[1].lower())))
     times = Counter(word for pair in found for word in pair)
     twice = next((word for word, n in times.items() if n > 1 or word in _PRONOUNS), None)

@@ -84,9 +84,9 @@ class WordList:
             if isinstance(words, str):
                 raise InputError(f"word list {self.name!r}: group {group!r} is one string; give a list of words")
             words = list(words)
-            bad = next((w for w in words if not isinstance(w, str) or not w.strip()), None)
-            if bad is not None or not words:
-                what = "has no words" if not words else f"holds {bad!r}, which is not a word"
+            bad = [word for word in words if not isinstance(word, str) or not word.strip()]
+            if bad or not words:
+                what = f"holds {bad[0]!r}, which is not a word" if bad else "has no words"
                 raise InputError(f"word list {self.name!r}: group {group!r} {what}")
             groups[str(group)] = frozenset(composed(word.strip().lower()) for word in words)
             shared = sorted(word for word in groups[str(group)] if owner.setdefault(word, str(group)) != str(group))
