@@ -1,5 +1,7 @@
 """The table of findings."""
 
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -148,6 +150,21 @@ def test_an_end_that_was_cut_at_what_is_possible_does_not_make_a_test_sharper():
     whole = Interval(-0.2, -0.5, 0.1, 0.95, 40)
     cut = whole.of_change_from(1.0)
     assert cut.high == 0 and detectable_effect(cut) == pytest.approx(detectable_effect(whole))
+
+
+def test_the_detectable_effect_of_a_correlation_is_found_in_four_of_five_samples():
+    draw, n = np.random.default_rng(2), 20
+    for rho in (0.0, 0.6):
+        ends = np.tanh(np.arctanh(rho) + np.array([-1.96, 1.96]) / np.sqrt(n - 3))
+        least = detectable_effect(Interval(rho, *ends, 0.95, n), correlation=True)
+        x, noise = draw.normal(size=(2, 2_000, n))
+        y = least * x + np.sqrt(1 - least**2) * noise
+        assert np.mean(stats.pearsonr(x, y, axis=1).pvalue < 0.05) == pytest.approx(0.8, abs=0.03)
+    # Without this scale the effect would be beyond what a correlation can be.
+    few = Interval(-0.3, -0.9, 0.7, 0.95, 8)
+    assert detectable_effect(few) > 1 > detectable_effect(few, correlation=True)
+    finding = dataclasses.replace(made("a", 0.2, True, low=-0.9, high=0.7, n=8), measure="rho of nDCG@10", value=-0.3)
+    assert corrected([finding], "two-step")[0].detectable == pytest.approx(detectable_effect(few, correlation=True))
 
 
 def test_a_primary_test_says_what_it_could_have_missed():

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 _NO_INTERVAL = re.compile(r",? (?:95 % interval )?\[\+?nan%?, \+?nan%?\]")
 _ANY_INTERVAL = re.compile(r",? (?:95 % interval )?\[[-+]?[\d.]+%?, [-+]?[\d.]+%?\]")
 
+#: How the names of measures begin that are correlations.
+CORRELATION = "rho of "
+
 #: How a sentence about a single query counts it.
 _ONE_QUERY = re.compile(r"\bover 1 (neutral )?queries\b")
 
@@ -490,7 +493,8 @@ def _first_step(finding: Finding, p: float, tests: int) -> Finding:
     """A tested finding with its corrected p and, if primary, with what its test could have missed."""
     if not finding.primary:
         return replace(finding, p_corrected=p)
-    least = detectable_effect(Interval(finding.value, finding.low, finding.high, 0.95, finding.n), tests=tests)
+    interval = Interval(finding.value, finding.low, finding.high, 0.95, finding.n)
+    least = detectable_effect(interval, tests=tests, correlation=finding.measure.startswith(CORRELATION))
     text = finding.text
     if p >= ALPHA and np.isfinite(least):
         text = f"{text} An effect below {_rounded(least)} may have been missed (power under {POWER:.0%})."

@@ -27,6 +27,8 @@ ALPHA = 0.05
 POWER = 0.8
 #: Of fewer units there is no interval: a test that flips the signs of so few could not reject at 5 %.
 LEAST_UNITS = 6
+#: Larger correlations count as this one, because Fisher's z of 1 is infinite.
+_LARGEST = 1 - 1e-9
 
 
 @dataclass(frozen=True)
@@ -623,7 +625,7 @@ def equivalence_test(before: np.ndarray, after: np.ndarray, margin: float) -> Te
     return TestResult(float(t_low if p == p_low else t_high), float(p), n, "TOST")
 
 
-def detectable_effect(interval: Interval, *, tests: int = 1, power: float = POWER) -> float:
+def detectable_effect(interval: Interval, *, tests: int = 1, power: float = POWER, correlation: bool = False) -> float:
     """The smallest effect that a two-sided test would find, computed from the width of an interval.
 
     Half the width of the interval is a quantile times the standard error. The test finds an effect whose distance from 0, in
@@ -634,6 +636,8 @@ def detectable_effect(interval: Interval, *, tests: int = 1, power: float = POWE
         interval: An interval of the tested figure, with its level and n.
         tests: The number of tests that are corrected together.
         power: The probability of finding the effect.
+        correlation: Whether the figure is a correlation. Its error is then that of its inverse hyperbolic tangent (Fisher's z),
+            which is about the same for correlations of any size, and no effect is above 1.
 
     Returns:
         The absolute value of the effect, in the figure's unit; NaN if the interval is not defined.
@@ -656,13 +660,38 @@ def detectable_effect(interval: Interval, *, tests: int = 1, power: float = POWE
 
     if not 0 < power < 1 or tests < 1:
         raise InputError(f"a detectable effect needs a power between 0 and 1 and at least one test, not {power} and {tests}")
-    half = (interval.high - interval.low) / 2
-    if 0 in (interval.low, interval.high):  # it may have been cut there (Interval.of_change_from); the other end tells the error
-        half = max(half, interval.high - interval.estimate, interval.estimate - interval.low)
+    low, estimate, high = interval.low, interval.estimate, interval.high
+    if correlation:
+        low, estimate, high = np.arctanh(np.clip([low, estimate, high], -_LARGEST, _LARGEST)).tolist()
+    half = (high - low) / 2
+    if 0 in (low, high):  # it may have been cut there (Interval.of_change_from); the other end tells the error
+        half = max(half, high - estimate, estimate - low)
     if interval.n < 2 or not np.isfinite(half):
         return float("nan")
     quantiles = stats.t.ppf([(1 + interval.level) / 2, 1 - ALPHA / 2 / tests, power], interval.n - 1)
-    return float(half / quantiles[0] * (quantiles[1] + quantiles[2]))
+    found = half / quantiles[0] * (quantiles[1] + quantiles[2])
+    return float(np.tanh(found) if correlation else found)
+
+
+def units_needed(n: int, detectable: float, wanted: float, *, correlation: bool = False) -> float:
+    """How many units a test needs to find a smaller effect: intervals narrow with the root of their number.
+
+    Args:
+        n: The number of units of a test.
+        detectable: The smallest effect that it finds; see :func:`detectable_effect`.
+        wanted: The effect to be found, above 0.
+        correlation: Whether both are correlations; then it is the interval of Fisher's z that narrows.
+
+    Returns:
+        The number, not rounded.
+
+    Example:
+        >>> units_needed(50, 0.4, 0.1), round(units_needed(50, 0.4, 0.1, correlation=True))
+        (800.0, 891)
+    """
+    if correlation:
+        detectable, wanted = np.arctanh(np.clip([detectable, wanted], -_LARGEST, _LARGEST)).tolist()
+    return n * (detectable / wanted) ** 2
 
 
 def correct(p: np.ndarray, method: str = "holm") -> np.ndarray:

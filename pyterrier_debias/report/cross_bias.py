@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.core.bias import Examined, Figure, Finding, JointBias, p_text
+from pyterrier_debias.core.bias import CORRELATION, Examined, Figure, Finding, JointBias, p_text
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.statistics import Interval, t_interval
 from pyterrier_debias.core.systems import Context, System
@@ -199,7 +199,8 @@ class _Wording:
         interval = Interval(found.rho, found.low, found.high, 0.95, found.n)
         influence = pd.Series(rank_influence(values, ranks), index=own["qid"].to_numpy())
         yield self._finding(
-            f"rho of {measure}", "first relevant rank", interval, text, convention, null_value=found.noise_floor, values=influence
+            f"{CORRELATION}{measure}", "first relevant rank", interval, text, convention,
+            null_value=found.noise_floor, values=influence,
         )
 
     # ------------------------------------------------------------------------------------------- figure

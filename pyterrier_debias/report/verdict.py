@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from pyterrier_debias.core.bias import FIGURE_KEY, p_text
+from pyterrier_debias.core.bias import CORRELATION, FIGURE_KEY, p_text
 from pyterrier_debias.core.errors import shortened
-from pyterrier_debias.core.statistics import LEAST_UNITS, Interval, bootstrap_interval, detectable_effect
+from pyterrier_debias.core.statistics import LEAST_UNITS, Interval, bootstrap_interval, detectable_effect, units_needed
 from pyterrier_debias.report.tables import AuditTables
 from pyterrier_debias.report.text import ALPHA, interval, number
 from pyterrier_debias.report.treatments import TREATMENTS, Treatment, treatments
@@ -126,7 +126,7 @@ _ROTATION = _Figure(
     "nDCG@10 rises by {size} when passages are rotated", "no query's nDCG@10 changes when passages are rotated", most=1,
 )  # fmt: skip
 _FOUND_LATE = _Figure(
-    "rho of", "rank correlation", 0.1, "the later labellers found an answer, the worse the results (rank correlation {size})",
+    CORRELATION, "rank correlation", 0.1, "the later labellers found an answer, the worse the results (rank correlation {size})",
     "the later labellers found an answer, the better the results (rank correlation {size})",
     "the results are equally good for all queries", 2, most=1,
 )  # fmt: skip
@@ -386,11 +386,15 @@ def _told(result: AuditTables, row: Mapping[str, Any], figures: Sequence[_Figure
     margin = figure.margin
     if bound <= margin:
         return answer(*_nothing(f"any effect is below {_amount(_upwards(bound, figure), figure)}", over, judged))
-    smallest = detectable if math.isfinite(detectable) else detectable_effect(Interval(value, low, high, 0.95, n))
-    needed = _rounded_up(n * ((smallest if smallest > margin else bound) / margin) ** 2)
+    correlation = figure is _FOUND_LATE
+    smallest = detectable
+    if not math.isfinite(detectable):
+        smallest = detectable_effect(Interval(value, low, high, 0.95, n), correlation=correlation)
+    seen = smallest if smallest > margin else bound
+    needed = _rounded_up(units_needed(n, seen, margin, correlation=correlation))
     blind = detectable > margin and not hint
-    seen = "any" if detectable >= figure.most else f"less than {_amount(detectable, figure, bare=True)}"
-    too_few = f", too few to detect {seen}" if blind else ""
+    missed = "any" if detectable >= figure.most else f"less than {_amount(detectable, figure, bare=True)}"
+    too_few = f", too few to detect {missed}" if blind else ""
     too_few = _few_changes(result, row, "a test") or too_few
     more = f"about {needed:,} would detect {_amount(margin, figure, bare=True)}"
     brief = f"Could not tell ({needed:,} queries needed): {size}"

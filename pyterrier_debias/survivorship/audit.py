@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.core.bias import Examined, Figure, Finding, JointBias, p_text
+from pyterrier_debias.core.bias import CORRELATION, Examined, Figure, Finding, JointBias, p_text
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.evaluation import from_grade, parse_measures, per_query
 from pyterrier_debias.core.frames import with_string_ids
@@ -327,7 +327,7 @@ class _Examined:
     def _trend(self, name: str) -> Iterator[Finding]:
         values, answered, seed = self.gains[name], self.answered, self.context.seed
         gain = from_grade("DCG@10", self.grade)
-        measure = f"rho of {gain}"
+        measure = f"{CORRELATION}{gain}"
         strata = self.topics["list"]
         found = trend(values, self.ranks, strata=strata, resamples=_RESAMPLES, seed=seed)
         how = (
