@@ -20,6 +20,7 @@ from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pandas as pd
 from experiment import (
     KEPT,
@@ -41,7 +42,21 @@ from experiment import (
     size_tables,
     table_1,
 )
-from workshop import Arm, Workshop, compare, corrected, draw, encoder_of, matrix, minutes, program, read_settings, write_results
+from workshop import (
+    Arm,
+    Workshop,
+    article_interval,
+    compare,
+    corrected,
+    draw,
+    encoder_of,
+    matrix,
+    minutes,
+    over_articles,
+    program,
+    read_settings,
+    write_results,
+)
 
 from pyterrier_debias import InputError
 from pyterrier_debias.core.statistics import two_level_interval
@@ -54,15 +69,22 @@ SOURCES = {"nothing": None, "original only": "original", "rotated only": "rotate
 SHARED = ("model", "layers", "head", "pooling", "glove", "tk", "max_length")
 
 
-def by_start(rows: pd.DataFrame, resamples: int) -> pd.DataFrame:
-    """Effectiveness on the target; one row for each ranker, measure and start."""
+def by_start(rows: pd.DataFrame, articles: pd.Series | None, resamples: int) -> pd.DataFrame:
+    """Effectiveness on the target; one row for each ranker, measure and start. See :func:`pairwise` for ``articles``."""
     out = []
     for ranker, part in rows.groupby("ranker", sort=False):
         for name in MEASURES.values():
             starts, values = matrix(part, name, ["arm"])
             for start in {**SOURCES, **STARTS}:
                 i = starts.index((start,))
-                interval = two_level_interval(values, lambda m, i=i: m[..., i], resamples=resamples)
+
+                def mean(m, i=i):
+                    return m[..., i]
+
+                if articles is None:
+                    interval = two_level_interval(values, mean, resamples=resamples)
+                else:
+                    interval = article_interval(values, articles_of(part, articles), mean, resamples)
                 out.append(
                     {
                         "ranker": RANKERS[ranker],
@@ -72,23 +94,38 @@ def by_start(rows: pd.DataFrame, resamples: int) -> pd.DataFrame:
                         "low": interval.low,
                         "high": interval.high,
                         "seeds": values.shape[0],
-                        "queries": interval.n,
+                        "queries": values.shape[1],
                     }
                 )
     return pd.DataFrame(out)
 
 
-def pairwise(rows: pd.DataFrame, resamples: int) -> pd.DataFrame:
-    """Each start against each other start, before and after training on the target, with corrected p values."""
+def pairwise(rows: pd.DataFrame, articles: pd.Series | None, resamples: int) -> pd.DataFrame:
+    """Each start against each other start, before and after training on the target, with corrected p values.
+
+    Args:
+        rows: Values by ranker, arm, seed and query.
+        articles: The article of each qid, over which intervals and tests are then made; None if the target has no articles.
+        resamples: Bootstrap resamples.
+    """
     out = []
     for ranker, part in rows.groupby("ranker", sort=False):
         for name in MEASURES.values():
             starts, values = matrix(part, name, ["arm"])
             for before, after in [*combinations(SOURCES, 2), *combinations(STARTS, 2)]:
-                i, j = starts.index((before,)), starts.index((after,))
+                pair = [values[..., starts.index((start,))] for start in (before, after)]
                 what = {"ranker": RANKERS[ranker], "measure": name, "before": before, "after": after}
-                out.append({**what, **compare(values[..., i], values[..., j], resamples)})
+                if articles is None:
+                    found = compare(*pair, resamples)
+                else:
+                    found = over_articles(*pair, articles_of(part, articles), resamples)
+                out.append({**what, **found})
     return corrected(pd.DataFrame(out))
+
+
+def articles_of(rows: pd.DataFrame, articles: pd.Series) -> np.ndarray:
+    """The articles of the queries, in the order of :func:`workshop.matrix`."""
+    return articles.loc[sorted(rows["qid"].unique())].to_numpy()
 
 
 #: Captions of the tables in the documentation.
@@ -101,6 +138,7 @@ CAPTIONS = {
 NOTES = [
     "low and high: 95 % interval from a bootstrap over seeds and queries; difference: after - before.",
     "p: Wilcoxon's signed-rank test over queries, each query's mean over seeds; p_corrected: Holm, over all rows of the table.",
+    "If passages belong to articles (SQuAD), intervals are over seeds and articles, and p is from a randomisation of articles.",
     "nothing, original only, rotated only: the starts, without training on the target.",
 ]
 
@@ -200,8 +238,8 @@ def main() -> None:
         return
     measured = workshop.carry_out(order, seconds)
     rows = measured[measured["arm"] != "source"]
-    n = settings.resamples
-    tables = {**size_tables(sizes), "by_start": by_start(rows, n), "pairwise": pairwise(rows, n)}
+    n, articles = settings.resamples, topics.set_index("qid")["article"] if "article" in topics else None
+    tables = {**size_tables(sizes), "by_start": by_start(rows, articles, n), "pairwise": pairwise(rows, articles, n)}
     write_results(options.out, f"Table 5: from {source.name} to {target.name}", settings, tables, NOTES, CAPTIONS)
 
 
