@@ -1,5 +1,6 @@
 """Fixtures that all tests share."""
 
+import atexit
 import gc
 import io
 import logging
@@ -10,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,8 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault(name, tempfile.gettempdir())
     os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="tests-")
     os.chmod(tempfile.tempdir, 0o1777)  # as /tmp: where root runs the tests, some act as another user
-    config.add_cleanup(partial(shutil.rmtree, tempfile.tempdir, ignore_errors=True))
+    # Registered before multiprocessing, which removes its own files first.
+    atexit.register(shutil.rmtree, tempfile.tempdir, ignore_errors=True)
     told = getattr(config, "workerinput", None)
     if told is not None and [Path(given).resolve() for given in config.args] == [ROOT / "tests"]:
         parts = sorted({str(path.relative_to(ROOT / "tests").parts[0]) for path in (ROOT / "tests").rglob("test_*.py")})

@@ -10,8 +10,8 @@ from pyterrier_debias.core.bias import corrected, findings_frame, per_query_fram
 from pyterrier_debias.core.plots import close, colour, new_axes, rendered
 from pyterrier_debias.report.compare import compare
 from pyterrier_debias.report.pareto import pareto, pareto_figures, plot_pareto
+from tests.report.browser import in_a_browser, needs_chromium
 from tests.report.html_page import Page
-from tests.report.test_report import in_a_browser, needs_chromium
 
 QIDS = [f"q{i:02d}" for i in range(40)]
 BIAS = "rotated - original"

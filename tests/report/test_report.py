@@ -4,10 +4,8 @@ import itertools
 import json
 import pickle
 import re
-import shutil
-import subprocess
 from dataclasses import replace
-from html import escape, unescape
+from html import unescape
 
 import pandas as pd
 import pytest
@@ -21,6 +19,7 @@ from pyterrier_debias.report.treatments import Treatment
 from pyterrier_debias.report.verdict import Answer, Verdict
 from tests.biases import Made
 from tests.report import toy
+from tests.report.browser import in_a_browser, needs_chromium
 from tests.report.html_page import Page
 
 EVIL = "<script>alert('x')</script>"
@@ -159,21 +158,6 @@ def test_the_page_shows_every_finding_and_why_others_are_missing(result, page):
         assert sentence in text
     assert "it has no ranker to probe" in text and "the bias fell down" in text
     assert "BM25" in text and "\N{MINUS SIGN}0.5000" in text
-
-
-needs_chromium = pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
-
-
-def in_a_browser(html, probe, folder, width=1280):
-    """What a script at the end of a page leaves in the title; the page stands in a frame, since windows are never narrow."""
-    page, framed = folder / "page.html", escape(html.replace("</body>", f"<script>{probe}</script></body>"))
-    page.write_text(f'<title></title><iframe srcdoc="{framed}" style="width:{width}px;height:800px;border:0"></iframe>')
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
-    flags += ["--disable-component-update", "--disable-sync", f"--user-data-dir={folder / 'profile'}"]
-    done = subprocess.run(
-        ["chromium", *flags, "--dump-dom", page.as_uri()], capture_output=True, text=True, check=True, timeout=120
-    )
-    return unescape(re.search(r"<title>(.*)</title>", done.stdout, re.DOTALL)[1])
 
 
 @needs_chromium
