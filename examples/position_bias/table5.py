@@ -16,7 +16,7 @@ paper's setting (it needs a GPU, and GloVe's file). `--estimate` prints how long
 
 import json
 import sys
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -65,6 +65,8 @@ from pyterrier_debias.core.statistics import two_level_interval
 STARTS = {"target only": None, "original, then target": "original", "rotated, then target": "rotated"}
 #: The starts themselves, without training on the target.
 SOURCES = {"nothing": None, "original only": "original", "rotated only": "rotated"}
+#: All that is evaluated on the target.
+EVALUATED = {**SOURCES, **STARTS}
 #: Settings that two rankers must share, so that only their training differs.
 SHARED = ("model", "layers", "head", "pooling", "glove", "tk", "max_length")
 
@@ -75,7 +77,7 @@ def by_start(rows: pd.DataFrame, articles: pd.Series | None, resamples: int) -> 
     for ranker, part in rows.groupby("ranker", sort=False):
         for name in MEASURES.values():
             starts, values = matrix(part, name, ["arm"])
-            for start in {**SOURCES, **STARTS}:
+            for start in EVALUATED:
                 i = starts.index((start,))
 
                 def mean(m, i=i):
@@ -198,7 +200,7 @@ def main() -> None:
         return folder
 
     def target_arm(kind: str, start: str, seed: int) -> Arm:
-        view = {**SOURCES, **STARTS}[start]
+        view = EVALUATED[start]
 
         def make(folder, checkpoints):
             if view is None:
@@ -223,13 +225,14 @@ def main() -> None:
         for kind in options.rankers:
             made = (
                 [source_arm(kind, view, seed) for view in VIEWS] if options.kept is None else [],
-                [target_arm(kind, start, seed) for start in {**SOURCES, **STARTS}],
+                [target_arm(kind, start, seed) for start in EVALUATED],
             )
             order += [*made[0], *made[1]]
             for some, new in zip(arms, made):
                 some += new
     if options.kept is not None:  # all are looked for before the first is trained further
-        _ = [source_folder(kind, view, seed) for kind in options.rankers for view in VIEWS for seed in range(settings.seeds)]
+        for kind, view, seed in product(options.rankers, VIEWS, range(settings.seeds)):
+            source_folder(kind, view, seed)
     seconds = {}
     for some, trainer in zip(arms[-len(trainers) :], trainers):
         seconds |= expected_seconds(workshop.open(some), trainer, encoder)

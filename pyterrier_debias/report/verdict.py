@@ -140,7 +140,7 @@ _JUDGED = _Figure(
     "Judged@10", "Judged@10", 0.02,
     "{size} fewer of its first ten documents are judged", "{size} more of its first ten documents are judged",
     "as many are judged as for the run the judgements came from", 1, 10, "judged documents in its first ten",
-    " than for the run the judgements came from", 1,
+    " than for the run the judgements came from", most=1,
 )  # fmt: skip
 _SOURCE = _Figure(
     "displacement", "ranks", 0.5, "the rewritten text of a relevant document is {size} ranks ahead of the original",
