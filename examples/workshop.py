@@ -417,6 +417,12 @@ def same_run(out: Path, program: str, settings: Shared, collections: Sequence[st
         )
 
 
+#: The subfolder of an arm that holds its ranker, if rankers are kept.
+KEPT = "ranker"
+#: The option that keeps rankers.
+KEEP: dict[str, Any] = {"action": "store_true", "help": f"save each ranker in the folder of its arm, arms/NAME/{KEPT}"}
+
+
 class Workshop:
     """Runs arms in a folder, each of them once.
 

@@ -25,9 +25,9 @@ training then need a large machine.
 
 `--query-sets` ranks further queries over the training collection and measures their bias. In the paper these are the 1,765
 neutral ones of the 3,750 annotated queries (QS1; from a file with labels only neutral queries are taken) and 215
-fairness-sensitive ones (QS2). `--gendered` names the queries of Table 2: a folder with `female_queries.csv` and
-`male_queries.csv`, as Bigdeli et al. released them in 2021. Without it Table 2 uses the test queries that are labelled female or
-male.
+fairness-sensitive ones (QS2). With `--data`, effectiveness is then also measured on TREC DL 2019 and 2020, whose passages BM25
+found in all of MS MARCO. `--gendered` names the queries of Table 2: a folder with `female_queries.csv` and `male_queries.csv`, as
+Bigdeli et al. released them in 2021. Without it Table 2 uses the test queries that are labelled female or male.
 
     python examples/gender_bias/tables.py --data FOLDER --config planted.json --out planted
         --query-sets QS1=queries_gender_annotated.csv QS2=msmarco_passage.dev.fair.tsv
@@ -38,6 +38,7 @@ on these data, except `unplanted`, which is trained on the unchanged data. This 
 removes, and at what cost.
 
 A run that was stopped continues with the same command; `--arms` selects some of the arms, `--estimate` prints how long it takes.
+`--keep` saves each ranker in the folder of its arm; it then ranks the queries of sets that are named only in a later run.
 
 What it cannot tell: how a ranker trained to convergence would behave. All arms take the same number of steps, so more
 data does not mean more training. The adversary starts from the untrained ranker, as all arms do; the paper's starts from a
@@ -86,11 +87,14 @@ from pyterrier_debias.report.models import find_model
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from planting import changed, draw_front, gap_table, plant, plantable
 from workshop import (
+    KEEP,
+    KEPT,
     Arm,
     Shared,
     Workshop,
     answerable,
     base_parser,
+    both_years,
     compare,
     corrected,
     draw,
@@ -116,6 +120,8 @@ LIKE_LIWC = tuple(
 )
 
 EFFECTIVENESS = ("RR@10", "nDCG@10")
+#: The same for TREC DL, where passages are relevant from grade 2 on.
+GRADED = ("RR(rel=2)@10", "nDCG@10")
 BIASES = ("ARaB_tf@10", "ARaB_bool@10", "abs_ARaB_tf@10", "NFaiRR@10", "gap@10")
 #: The measures that say which gender is preferred; a planted bias can only be seen in these.
 PLANTED = BIASES[:2]
@@ -202,19 +208,23 @@ class Settings(Shared):
 
 @dataclass(frozen=True)
 class QuerySet:
-    """Further queries that are ranked over the training collection, to measure bias.
+    """Further queries that are ranked over the training collection to measure bias, or over their own to measure effectiveness.
 
     Attributes:
         name: Name of the set in the tables.
         topics: ``qid``, ``query``, and ``gender`` if the queries are compared by gender.
+        judged: Dataset of judged queries with its own passages and a run of BM25; None for queries without judgements.
     """
 
     name: str
     topics: pd.DataFrame
+    judged: Any = None
 
 
 #: The name of the set that Table 2 is about.
 GENDERED = "gendered"
+#: The name of the set of TREC DL's judged queries, on which the cost is measured as well.
+DL = "DL"
 
 
 def read_query_set(name: str, path: str) -> QuerySet:
@@ -231,8 +241,8 @@ def read_query_set(name: str, path: str) -> QuerySet:
         InputError: For a name that is not a word, a file that cannot be read, or a file without a neutral query.
     """
     given = f"{name}={path}"
-    if not re.fullmatch(r"[\w.]+", name) or name == GENDERED:
-        raise InputError(f"--query-sets {given}: write NAME=FILE with a name of letters and digits, other than {GENDERED}")
+    if not re.fullmatch(r"[\w.]+", name) or name in (GENDERED, DL):
+        raise InputError(f"--query-sets {given}: write NAME=FILE; a name has letters and digits, and is not {GENDERED} or {DL}")
     if path.endswith(".csv"):
         labelled = read_gender_queries(path)
         topics = labelled.loc[labelled["gender"] == "neutral", ["qid", "query"]]
@@ -401,21 +411,27 @@ class Setup:
     @cached_property
     def test(self) -> pd.DataFrame:
         """The test's candidates with texts."""
-        topics, depth = self.material.test_topics, self.settings.test_depth
         if self.material.test is None:
-            return self.texts(self.candidates(topics, depth))
-        run = self.material.test.get_runs()["bm25"]
-        run = run.loc[run["rank"] < depth, ["qid", "docno", "score", "rank"]].merge(topics, on="qid")
-        return self.material.test.text_loader()(run.reset_index(drop=True))
+            return self.texts(self.candidates(self.material.test_topics, self.settings.test_depth))
+        return self.of_run(self.material.test, self.material.test_topics)
+
+    def of_run(self, dataset: Any, topics: pd.DataFrame) -> pd.DataFrame:
+        """The candidates of a dataset's own run of BM25, with texts."""
+        run = dataset.get_runs()["bm25"]
+        run = run.loc[run["rank"] < self.settings.test_depth, ["qid", "docno", "score", "rank"]].merge(topics, on="qid")
+        return dataset.text_loader()(run.reset_index(drop=True))
 
     def lists(self, name: str = "") -> pd.DataFrame:
         """Candidates with texts: the test's, or those of a set of further queries."""
         if not name:
             return self.test
         if name not in self._lists:
-            (topics,) = (one.topics for one in self.material.sets if one.name == name)
-            pool = self.material.train if self.material.pool is None else self.material.pool
-            self._lists[name] = pool.text_loader()(self.candidates(topics, self.settings.test_depth, pool))
+            (one,) = (one for one in self.material.sets if one.name == name)
+            if one.judged is not None:
+                self._lists[name] = self.of_run(one.judged, one.topics)
+            else:
+                pool = self.material.train if self.material.pool is None else self.material.pool
+                self._lists[name] = pool.text_loader()(self.candidates(one.topics, self.settings.test_depth, pool))
         return self._lists[name]
 
     @cached_property
@@ -525,6 +541,13 @@ class Setup:
         found = per_query(run, self.material.test_qrels, list(EFFECTIVENESS), qids)
         return found.join(self.biases(run, self.neutral)).rename_axis("qid").reset_index()
 
+    def of_set(self, one: QuerySet, run: pd.DataFrame) -> pd.DataFrame:
+        """The measures of a set of further queries, one row per query: effectiveness if it is judged, otherwise the biases."""
+        qids = one.topics["qid"].tolist()
+        if one.judged is None:
+            return self.biases(run, qids)
+        return per_query(run, one.judged.get_qrels(), list(GRADED), qids)
+
     def biases(self, run: pd.DataFrame, qids: Sequence[str]) -> pd.DataFrame:
         """The measures of bias, one row per query that has results."""
         lists = dict(list(run.sort_values("rank").groupby("qid")["text"]))
@@ -581,35 +604,70 @@ def names_of(settings: Settings) -> list[str]:
     return [ORIGINAL, *([UNPLANTED] if settings.planted else []), *map(ratio_name, settings.ratios), *RIVALS, TRADED]
 
 
+def run_path(folder: Path, name: str = "") -> Path:
+    """The file of an arm's ranked lists of the test or of a set of further queries."""
+    return folder / f"run{name and '-' + name}.csv.gz"
+
+
 def keep_run(folder: Path, run: pd.DataFrame, name: str = "") -> None:
     """Store an arm's ranked lists of the test or of a set of further queries."""
     content = run[["qid", "docno", "score", "rank"]].to_csv(index=False)
-    write_whole(folder / f"run{name and '-' + name}.csv.gz", gzip.compress(content.encode(), mtime=0))
+    write_whole(run_path(folder, name), gzip.compress(content.encode(), mtime=0))
 
 
 def kept_run(setup: Setup, folder: Path, name: str = "") -> pd.DataFrame:
     """An arm's stored lists with texts.
 
     Raises:
-        InputError: If the arm was made without these lists, by an earlier version of this program.
+        InputError: If the lists are those of other queries or candidates.
     """
-    path = folder / f"run{name and '-' + name}.csv.gz"
-    if not path.is_file():
-        raise InputError(f"{folder} holds no {path.name}: the arm was made by an earlier version; name another folder (--out)")
+    path = run_path(folder, name)
     run = pd.read_csv(path, dtype={"qid": str, "docno": str})
-    return run.merge(setup.lists(name)[["qid", "docno", "text"]])
+    found = run.merge(setup.lists(name)[["qid", "docno", "text"]])
+    if not len(run) == len(found) == len(setup.lists(name)):
+        raise InputError(f"{path} ranks other queries than the set {name} has now; give the set another name, or delete the file")
+    return found
 
 
-def arm_of(setup: Setup, workshop: Workshop, name: str, seed: int) -> Arm:
-    """One arm of one seed."""
+def add_runs(setup: Setup, workshop: Workshop, arms: Sequence[Arm]) -> None:
+    """Rank the sets of further queries that were not given when an arm was made, by the ranker that is kept in its folder.
+
+    Raises:
+        InputError: If the arm's ranker was not kept.
+    """
+    for arm in arms:
+        folder, name, seed = workshop.folder(arm), arm.labels["arm"], arm.labels["seed"]
+        for one in setup.material.sets:
+            if run_path(folder, one.name).is_file():
+                continue
+            if name == TRADED:
+                own = workshop.folder(arm_of(setup, workshop, ORIGINAL, seed))
+                keep_run(folder, NeutralReranker(setup.settings.strength)(kept_run(setup, own, one.name)), one.name)
+                continue
+            if not (folder / KEPT).is_dir():
+                raise InputError(f"{folder} has not ranked {one.name}, and its ranker was not kept (--keep); use another --out")
+            print(f"{arm.name}: ranking {one.name}", flush=True)
+            ranker = type(new_ranker(setup, name, seed)).load(folder / KEPT)
+            keep_run(folder, ranker(setup.lists(one.name)), one.name)
+
+
+def new_ranker(setup: Setup, name: str, seed: int) -> Any:
+    """The untrained ranker of an arm."""
+    return RIVALS[name](setup, seed) if name in RIVALS else setup.ranker(seed)
+
+
+def arm_of(setup: Setup, workshop: Workshop, name: str, seed: int, *, keep: bool = False) -> Arm:
+    """One arm of one seed; ``keep``: whether its ranker is saved."""
     names = ["", *(one.name for one in setup.material.sets)]
     ratios = {ratio_name(ratio): ratio for ratio in setup.settings.ratios}
 
     def train(folder: Path, checkpoints: Path) -> pd.DataFrame:
         planted = 0.0 if name == UNPLANTED else setup.settings.planted
         candidates, qrels = setup.training_data(seed, ratios.get(name, 0.0), planted)
-        fitted = RIVALS[name](setup, seed) if name in RIVALS else setup.ranker(seed)
+        fitted = new_ranker(setup, name, seed)
         fitted.fit(candidates, qrels)
+        if keep:
+            fitted.save(folder / KEPT)
         for one in names:
             keep_run(folder, fitted(setup.lists(one)), one)
         history = pd.DataFrame(fitted.training_report.history)
@@ -643,7 +701,7 @@ def of_measure(rows: pd.DataFrame, measure: str, arms: Sequence[str], resamples:
             row |= compare(columns[ORIGINAL], columns[arm], resamples)
             ideal = 1.0 if measure.startswith("NFaiRR") else 0.0
             before, after = abs(ideal - columns[ORIGINAL].mean()), abs(ideal - columns[arm].mean())
-            row["reduction"] = float("nan") if measure in EFFECTIVENESS or not before else 100 * (before - after) / before
+            row["reduction"] = 100 * (before - after) / before if measure in BIASES and before else float("nan")
         table.append(row)
     return pd.DataFrame(table)
 
@@ -665,19 +723,19 @@ def tables_over(rows: pd.DataFrame, measures: Sequence[str], resamples: int, arm
 def tables_of_sets(
     setup: Setup, workshop: Workshop, arms: Sequence[Arm], names: Sequence[str], test: pd.DataFrame
 ) -> dict[str, pd.DataFrame]:
-    """The bias columns of Tables 3 and 4: means and differences for each set of further neutral queries.
+    """Means and differences for each set of further queries: the bias columns of Tables 3 and 4, or effectiveness if judged.
 
     If a bias was planted, the tables also show how much of it each arm removes. ``test`` has the rows of the test, for the cost.
     """
     tables = {}
     for one in setup.material.sets:
         if one.name != GENDERED:
-            qids = one.topics["qid"].tolist()
             runs = [(arm, kept_run(setup, workshop.folder(arm), one.name)) for arm in arms]
-            parts = [setup.biases(run, qids).rename_axis("qid").reset_index().assign(**arm.labels) for arm, run in runs]
+            parts = [setup.of_set(one, run).rename_axis("qid").reset_index().assign(**arm.labels) for arm, run in runs]
             rows = pd.concat(parts, ignore_index=True)
-            found = tables_over(rows, BIASES, setup.settings.resamples, names)
-            if UNPLANTED in names:
+            measures = BIASES if one.judged is None else GRADED
+            found = tables_over(rows, measures, setup.settings.resamples, names)
+            if UNPLANTED in names and one.judged is None:
                 found["gap_closed"] = closed_of(setup, rows, names, test, f"front-{one.name}.png")
             tables |= {f"{one.name}_{name}": table for name, table in found.items()}
     return tables
@@ -783,8 +841,11 @@ def material_of(options: Any, settings: Settings) -> Material:
     if settings.per_set is not None:
         sets = [replace(one, topics=draw(one.topics, settings.per_set, 0, "set")) for one in sets]
     material = in_small(options.data, settings) if options.data is not None else from_datasets(options, settings)
-    pool = all_passages(options.data, material.train) if sets and options.data is not None else None
-    return replace(material, sets=tuple(sets), pool=pool)
+    if not sets or options.data is None:
+        return replace(material, sets=tuple(sets))
+    judged = both_years(options.data / "msmarco_trec_dl")
+    sets.append(QuerySet(DL, answerable(judged.get_topics(), judged.get_qrels()), judged))
+    return replace(material, sets=tuple(sets), pool=all_passages(options.data, material.train))
 
 
 def main() -> None:
@@ -799,6 +860,7 @@ def main() -> None:
     parser.add_argument("--query-sets", nargs="+", default=[], metavar="NAME=FILE", help="further neutral queries: QS1, QS2")
     parser.add_argument("--gendered", type=Path, help="folder with the female and male queries of Table 2")
     parser.add_argument("--arms", nargs="+", help="arms to make (default: all; the original is always made)")
+    parser.add_argument("--keep", **KEEP)
     options = parser.parse_args()
     settings = read_settings(options, Settings())
     settings = replace(settings, ratios=tuple(settings.ratios))  # a list, where a configuration gave them
@@ -812,14 +874,15 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     material = material_of(options, settings)
     setup = Setup(material, settings, options.out)
-    workshop = Workshop(options.out, "gender tables", settings, [material, *material.sets])
-    arms = [arm_of(setup, workshop, name, seed) for seed in range(1, settings.seeds + 1) for name in names]
+    workshop = Workshop(options.out, "gender tables", settings, [material])
+    arms = [arm_of(setup, workshop, name, seed, keep=options.keep) for seed in range(1, settings.seeds + 1) for name in names]
     left = workshop.open(arms)
     seconds = expected(setup, left) if left else {}
     if options.estimate:
         print(f"about {minutes(sum(seconds.values()))} for {len(left)} arms on this machine")
         return
     rows = workshop.carry_out(arms, seconds)
+    add_runs(setup, workshop, arms)
     tables = tables_over(rows, (*EFFECTIVENESS, *BIASES), settings.resamples, names)
     tables |= tables_of_sets(setup, workshop, arms, names, rows)
     notes = list(NOTES)

@@ -46,6 +46,7 @@ from pyterrier_debias.report.first_stage import first_stage
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from workshop import (
+    KEPT,
     Arm,
     Shared,
     Workshop,
@@ -72,10 +73,6 @@ GRADED = {"nDCG@10": "nDCG@10", "RR(rel=2)@10": "MRR@10", "R(rel=2)@10": "Recall
 #: How passages are presented, in training and in evaluation.
 VIEWS = ("original", "rotated")
 PARTS = ("train", "validation", "test")
-#: The subfolder of an arm that holds its ranker, if rankers are kept.
-KEPT = "ranker"
-#: The option that keeps rankers.
-KEEP: dict[str, Any] = {"action": "store_true", "help": f"save each ranker in the folder of its arm, arms/NAME/{KEPT}"}
 #: Shares of the queries if a collection has no parts of its own; the rest is for training.
 SHARES = {"test": 0.3, "validation": 0.1}
 #: Where early answers end, and late ones begin.

@@ -17,8 +17,6 @@ from collections.abc import Sequence
 
 import pandas as pd
 from experiment import (
-    KEEP,
-    KEPT,
     MEASURES,
     SIZE_CAPTIONS,
     VIEWS,
@@ -39,7 +37,21 @@ from experiment import (
     table_1,
 )
 from figure2 import some_passages
-from workshop import Arm, Workshop, compare, corrected, draw, encoder_of, matrix, minutes, program, read_settings, write_results
+from workshop import (
+    KEEP,
+    KEPT,
+    Arm,
+    Workshop,
+    compare,
+    corrected,
+    draw,
+    encoder_of,
+    matrix,
+    minutes,
+    program,
+    read_settings,
+    write_results,
+)
 
 from pyterrier_debias import MATSProbe
 from pyterrier_debias.core.statistics import t_interval

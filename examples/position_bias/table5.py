@@ -23,7 +23,6 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 from experiment import (
-    KEPT,
     MEASURES,
     PAPER,
     RANKERS,
@@ -43,6 +42,7 @@ from experiment import (
     table_1,
 )
 from workshop import (
+    KEPT,
     Arm,
     Workshop,
     article_interval,

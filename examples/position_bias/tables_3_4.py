@@ -28,8 +28,6 @@ from pathlib import Path
 
 import pandas as pd
 from experiment import (
-    KEEP,
-    KEPT,
     MEASURES,
     PAPER,
     RANKERS,
@@ -57,6 +55,8 @@ from experiment import (
 from figure2 import some_passages
 from masked import masked_encoder
 from workshop import (
+    KEEP,
+    KEPT,
     Arm,
     Workshop,
     compare,
