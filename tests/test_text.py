@@ -27,9 +27,21 @@ def test_blingfire_splits_as_the_released_code_does():
 
 def test_get_tokeniser_by_name_or_callable():
     assert text.get_tokeniser("whitespace") is text.whitespace
-    assert text.get_tokeniser(str.split) is str.split
+    assert text.get_tokeniser(str.split)("to be") == ["to", "be"]
+    assert text.get_tokeniser(lambda text: (word for word in text.split()))("to be") == ["to", "be"]
     with pytest.raises(InputError, match="'bpe' is not known; use one of 'whitespace'"):
         text.get_tokeniser("bpe")
+
+
+@pytest.mark.parametrize(
+    ("returned", "said"), [(None, "None"), ("to", "a str"), (3, "an int"), (["to", 3], "a list that contains an int")]
+)
+def test_a_tokeniser_that_returns_no_words_is_named(returned, said):
+    def cutter(text):
+        return returned
+
+    with pytest.raises(InputError, match=f"the tokeniser cutter returned {said} for the text 'to be'; return a list of words"):
+        text.get_tokeniser(cutter)("to be")
 
 
 def test_keyed_hash_is_the_same_everywhere():

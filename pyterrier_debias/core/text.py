@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.core.errors import InputError, check_choice
+from pyterrier_debias.core.errors import InputError, check_choice, kind_of
 from pyterrier_debias.core.scripts import composed, word_pattern
 
 Tokeniser = Callable[[str], list[str]]
@@ -49,20 +50,39 @@ def blingfire(text: str) -> list[str]:
 TOKENISERS: dict[str, Tokeniser] = {"whitespace": whitespace, "regex_word": regex_word, "blingfire": blingfire}
 
 
+@dataclass(frozen=True)
+class _Checked:
+    """A user's tokeniser, which has to return words."""
+
+    tokeniser: Callable[[str], Any]
+
+    def __call__(self, text: str) -> list[str]:
+        words = self.tokeniser(text)
+        if isinstance(words, str) or not isinstance(words, Iterable):
+            found = kind_of(words)
+        else:
+            words = words if isinstance(words, list) else list(words)
+            if all(isinstance(word, str) for word in words):
+                return words
+            found = f"a list that contains {kind_of(next(word for word in words if not isinstance(word, str)))}"
+        name = getattr(self.tokeniser, "__name__", type(self.tokeniser).__name__)
+        raise InputError(f"the tokeniser {name} returned {found} for the text {text[:40]!r}; return a list of words")
+
+
 def get_tokeniser(tokeniser: str | Tokeniser) -> Tokeniser:
-    """Look a tokeniser up by name; a callable is returned as it is.
+    """Look a tokeniser up by name; a function is returned with a check of what it returns.
 
     Args:
         tokeniser: ``'whitespace'``, ``'regex_word'``, ``'blingfire'`` or a function from a text to a list of words.
 
     Returns:
-        The function.
+        A function from a text to its words. That of a user raises ``InputError`` if it returns anything else.
 
     Raises:
         InputError: If the name is unknown.
     """
     if callable(tokeniser):
-        return tokeniser
+        return _Checked(tokeniser)
     check_choice("get_tokeniser", "tokeniser", tokeniser, TOKENISERS, "a function")
     return TOKENISERS[tokeniser]
 

@@ -321,10 +321,9 @@ def test_missing_identifier_is_named(scope, missing):
     rows = [{"qid": "q1", "docno": "d1", "text": "a b"}, {"qid": "q1", "docno": "d2", "text": "a b"}]
     column = "qid" if scope == "pair" else "docno"
     rows[1][column] = missing
-    with pytest.raises(InputError, match=f"RotatePassages: column '{column}' has no value at row 1"):
-        RotatePassages(scope=scope)(pd.DataFrame(rows))
-    with pytest.raises(InputError, match=f"RotatePassages: column '{column}' has no value at row 0"):
-        list(RotatePassages(scope=scope).transform_iter(iter(rows)))
+    for use in (lambda stage: stage(pd.DataFrame(rows)), lambda stage: list(stage.transform_iter(iter(rows)))):
+        with pytest.raises(InputError, match=f"RotatePassages: column '{column}' has no value at row 1"):
+            use(RotatePassages(scope=scope))
 
 
 @pytest.mark.parametrize("offset", [0, 1, 3, 5, 7, -2, np.int64(3)])
@@ -380,11 +379,11 @@ def test_stream_needs_its_columns():
 @pytest.mark.parametrize(
     ("column", "value", "message"),
     [
-        ("text", "no column", "column 'text' has no value at row 0"),
-        ("docno", "no column", "column 'docno' has no value at row 0"),
-        ("qid", "no column", "column 'qid' has no value at row 0"),
-        ("docno", ["d2", "d3"], r"column 'docno' is \['d2', 'd3'\], not an identifier, at row 0"),
-        ("docno", True, "column 'docno' is True, not an identifier, at row 0"),
+        ("text", "no column", "column 'text' has no value at row 1"),
+        ("docno", "no column", "column 'docno' has no value at row 1"),
+        ("qid", "no column", "column 'qid' has no value at row 1"),
+        ("docno", ["d2", "d3"], r"column 'docno' is \['d2', 'd3'\], not an identifier, at row 1"),
+        ("docno", True, "column 'docno' is True, not an identifier, at row 1"),
     ],
 )
 def test_a_later_document_of_a_stream_that_cannot_be_used_is_named(column, value, message):

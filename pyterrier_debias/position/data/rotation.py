@@ -392,7 +392,10 @@ class RotatePassages(RowWise):
             text = document.get(attr)
             if not isinstance(text, str) or any(type(document.get(column)) not in (str, int) for column in ids):
                 one = pd.DataFrame([{name: document.get(name) for name in self._columns()}], dtype=object)
-                check_text(with_string_ids(one, self), attr, self)
+                try:
+                    check_text(with_string_ids(one, self), attr, self)
+                except InputError as error:
+                    raise InputError(str(error).replace("at row 0", f"at row {number}")) from None
             out = dict(document, text_orig=text) if keep else dict(document)
             out[attr], offset = turn(text, as_name(document["docno"]), as_name(document["qid"]) if pair else "")
             out["rotation"] = offset
