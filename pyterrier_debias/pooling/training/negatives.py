@@ -26,6 +26,7 @@ import pyterrier as pt
 from pyterrier_debias.core import frames
 from pyterrier_debias.core.columns import remedy
 from pyterrier_debias.core.errors import InputError, check_number
+from pyterrier_debias.core.telling import warn_of
 from pyterrier_debias.core.text import keyed_generator, keyed_hash
 from pyterrier_debias.core.variants import with_passages
 from pyterrier_debias.training.groups import grades
@@ -72,12 +73,12 @@ class CarefulSampler(ChanceSampler):
         _SAID[id(groups), self] = groups
         units = [(group, positive) for group in groups.groups for positive in group.positives.tolist()]
         without = sum(not np.any(self.wanted(groups, group, positive)) for group, positive in units)
-        logger.warning(
-            "%s: no candidate is suitable for %d of %d positives; for these it draws from %s",
-            type(self).__name__,
+        named, otherwise = type(self).__name__, self.otherwise_text
+        warn_of(
+            logger,
+            f"{named}: no candidate is suitable for %d of %d positives; for these it draws from {otherwise}",
             without,
             len(units),
-            self.otherwise_text,
         )
 
 
