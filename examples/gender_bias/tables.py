@@ -27,7 +27,8 @@ training then need a large machine.
 neutral ones of the 3,750 annotated queries (QS1; from a file with labels only neutral queries are taken) and 215
 fairness-sensitive ones (QS2). With `--data`, effectiveness is then also measured on TREC DL 2019 and 2020, whose passages BM25
 found in all of MS MARCO. `--gendered` names the queries of Table 2: a folder with `female_queries.csv` and `male_queries.csv`, as
-Bigdeli et al. released them in 2021. Without it Table 2 uses the test queries that are labelled female or male.
+Bigdeli et al. released them in 2021, or a file with labels, whose female and male queries are taken; or several of these. Without
+it Table 2 uses the test queries that are labelled female or male.
 
     python examples/gender_bias/tables.py --data FOLDER --config planted.json --out planted
         --query-sets QS1=queries_gender_annotated.csv QS2=msmarco_passage.dev.fair.tsv
@@ -214,14 +215,21 @@ class QuerySet:
         name: Name of the set in the tables.
         topics: ``qid``, ``query``, and ``gender`` if the queries are compared by gender.
         judged: Dataset of judged queries with its own passages and a run of BM25; None for queries without judgements.
+        source: Name of the queries' file or folder in Table 2.
     """
 
     name: str
     topics: pd.DataFrame
     judged: Any = None
+    source: str = ""
+
+    @property
+    def gendered(self) -> bool:
+        """Whether Table 2 is about the set."""
+        return "gender" in self.topics.columns
 
 
-#: The name of the set that Table 2 is about.
+#: The name of the first set that Table 2 is about.
 GENDERED = "gendered"
 #: The name of the set of TREC DL's judged queries, on which the cost is measured as well.
 DL = "DL"
@@ -241,7 +249,7 @@ def read_query_set(name: str, path: str) -> QuerySet:
         InputError: For a name that is not a word, a file that cannot be read, or a file without a neutral query.
     """
     given = f"{name}={path}"
-    if not re.fullmatch(r"[\w.]+", name) or name in (GENDERED, DL):
+    if not re.fullmatch(r"[\w.]+", name) or name.startswith(GENDERED) or name == DL:
         raise InputError(f"--query-sets {given}: write NAME=FILE; a name has letters and digits, and is not {GENDERED} or {DL}")
     if path.endswith(".csv"):
         labelled = read_gender_queries(path)
@@ -256,18 +264,28 @@ def read_query_set(name: str, path: str) -> QuerySet:
     return QuerySet(name, topics.drop_duplicates("qid").reset_index(drop=True))
 
 
-def read_gendered(folder: Path) -> QuerySet:
-    """The queries of Table 2: a folder with ``female_queries.csv`` and ``male_queries.csv``, columns ``qid``, ``query``."""
+def read_gendered(path: Path, name: str = GENDERED) -> QuerySet:
+    """Queries of Table 2.
+
+    Args:
+        path: A folder with ``female_queries.csv`` and ``male_queries.csv``, columns ``qid``, ``query``; or a file with lines
+            ``qid,query,label``, whose female and male queries are taken.
+        name: Name of the set in the arms' folders.
+    """
+    if path.is_file():
+        labelled = read_gender_queries(path)
+        topics = labelled.loc[labelled["gender"].isin(("female", "male")), ["qid", "query", "gender"]]
+        return QuerySet(name, topics.drop_duplicates("qid").reset_index(drop=True), source=path.stem)
     frames = []
     for gender in ("female", "male"):
         try:
-            frame = pd.read_csv(folder / f"{gender}_queries.csv", dtype=str, keep_default_na=False)
+            frame = pd.read_csv(path / f"{gender}_queries.csv", dtype=str, keep_default_na=False)
         except (OSError, ValueError) as error:
-            raise InputError(f"--gendered {folder} lacks a readable {gender}_queries.csv ({error})") from error
+            raise InputError(f"--gendered {path} lacks a readable {gender}_queries.csv ({error})") from error
         if not {"qid", "query"} <= set(frame.columns):
-            raise InputError(f"--gendered {folder}: {gender}_queries.csv needs the columns qid and query")
+            raise InputError(f"--gendered {path}: {gender}_queries.csv needs the columns qid and query")
         frames.append(frame[["qid", "query"]].assign(gender=gender))
-    return QuerySet(GENDERED, pd.concat(frames).drop_duplicates("qid").reset_index(drop=True))
+    return QuerySet(name, pd.concat(frames).drop_duplicates("qid").reset_index(drop=True), source=path.name)
 
 
 @dataclass(frozen=True)
@@ -566,14 +584,13 @@ class Setup:
             out[qid] = [value, arab(boolean, 10), abs(value), fairr(neutral, 10) / ideal if ideal else np.nan, gap]
         return pd.DataFrame(out, index=list(BIASES)).T
 
-    def gendered(self) -> tuple[str, pd.DataFrame]:
-        """The queries of Table 2: the set's name (empty for the test), and ``qid``, ``gender`` of female and male queries."""
-        for one in self.material.sets:
-            if one.name == GENDERED:
-                return one.name, one.topics[["qid", "gender"]]
-        topics = self.material.test_topics
-        groups = topics[["qid"]].assign(gender=topics["query"].map(self.labels))
-        return "", groups[groups["gender"].isin(("female", "male"))].reset_index(drop=True)
+    def gendered(self) -> list[QuerySet]:
+        """The female and male queries of Table 2, by set: those that the user named, or else those of the test."""
+        sets = [one for one in self.material.sets if one.gendered]
+        if sets:
+            return sets
+        topics = self.material.test_topics.assign(gender=self.material.test_topics["query"].map(self.labels))
+        return [QuerySet("", topics[topics["gender"].isin(("female", "male"))].reset_index(drop=True), source="test")]
 
 
 # Arms
@@ -729,7 +746,7 @@ def tables_of_sets(
     """
     tables = {}
     for one in setup.material.sets:
-        if one.name != GENDERED:
+        if not one.gendered:
             runs = [(arm, kept_run(setup, workshop.folder(arm), one.name)) for arm in arms]
             parts = [setup.of_set(one, run).rename_axis("qid").reset_index().assign(**arm.labels) for arm, run in runs]
             rows = pd.concat(parts, ignore_index=True)
@@ -763,12 +780,18 @@ def planted_sizes(setup: Setup) -> pd.DataFrame:
 
 
 def table_2(setup: Setup, workshop: Workshop, arms: Sequence[Arm], names: Sequence[str]) -> pd.DataFrame | None:
-    """Gaps between female and male queries in each arm's ranked lists; None if a group has fewer than two queries."""
-    listed, groups = setup.gendered()
-    groups = groups[groups["qid"].isin(set(setup.lists(listed)["qid"]))]
+    """Table 2 over all sets of female and male queries; None if each has a group of fewer than two queries."""
+    parts = [gaps_of(setup, workshop, arms, names, one) for one in setup.gendered()]
+    found = pd.concat(parts, ignore_index=True)
+    return corrected(found) if "p" in found.columns else None if found.empty else found
+
+
+def gaps_of(setup: Setup, workshop: Workshop, arms: Sequence[Arm], names: Sequence[str], one: QuerySet) -> pd.DataFrame:
+    """Gaps between the female and male queries of a set in each arm's ranked lists; empty if a group has fewer than two."""
+    groups = one.topics.loc[one.topics["qid"].isin(set(setup.lists(one.name)["qid"])), ["qid", "gender"]]
     if groups["gender"].value_counts().reindex(["female", "male"]).fillna(0).min() < 2:
-        return None
-    runs = {(arm.labels["arm"], arm.labels["seed"]): kept_run(setup, workshop.folder(arm), listed) for arm in arms}
+        return pd.DataFrame()
+    runs = {(arm.labels["arm"], arm.labels["seed"]): kept_run(setup, workshop.folder(arm), one.name) for arm in arms}
     # Queries of neither group would only repeat the gap.
     runs = {key: run[run["qid"].isin(set(groups["qid"]))].sort_values(["qid", "rank"]) for key, run in runs.items()}
     lexicon, resamples, table = Lexicon.of(setup.material.lexicon), setup.settings.resamples, []
@@ -779,14 +802,14 @@ def table_2(setup: Setup, workshop: Workshop, arms: Sequence[Arm], names: Sequen
         for name in names:
             both = np.stack([by[ORIGINAL], by[name]], axis=-1)
             own = two_level_interval(both, lambda means: means[..., 1], resamples=resamples)
-            row = {"category": category, "arm": name, "gap": own.estimate, "gap_low": own.low, "gap_high": own.high}
+            row: dict[str, Any] = {"set": one.source, "category": category, "arm": name}
+            row |= {"gap": own.estimate, "gap_low": own.low, "gap_high": own.high}
             if name != ORIGINAL:
                 change = two_level_interval(both, lambda means: means[..., 1] - means[..., 0], resamples=resamples)
                 p = paired_t(by[ORIGINAL].mean(axis=0), by[name].mean(axis=0)).p
                 row |= {"difference": change.estimate, "low": change.low, "high": change.high, "p": p}
             table.append({**row, "queries": both.shape[1]})
-    found = pd.DataFrame(table)
-    return corrected(found) if "p" in found.columns else found
+    return pd.DataFrame(table)
 
 
 def ratio_table(rows: pd.DataFrame, settings: Settings, done: Sequence[str]) -> Any:
@@ -837,7 +860,7 @@ def material_of(options: Any, settings: Settings) -> Material:
     if (options.data is None) == (options.dataset is None):
         raise InputError("give --data FOLDER, or --dataset TRAIN [TEST]")
     sets = [read_query_set(*given) for given in named("--query-sets", options.query_sets).items()]
-    sets += [] if options.gendered is None else [read_gendered(options.gendered)]
+    sets += [read_gendered(path, f"{GENDERED}{i or ''}") for i, path in enumerate(options.gendered)]
     if settings.per_set is not None:
         sets = [replace(one, topics=draw(one.topics, settings.per_set, 0, "set")) for one in sets]
     material = in_small(options.data, settings) if options.data is not None else from_datasets(options, settings)
@@ -858,7 +881,8 @@ def main() -> None:
     parser.add_argument("--columns", nargs="+", default=["paper"], help="columns to match passages by: 'paper' (the 22 of LIWC, "
                         "the default), 'all', or names of categories; --data always uses the nearest categories of Empath")
     parser.add_argument("--query-sets", nargs="+", default=[], metavar="NAME=FILE", help="further neutral queries: QS1, QS2")
-    parser.add_argument("--gendered", type=Path, help="folder with the female and male queries of Table 2")
+    parser.add_argument("--gendered", nargs="+", type=Path, default=[], metavar="PATH", help="folders with the female and male "
+                        "queries of Table 2, or files with labelled queries")
     parser.add_argument("--arms", nargs="+", help="arms to make (default: all; the original is always made)")
     parser.add_argument("--keep", **KEEP)
     options = parser.parse_args()

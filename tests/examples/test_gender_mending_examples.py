@@ -276,7 +276,7 @@ def test_sets_named_later_are_ranked_by_the_rankers_that_were_kept(tmp_path, run
     config.write_text(json.dumps({**SMALL, "per_set": 8}))
     options = "--dataset", data, "--lexicon", data / "words.dic", "--columns", "all", "--config", config, "--model", model
     options = *options, "--arms", "bias-aware loss", "neutral re-ranking"
-    sets, outs = further(data), {name: tmp_path / name for name in ("together", "later", "lost")}
+    sets, outs = (*further(data), data / "set.csv"), {name: tmp_path / name for name in ("together", "later", "lost")}
     for out, given in ((outs["together"], sets), (outs["later"], ["--keep"]), (outs["lost"], [])):
         code, printed = run("tables.py", *options, *given, "--out", out)
         assert code == 0, printed.err
@@ -285,6 +285,9 @@ def test_sets_named_later_are_ranked_by_the_rankers_that_were_kept(tmp_path, run
     for name in ("QS1_means", "QS1_differences", "table_2"):
         one, other = (pd.read_csv(outs[folder] / f"{name}.csv") for folder in ("together", "later"))
         pd.testing.assert_frame_equal(one, other, atol=1e-6)
+    named = {name: own.drop(columns=["set", "p_corrected"]).reset_index(drop=True) for name, own in one.groupby("set")}
+    assert set(named) == {"data", "set"}
+    pd.testing.assert_frame_equal(named["data"], named["set"])  # the same queries, from a folder and from a file with labels
     code, printed = run("tables.py", *options, *sets, "--out", outs["lost"])
     assert code == 2 and "has not ranked QS1, and its ranker was not kept" in printed.err
     (data / "set.csv").write_text("".join(f"q{i},what is the bridge number{i},n\n" for i in range(40, 43)))
@@ -362,6 +365,8 @@ def test_ms_marco_in_small(shared_data):
     assert {path: len(names["read_query_set"]("QS", str(gender / path)).topics) for path in sizes} == sizes
     gendered = names["read_gendered"](gender / "bigdeli_2021_identified_queries").topics
     assert gendered["gender"].value_counts().to_dict() == {"female": 1405, "male": 1405}
+    annotated = names["read_gendered"](gender / "rekabsaz_schedl_2020" / "queries_gender_annotated.csv").topics
+    assert set(annotated["gender"]) == {"female", "male"} and len(annotated) == 1944
     judged = material.test_qrels[material.test_qrels["qid"].isin(set(material.test_topics["qid"]))]
     assert judged["qid"].nunique() == 300
 
@@ -371,7 +376,7 @@ def test_effectiveness_on_trec_dl(shared_data):
     with importable(FOLDER):
         names = runpy.run_path(str(FOLDER / "tables.py"))
     sets = f"QS2={shared_data / 'gender' / 'rekabsaz_2021_fair' / 'msmarco_passage.dev.fair.tsv'}"
-    options = SimpleNamespace(data=shared_data, dataset=None, query_sets=[sets], gendered=None)
+    options = SimpleNamespace(data=shared_data, dataset=None, query_sets=[sets], gendered=[])
     settings = names["Settings"](labeller="words")
     material = names["material_of"](options, settings)
     (dl,) = (one for one in material.sets if one.name == "DL")
