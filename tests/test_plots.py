@@ -206,6 +206,24 @@ def test_names_of_systems_stand_apart():
     assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
 
 
+@pytest.mark.parametrize("systems", [8, 20])
+def test_names_of_many_systems_are_whole_and_stand_apart(systems):
+    names = ["BM25", "text-embedding-ada-002", "SPLADE++ CoCondenser", *(f"ms-marco-MiniLM-{i}" for i in range(systems - 3))]
+    axes = plots.new_axes()
+    with plots.style():
+        plots.name_ticks(axes, names)
+        axes.set_xlim(-0.6, systems - 0.4)
+        axes.figure.canvas.draw()
+        labels = axes.get_xticklabels()
+        step = axes.transData.transform([[1, 0]]) - axes.transData.transform([[0, 0]])
+        angles = {label.get_rotation() for label in labels}
+        plt.setp(labels, rotation=0)
+        heights = [label.get_window_extent().height for label in labels]
+    assert [label.get_text() for label in labels] == names
+    assert angles == {30} and max(heights) < step[0, 0] * np.sin(np.radians(30))
+    plots.close(axes.figure)
+
+
 @pytest.mark.parametrize("name", ["BM25", "_mine", "__"])
 def test_legends_leave_no_name_out(name):
     axes = plots.new_axes()

@@ -190,7 +190,7 @@ def spanned(counts: int | Sequence[int]) -> str:
 
 
 def name_ticks(axes: Axes, names: Sequence[str]) -> None:
-    """Put names at 0, 1, 2, ... of the horizontal axis, in as many lines as they need in order not to overlap.
+    """Put names at 0, 1, 2, ... of the horizontal axis, in as many lines as they need in order not to overlap, or at an angle.
 
     Args:
         axes: Matplotlib axes.
@@ -203,8 +203,15 @@ def name_ticks(axes: Axes, names: Sequence[str]) -> None:
         'BM25 >> cross-encoder/ms-marco-\\nMiniLM-L6-v2'
         >>> close(axes.figure)
     """
-    width = max(6, 66 // max(len(names), 1) - 1)
-    axes.set_xticks(range(len(names)), ["\n".join(textwrap.wrap(shortened(visible(name), 60), width)) for name in names])
+    width, most = max(6, 66 // max(len(names), 1) - 1), 60
+    angle: dict[str, Any] = {}
+    shown = [visible(name) for name in names]
+    if any(len(line) > width for name in shown for line in textwrap.wrap(name, width, break_long_words=False)):
+        # Side by side, names would break inside words: they are put at an angle, in two lines if eight of them have the space.
+        width, most = 24, 48 if len(names) <= 8 else 24
+        angle = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
+    lines = ["\n".join(textwrap.wrap(shortened(name, most), width)) for name in shown]
+    axes.set_xticks(range(len(names)), lines, **angle)
 
 
 def legend_label(name: str, more: str = "") -> str:
