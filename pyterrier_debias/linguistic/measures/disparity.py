@@ -21,12 +21,11 @@ from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.evaluation import parse_measures, value_range
 from pyterrier_debias.core.frames import check_names, check_overlap, reads_frames, with_grades, with_string_ids
 from pyterrier_debias.core.stage import Stage
-from pyterrier_debias.core.statistics import Interval, correct
+from pyterrier_debias.core.statistics import correct
 from pyterrier_debias.core.text import regex_word
 from pyterrier_debias.linguistic.formulas.slope import Slope, design, partial_slope
 from pyterrier_debias.linguistic.formulas.spread import (
     AVERAGES,
-    Tests,
     bin_names,
     bin_numbers,
     inner_edges,
@@ -607,30 +606,28 @@ class Disparity(Stage):
             f"for one standard deviation of complexity, {given}; p by studentised permutation (Freedman-Lane, HC3) and by "
             f"flipping signs, whichever is larger; the interval by its quantile"
         )
-        yield _test("slope", slope, p=found.p, convention=how)
-        share = Interval(found.share, found.share_low, found.share_high, self.level, found.n)
+        yield _test("slope", slope.estimate, slope.low, slope.high, p=found.p, convention=how)
         how = f"gain of R squared by complexity, {given}; p of the slope"
-        yield _test("share", share, p=found.p, noise_floor=found.share_floor, convention=how)
+        share = found.share, found.share_low, found.share_high
+        yield _test("share", *share, p=found.p, noise_floor=found.share_floor, convention=how)
 
         names = list(own.sort_values("complexity")["group"].drop_duplicates())
         numbers = own["group"].map({name: i for i, name in enumerate(names)}).to_numpy()
-        tests: Tests = permutation_tests(
+        tests = permutation_tests(
             own["value"].to_numpy(), own["complexity"].to_numpy(), numbers, strata=None if strata is None else strata.to_numpy(),
             level=self.level, resamples=self.resamples, seed=self.seed,
         )  # fmt: skip
-        rho = Interval(tests.rho, tests.rho_low, tests.rho_high, self.level, tests.n)
-        yield _test("rank correlation", rho, p=tests.rho_p, convention="Spearman's; p by permutation")
+        rho = tests.rho, tests.rho_low, tests.rho_high
+        yield _test("rank correlation", *rho, p=tests.rho_p, convention="Spearman's; p by permutation")
         if tests.worst < 0:
             return
-        none = Interval(tests.kruskal, float("nan"), float("nan"), self.level, tests.n)
-        yield _test("Kruskal-Wallis", none, p=tests.kruskal_p, convention=f"H over bins {self.bins}; p by permutation")
-        worst = own.loc[numbers == tests.worst, "value"].to_numpy()
-        found_worst = over_collections([worst], level=self.level)["mean"].within(*value_range(own["measure"].iloc[0]))
+        yield _test("Kruskal-Wallis", tests.kruskal, p=tests.kruskal_p, convention=f"H over bins {self.bins}; p by permutation")
+        values = own.loc[numbers == tests.worst, "value"].to_numpy()
+        worst = over_collections([values], level=self.level)["mean"].within(*value_range(own["measure"].iloc[0]))
         how = "mean of the group with the lowest mean; the interval does not allow for the choice of this group"
-        yield _test("worst group", found_worst, group=names[tests.worst], convention=how)
-        gap = Interval(tests.gap, float("nan"), float("nan"), self.level, tests.n)
+        yield _test("worst group", worst.estimate, worst.low, worst.high, group=names[tests.worst], convention=how)
         how = "mean of the best group minus that of the worst; p by permutation"
-        yield _test("gap", gap, p=tests.gap_p, noise_floor=tests.gap_floor, convention=how)
+        yield _test("gap", tests.gap, p=tests.gap_p, noise_floor=tests.gap_floor, convention=how)
 
     def _indices(self, own: pd.DataFrame, strata: pd.Series | None) -> Iterator[dict[str, Any]]:
         for index in self.indices:
@@ -776,8 +773,8 @@ def _is_measure(frame: pd.DataFrame, column: Any) -> bool:
     return True
 
 
-def _test(test: str, found: Interval, **more: Any) -> dict[str, Any]:
-    return {"test": test, "value": found.estimate, "low": found.low, "high": found.high, **more}
+def _test(test: str, value: float, low: float = float("nan"), high: float = float("nan"), **more: Any) -> dict[str, Any]:
+    return {"test": test, "value": value, "low": low, "high": high, **more}
 
 
 def _frame(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
