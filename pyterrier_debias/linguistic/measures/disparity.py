@@ -390,8 +390,7 @@ class Disparity(Stage):
     # ------------------------------------------------------------------------------------------------ options
 
     def _mode(self, inp: pd.DataFrame, complexity: bool = True) -> str:
-        also = [self.complexity] if isinstance(self.complexity, str) and complexity else []
-        also += ["query"] if not isinstance(self.complexity, str) and complexity else []
+        also = [self.complexity if isinstance(self.complexity, str) else "query"] if complexity else []
         with pt.validate.any(inp, context=self) as v:
             v.columns(includes=["qid", "measure", "value", *also], mode="long")
             v.columns(includes=["qid", *also], excludes=["measure", "value"], mode="wide")
@@ -431,9 +430,8 @@ class Disparity(Stage):
             )
         known = self._known(frame, topics, qrels)
         merged = values.merge(known, on=["dataset", "qid"], how="left", validate="many_to_one")
-        numbers = [c for c in [*self.controls, *self.indices] if pd.api.types.is_numeric_dtype(merged[c].dtype)]
         reasons = [("value", "value"), ("complexity", "complexity")]
-        reasons += [(c, f"control {c!r}") for c in numbers if c in self.controls]
+        reasons += [(c, f"control {c!r}") for c in self.controls if pd.api.types.is_numeric_dtype(merged[c].dtype)]
         notes, keep = [], np.ones(len(merged), dtype=bool)
         for column, words in reasons:
             lacking = keep & merged[column].isna().to_numpy()
@@ -494,7 +492,7 @@ class Disparity(Stage):
             more = [c for c in topics.columns if c not in known.columns]
             known = known.merge(topics[[*keys, *more]].drop_duplicates(keys), on=keys, how="left")
         if not isinstance(self.complexity, str):
-            known = self._computed(known)
+            known = self._computed(known, self.complexity)
         twice = known.duplicated(["dataset", "qid"])
         if twice.any():
             row = known[twice].iloc[0]
@@ -522,12 +520,11 @@ class Disparity(Stage):
     def _column(self) -> str:
         return self.complexity if isinstance(self.complexity, str) else "complexity"
 
-    def _computed(self, known: pd.DataFrame) -> pd.DataFrame:
+    def _computed(self, known: pd.DataFrame, stage: pt.Transformer | None) -> pd.DataFrame:
         if "query" not in known.columns:
             raise InputError("Disparity: complexity is computed from queries; give evaluate(values, topics) topics with 'query'")
         topics = known.drop(columns=["complexity", *self.indices], errors="ignore")
         # Dataset by dataset: a stage that is not fitted normalises over its input.
-        stage = None if isinstance(self.complexity, str) else self.complexity
         parts = [with_complexity(own, stage) for _, own in topics.groupby("dataset", sort=False)]
         return pd.concat(parts, ignore_index=True)
 
@@ -577,18 +574,15 @@ class Disparity(Stage):
 
     def _slope(self, own: pd.DataFrame, complexity: pd.Series, strata: pd.Series | None) -> Slope:
         return partial_slope(
-            own["value"].to_numpy(), complexity.to_numpy(dtype=float), design(own, self.controls),
-            strata=None if strata is None else strata.to_numpy(), level=self.level, resamples=self.resamples, seed=self.seed,
+            own["value"].to_numpy(), complexity.to_numpy(dtype=float), design(own, self.controls), strata=strata,
+            level=self.level, resamples=self.resamples, seed=self.seed,
         )  # fmt: skip
 
     def _no_slope(self, own: pd.DataFrame, strata: pd.Series | None) -> str:
         """The reason why a slope is NaN, in words."""
         if own["complexity"].nunique() == 1:
             return "all its queries have the same complexity"
-        alone = partial_slope(
-            own["value"].to_numpy(), own["complexity"].to_numpy(), None, strata=None if strata is None else strata.to_numpy(),
-            resamples=1,
-        )  # fmt: skip
+        alone = partial_slope(own["value"].to_numpy(), own["complexity"].to_numpy(), strata=strata, resamples=1)
         if np.isnan(alone.slope):
             return f"{len(own)} queries are too few" if strata is None else "complexity does not vary within datasets"
         controls = ", ".join(self.controls)
@@ -614,7 +608,7 @@ class Disparity(Stage):
         names = list(own.sort_values("complexity")["group"].drop_duplicates())
         numbers = own["group"].map({name: i for i, name in enumerate(names)}).to_numpy()
         tests = permutation_tests(
-            own["value"].to_numpy(), own["complexity"].to_numpy(), numbers, strata=None if strata is None else strata.to_numpy(),
+            own["value"].to_numpy(), own["complexity"].to_numpy(), numbers, strata=strata,
             level=self.level, resamples=self.resamples, seed=self.seed,
         )  # fmt: skip
         rho = tests.rho, tests.rho_low, tests.rho_high
@@ -636,10 +630,9 @@ class Disparity(Stage):
                 continue
             part = None if strata is None else strata[there.index]
             found = self._slope(there, there[index], part)
-            numbers = np.zeros(len(there), dtype=int)
             tests = permutation_tests(
-                there["value"].to_numpy(), there[index].to_numpy(dtype=float), numbers, resamples=self.resamples, seed=self.seed,
-                strata=None if part is None else part.to_numpy(),
+                there["value"].to_numpy(), there[index].to_numpy(dtype=float), np.zeros(len(there), dtype=int), strata=part,
+                resamples=self.resamples, seed=self.seed,
             )  # fmt: skip
             slope = found.per_sd
             yield {
