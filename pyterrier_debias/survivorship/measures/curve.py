@@ -104,15 +104,10 @@ class SurvivorshipResult:
             One row per system and measure: ``all`` (zero-filled mean over all queries), ``answered`` (mean over answered ones),
             ``share`` (of queries answered) and ``product`` (answered * share), which equals ``all``.
         """
-        rows = self._rows(None, every=True)
-        rows = rows[rows["subset"] == ANSWERED]
-        return pd.DataFrame(
-            {
-                "name": rows["name"], "measure": rows["measure"], "n": rows["n"], "total": rows["total"],
-                "all": rows["zero_filled"], "answered": rows["mean"], "share": rows["share"],
-                "product": rows["mean"] * rows["share"],
-            }
-        ).reset_index(drop=True)  # fmt: skip
+        rows = self.table[(self.table["type"] == EVERY_TYPE) & (self.table["subset"] == ANSWERED)].reset_index(drop=True)
+        rows = rows[["name", "measure", "n", "total", "zero_filled", "mean", "share"]]
+        rows = rows.rename(columns={"zero_filled": "all", "mean": "answered"})
+        return rows.assign(product=rows["answered"] * rows["share"])
 
     def against_all(self, *, baseline: str | None = None) -> pd.DataFrame:
         """How far the mean over survivors is from the mean over all queries.
@@ -314,12 +309,12 @@ class SurvivorshipResult:
             raise InputError(f"SurvivorshipResult: {str(measure)!r} was not measured; there are {', '.join(measures)}")
         return str(measure) if measure is not None else measures[0] if measures else ""
 
-    def _rows(self, measure: Any, kind: str = EVERY_TYPE, *, every: bool = False) -> pd.DataFrame:
+    def _rows(self, measure: Any, kind: str) -> pd.DataFrame:
         rows = self.table[self.table["type"] == kind]
         if rows.empty and len(self.table):
             there = ", ".join(dict.fromkeys(self.table["type"]))
             raise InputError(f"SurvivorshipResult: there is no type {kind!r} of queries, only {there}")
-        return rows if every else rows[rows["measure"] == self._name(measure)]
+        return rows[rows["measure"] == self._name(measure)]
 
 
 class SurvivorshipCurve(Stage):
