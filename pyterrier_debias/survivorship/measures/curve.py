@@ -8,8 +8,9 @@ means, strata by first relevant rank, intervals, a test of the trend, and all of
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -134,20 +135,14 @@ class SurvivorshipResult:
             [['1', 1, 1.0, 0.5, 0.5], ['answered', 2, 0.75, 0.5, 0.25]]
         """
         rows: list[dict[str, Any]] = []
-        subsets = [(s, k) for s, k in dict.fromkeys(zip(self.table["subset"], self.table["k"])) if s != ALL]
-        for measure, own in self.per_query.groupby("measure", sort=False):
-            wide, r, clusters = _wide(own)
-            names = list(wide.columns)
-            if baseline is not None and baseline not in names:
-                there = ", ".join(map(str, names))
-                raise InputError(f"SurvivorshipResult: baseline {baseline!r} is not a system; there are {there}")
+        for measure, wide, subsets, clusters in _by_measure(self.per_query, self._thresholds):
+            _check_baseline("SurvivorshipResult", baseline, wide.columns)
             every = np.ones(len(wide), dtype=bool)
-            for name in names:
+            for name in wide.columns:
                 if name == baseline:
                     continue
                 v = wide[name].to_numpy() - (wide[baseline].to_numpy() if baseline is not None else 0.0)
-                for subset, k in subsets:
-                    within = np.isfinite(r) & (r <= k)
+                for subset, within in subsets.items():
                     found = difference_of_means(v, within, every, clusters=clusters, level=self.level)
                     survivors = float(v[within].mean()) if within.any() else float("nan")
                     rows.append(
@@ -173,28 +168,22 @@ class SurvivorshipResult:
         from scipy import stats
 
         rows: list[dict[str, Any]] = []
-        subsets = [(s, k) for s, k in dict.fromkeys(zip(self.table["subset"], self.table["k"])) if s != ALL]
-        for measure, own in self.per_query.groupby("measure", sort=False):
-            wide, r, clusters = _wide(own)
-            names, every = list(wide.columns), np.ones(len(wide), dtype=bool)
-            means = wide.mean()
-            for subset, k in subsets:
-                within = np.isfinite(r) & (r <= k)
+        for measure, wide, subsets, clusters in _by_measure(self.per_query, self._thresholds):
+            every, means = np.ones(len(wide), dtype=bool), wide.mean()
+            for subset, within in subsets.items():
                 there = wide[within].mean()
                 swapped, surely = [], []
-                for better in names:
-                    for worse in names:
-                        if not (means[better] > means[worse] and there[better] < there[worse]):
-                            continue
-                        swapped.append(f"{better} > {worse}")
-                        d = wide[better].to_numpy() - wide[worse].to_numpy()
-                        before, after = (
-                            difference_of_means(d, chosen, None, clusters=clusters, level=self.level)
-                            for chosen in (every, within)
-                        )
-                        if before.low > 0 and after.high < 0:
-                            surely.append(swapped[-1])
-                tau = float(stats.kendalltau(means, there).statistic) if within.any() and len(names) > 1 else float("nan")
+                for better, worse in permutations(wide.columns, 2):
+                    if not (means[better] > means[worse] and there[better] < there[worse]):
+                        continue
+                    swapped.append(f"{better} > {worse}")
+                    d = wide[better].to_numpy() - wide[worse].to_numpy()
+                    before, after = (
+                        difference_of_means(d, chosen, None, clusters=clusters, level=self.level) for chosen in (every, within)
+                    )
+                    if before.low > 0 and after.high < 0:
+                        surely.append(swapped[-1])
+                tau = float(stats.kendalltau(means, there).statistic) if within.any() and len(means) > 1 else float("nan")
                 pairs = {"swapped": "; ".join(swapped), "reversed": "; ".join(surely)}
                 rows.append({"measure": measure, "subset": subset, "n": int(within.sum()), "tau": tau, **pairs})
         return _frame(rows, ORDER_COLUMNS)
@@ -308,6 +297,10 @@ class SurvivorshipResult:
         if measure is not None and str(measure) not in measures:
             raise InputError(f"SurvivorshipResult: {str(measure)!r} was not measured; there are {', '.join(measures)}")
         return str(measure) if measure is not None else measures[0] if measures else ""
+
+    @property
+    def _thresholds(self) -> dict[str, float]:
+        return {subset: k for subset, k in zip(self.table["subset"], self.table["k"]) if subset != ALL}
 
     def _rows(self, measure: Any, kind: str) -> pd.DataFrame:
         rows = self.table[self.table["type"] == kind]
@@ -487,9 +480,7 @@ class SurvivorshipCurve(Stage):
         check_number("SurvivorshipCurve", "ranks", self.ranks, least=1, whole=True)
         check_number("SurvivorshipCurve", "resamples", self.resamples, least=1, whole=True)
         check_number("SurvivorshipCurve", "level", self.level, above=0, most=0.9999)
-        names = list(self._named())
-        if self.baseline is not None and self.baseline not in names:
-            raise InputError(f"SurvivorshipCurve: baseline {self.baseline!r} is not a system; there are {', '.join(names)}")
+        _check_baseline("SurvivorshipCurve", self.baseline, self._named())
 
     def _named(self) -> dict[str, Any]:
         systems = self.systems
@@ -650,9 +641,7 @@ def _check_comparable(values: pd.DataFrame, baseline: str | None) -> None:
         raise InputError(
             f"curve_of_values: query {row['qid']!r} has two values of {row['measure']} for {row['name']!r}; keep one"
         )
-    names = list(dict.fromkeys(values["name"]))
-    if baseline is not None and baseline not in names:
-        raise InputError(f"curve_of_values: baseline {baseline!r} is not a system; there are {', '.join(map(str, names))}")
+    _check_baseline("curve_of_values", baseline, dict.fromkeys(values["name"]))
     every = set(values["qid"])
     for (name, measure), own in values.groupby(["name", "measure"], sort=False)["qid"]:
         lacking = every - set(own)
@@ -663,17 +652,26 @@ def _check_comparable(values: pd.DataFrame, baseline: str | None) -> None:
             )
 
 
+def _check_baseline(where: str, baseline: str | None, names: Collection[Any]) -> None:
+    if baseline is not None and baseline not in names:
+        raise InputError(f"{where}: baseline {baseline!r} is not a system; there are {', '.join(map(str, names))}")
+
+
 def _clusters(own: pd.DataFrame) -> list[str] | None:
     """The clusters of one system's rows; None if there are none."""
     return own["cluster"].tolist() if (own["cluster"] != "").any() else None
 
 
-def _wide(own: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray, list[str] | None]:
-    """The values of one measure, one column per system in the given order, with first relevant ranks and clusters."""
-    names = list(dict.fromkeys(own["name"]))
-    wide = own.pivot(index="qid", columns="name", values="value")[names]
-    first = own[own["name"] == names[0]].set_index("qid").reindex(wide.index)
-    return wide, first["first_relevant_rank"].to_numpy(dtype=float), _clusters(first)
+def _by_measure(
+    values: pd.DataFrame, thresholds: Mapping[str, float]
+) -> Iterator[tuple[str, pd.DataFrame, dict[str, np.ndarray], list[str] | None]]:
+    """Of each measure the values, one column per system in the given order; which queries are in each subset; clusters."""
+    for measure, own in values.groupby("measure", sort=False):
+        names = list(dict.fromkeys(own["name"]))
+        wide = own.pivot(index="qid", columns="name", values="value")[names]
+        first = own[own["name"] == names[0]].set_index("qid").reindex(wide.index)
+        r = first["first_relevant_rank"].to_numpy(dtype=float)
+        yield measure, wide, {subset: np.isfinite(r) & (r <= k) for subset, k in thresholds.items()}, _clusters(first)
 
 
 def _groups(values: pd.DataFrame) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
@@ -738,14 +736,13 @@ def _difference_rows(values: pd.DataFrame, ranks: int, baseline: str | None, lev
     rows: list[dict[str, Any]] = []
     if baseline is None:
         return rows
-    for measure, own in values.groupby("measure", sort=False):
-        wide, r, clusters = _wide(own)
-        for name in dict.fromkeys(own["name"]):
+    thresholds = {str(k): float(k) for k in range(1, ranks + 1)} | {ANSWERED: NEVER}
+    for measure, wide, subsets, clusters in _by_measure(values, thresholds):
+        for name in wide.columns:
             if name == baseline:
                 continue
             before, after = (wide[column].to_numpy(dtype=float) for column in (baseline, name))
-            for subset, k in [*((str(k), float(k)) for k in range(1, ranks + 1)), (ANSWERED, NEVER)]:
-                within = np.isfinite(r) & (r <= k)
+            for subset, within in subsets.items():
                 change = difference_of_means(after - before, within, None, clusters=clusters, level=level)
                 of = None if clusters is None else {clusters[i] for i in np.flatnonzero(within)}
                 rows.append(
