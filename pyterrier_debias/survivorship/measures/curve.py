@@ -425,7 +425,7 @@ class SurvivorshipCurve(Stage):
         if len(inp) == 0:
             return _frame([], TABLE_COLUMNS)
         values, _ = self._values(inp, self.subset)
-        return self._table(values)
+        return _frame(table_rows(values, self.ranks, self.level), TABLE_COLUMNS)
 
     @reads_frames
     def evaluate(self, inp: pd.DataFrame) -> SurvivorshipResult:
@@ -544,9 +544,6 @@ class SurvivorshipCurve(Stage):
         values = pd.concat(frames, ignore_index=True)
         return values[VALUE_COLUMNS], notes
 
-    def _table(self, values: pd.DataFrame) -> pd.DataFrame:
-        return _frame(table_rows(values, self.ranks, self.level), TABLE_COLUMNS)
-
 
 def _lacking(results: pd.DataFrame, name: Any, topics: pd.DataFrame, qrels: pd.DataFrame) -> Iterator[str]:
     """What the results lack, as text: topics, or judged documents. Results that share no query with the topics are rejected."""
@@ -612,8 +609,7 @@ def curve_of_values(
     values = values.assign(**{name: none for name, none in unknown.items() if name not in values.columns})[VALUE_COLUMNS]
     values = values.assign(value=numbers(values["value"], stage))
     _check_comparable(values, baseline)
-    order = {c: {v: i for i, v in enumerate(dict.fromkeys(values[c]))} for c in ("name", "measure")}
-    keys = [values[c].map(order[c]).to_numpy() for c in ("measure", "name")]
+    keys = [pd.factorize(values[c])[0] for c in ("measure", "name")]
     values = values.iloc[np.lexsort([values["qid"].to_numpy(dtype=object), *keys])].reset_index(drop=True)
     trends = _frame(_trend_rows(values, level, resamples, seed), TREND_COLUMNS)
     differences = _frame(_difference_rows(values, ranks, baseline, level), DIFFERENCE_COLUMNS)
@@ -693,18 +689,19 @@ def table_rows(values: pd.DataFrame, ranks: int, level: float) -> list[dict[str,
         possible = value_range(about["measure"])
         for item in nested_means(v, r, thresholds, clusters=clusters, level=level):
             subset = ANSWERED if item.k == NEVER else str(int(item.k))
-            mean, zero_filled = item.mean.within(*possible), item.zero_filled.within(*possible)
-            parts = (("mean", mean), ("zero_filled", zero_filled), ("change", item.change))
-            ends = {f"{w}{e}": getattr(i, a) for w, i in parts for e, a in (("", "estimate"), ("_low", "low"), ("_high", "high"))}
+            zero_filled = _ends("zero_filled", item.zero_filled.within(*possible))
+            ends = _ends("mean", item.mean.within(*possible)) | zero_filled | _ends("change", item.change)
             rows.append({**about, "subset": subset, "k": item.k, "n": item.n, "total": item.total, "share": item.share, **ends})
         everybody = np.ones(len(v), dtype=bool)
         every = difference_of_means(v, everybody, None, clusters=clusters, level=level).within(*possible)
-        last = rows[-1]
-        ends = {"mean": every.estimate, "mean_low": every.low, "mean_high": every.high}
-        zero = {f"zero_filled{e}": last[f"zero_filled{e}"] for e in ("", "_low", "_high")}
-        change = dict.fromkeys((f"change{e}" for e in ("", "_low", "_high")), float("nan"))
-        rows.append({**about, "subset": ALL, "k": NEVER, "n": len(v), "total": len(v), "share": 1.0, **ends, **zero, **change})
+        ends = _ends("mean", every) | zero_filled
+        rows.append({**about, "subset": ALL, "k": NEVER, "n": len(v), "total": len(v), "share": 1.0, **ends})
     return rows
+
+
+def _ends(what: str, found: Interval) -> dict[str, float]:
+    """A figure and its interval as columns."""
+    return {what: found.estimate, f"{what}_low": found.low, f"{what}_high": found.high}
 
 
 def _strata_rows(values: pd.DataFrame, ranks: int, level: float) -> list[dict[str, Any]]:
@@ -714,8 +711,7 @@ def _strata_rows(values: pd.DataFrame, ranks: int, level: float) -> list[dict[st
         finite = r[np.isfinite(r)]
         last = int(max(ranks, finite.max())) if len(finite) else ranks
         for rank, found in strata_means(v, r, last, clusters=_clusters(own), level=level):
-            mean = found.within(*value_range(about["measure"]))
-            ends = {"mean": mean.estimate, "mean_low": mean.low, "mean_high": mean.high}
+            ends = _ends("mean", found.within(*value_range(about["measure"])))
             rows.append({**about, "first_relevant_rank": rank, "n": found.n, **ends})
     return rows
 
@@ -728,7 +724,7 @@ def _trend_rows(values: pd.DataFrame, level: float, resamples: int, seed: int) -
             level=level, seed=seed,
         )  # fmt: skip
         figures = {name: getattr(found, name) for name in ("rho", "low", "high", "p", "noise_floor", "slope", "n")}
-        rows.append({**about, **figures, "p_corrected": float("nan")})
+        rows.append({**about, **figures})
     return rows
 
 
@@ -750,7 +746,6 @@ def _difference_rows(values: pd.DataFrame, ranks: int, baseline: str | None, lev
                         "name": name, "baseline": baseline, "measure": measure, "n": change.n,
                         "subset": subset, "difference": change.estimate, "low": change.low, "high": change.high,
                         "p": _p(before[within], after[within], change, of),
-                        "p_corrected": float("nan"),
                     }
                 )  # fmt: skip
     return rows
