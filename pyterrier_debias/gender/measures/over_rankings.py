@@ -148,10 +148,8 @@ class _OfTexts(Measure, metaclass=_Cut):
 
     def __call__(self, **params: Any) -> _OfTexts:
         """The same measure with other options; texts that were loaded are kept."""
-        if {"texts", "text_field", "unknown"} & params.keys():
-            kept = {"texts": self.texts.source, "text_field": self.text_field}
-        else:
-            kept = {"texts": self.texts, "text_field": self.text_field}
+        anew = {"texts", "text_field", "unknown"} & params.keys()
+        kept = {"texts": self.texts.source if anew else self.texts, "text_field": self.text_field}
         found = type(self)(**{**kept, **self.params, **params})
         if params.keys() <= _LATE:
             found._worked_out = self._worked_out
@@ -356,9 +354,7 @@ class _Lean(OfWords):
             )  # fmt: skip
         magnitude = arab.magnitudes(counts, self.option("method"), self.option("tf_form"))
         lean = arab.leans(magnitude, self.wordlist, self.option("contrast"))[own]
-        values = {}
-        for qid, rows in query_slices(run["qid"]).items():
-            values[qid] = self._value(lean[rows], self.option("cutoff") or rows.stop - rows.start)
+        values = {qid: self._value(lean[rows]) for qid, rows in query_slices(run["qid"]).items()}
         if self.option("per_query_abs"):
             return {qid: abs(value) for qid, value in values.items()}
         if not self.option("signed"):
@@ -368,8 +364,8 @@ class _Lean(OfWords):
         return values
 
     @abstractmethod
-    def _value(self, lean: np.ndarray, cutoff: int) -> float:
-        """The value of one query."""
+    def _value(self, lean: np.ndarray) -> float:
+        """The value of one query whose first documents, up to the cut-off, lean like this."""
 
 
 class ARaB(_Lean):
@@ -419,8 +415,8 @@ class ARaB(_Lean):
     PRETTY_NAME = "Average rank bias"
     SHORT_DESC = "How far rankings lean to one group's words, averaged over cut-offs."
 
-    def _value(self, lean: np.ndarray, cutoff: int) -> float:
-        return arab.arab(lean, cutoff)
+    def _value(self, lean: np.ndarray) -> float:
+        return arab.arab(lean, len(lean))
 
 
 class RaB(_Lean):
@@ -458,8 +454,8 @@ class RaB(_Lean):
     PRETTY_NAME = "Rank bias"
     SHORT_DESC = "How far the documents above the cut-off lean to one group's words."
 
-    def _value(self, lean: np.ndarray, cutoff: int) -> float:
-        return arab.rab(lean, cutoff)
+    def _value(self, lean: np.ndarray) -> float:
+        return arab.rab(lean, len(lean))
 
 
 class FaiRR(OfWords):
