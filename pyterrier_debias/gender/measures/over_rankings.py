@@ -532,15 +532,15 @@ class FaiRR(OfWords):
         words = self.wordlist.names
         arab.neutrality(np.zeros((0, len(words))), words, self.option("portions"), self.option("threshold"))
 
-    def _neutral(self, run: pd.DataFrame, texts: Texts) -> np.ndarray:
-        counts, own = counted(run, texts, self.wordlist, self.option("tokeniser"), repr(self))
+    def _neutral(self, run: pd.DataFrame) -> np.ndarray:
+        counts, own = counted(run, self.texts, self.wordlist, self.option("tokeniser"), repr(self))
         words = self.wordlist.names
         return arab.neutrality(counts.total(), words, self.option("portions"), self.option("threshold"))[own]
 
     def values(self, run: pd.DataFrame) -> dict[str, float]:
         """The value of each query of a run, sorted by query and rank."""
         run = self._head(run)
-        neutral = self._neutral(run, self.texts)
+        neutral = self._neutral(run)
         return {qid: arab.fairr(neutral[rows], len(neutral)) for qid, rows in query_slices(run["qid"]).items()}
 
 
@@ -613,7 +613,7 @@ class NFaiRR(FaiRR):
     def values(self, run: pd.DataFrame) -> dict[str, float]:
         """The value of each query of a run, sorted by query and rank."""
         head = self._head(run)
-        neutral, others = self._neutral(head, self.texts), self._candidates(run)
+        neutral, others = self._neutral(head), self._candidates(run)
         outside, docnos = self.option("outside"), head["docno"].tolist()
         found = {}
         for qid, rows in query_slices(head["qid"]).items():
@@ -631,7 +631,7 @@ class NFaiRR(FaiRR):
         lacking = set(run["qid"]) - known.keys()
         if lacking and is_collection(background):
             if "all" not in self._worked_out:
-                self._worked_out["all"] = collection(background, lambda frame: self._neutral(frame, self.texts), "NFaiRR")
+                self._worked_out["all"] = collection(background, self._neutral, "NFaiRR")
             known.update(dict.fromkeys(lacking, self._worked_out["all"]))
         elif lacking:
             whole = with_string_ids(background, self)
@@ -642,7 +642,7 @@ class NFaiRR(FaiRR):
     def _of_depth(self, whole: pd.DataFrame) -> dict[str, Background]:
         depth = self.option("depth")
         whole = whole[whole["rank"] < depth].reset_index(drop=True)
-        neutral, docnos = self._neutral(whole, self.texts), whole["docno"].tolist()
+        neutral, docnos = self._neutral(whole), whole["docno"].tolist()
         return {q: Background(docnos[rows], neutral[rows], depth) for q, rows in query_slices(whole["qid"]).items()}
 
     def _content(self, key: str) -> Any:
