@@ -604,11 +604,10 @@ class NFaiRR(FaiRR):
         Raises:
             InputError: For an unknown option, or a background that lacks a column.
         """
-        known_depth = self.DEFAULTS["depth"] if depth is None else depth
-        check_background(background, known_depth, "add" if outside is None else outside, "NFaiRR")
+        super().__init__(background=background, depth=depth, outside=outside, **params)
+        check_background(background, self.option("depth"), self.option("outside"), "NFaiRR")
         if background is not None and "qid" in background.columns and "score" not in background.columns:
             raise InputError("NFaiRR: the background lacks the column 'score'; give a result frame")
-        super().__init__(background=background, depth=depth, outside=outside, **params)
 
     def values(self, run: pd.DataFrame) -> dict[str, float]:
         """The value of each query of a run, sorted by query and rank."""
