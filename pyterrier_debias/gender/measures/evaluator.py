@@ -335,9 +335,6 @@ class ARaBEvaluator(_OfWords):
             documents = collection(self.background, neutrality, "ARaBEvaluator")
             return lambda qid: documents
         frame = with_string_ids(self.background, "ARaBEvaluator, background")
-        missing = [column for column in ("qid", "docno") if column not in frame.columns]
-        if missing:
-            raise InputError(f"ARaBEvaluator: the background lacks the column {missing[0]!r}; give a result frame")
         frame = frame[frame["qid"].isin(slices.keys())]
         check_pairs(frame, "ARaBEvaluator, background")
         frame = in_order(frame, self)
