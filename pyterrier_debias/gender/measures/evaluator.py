@@ -252,11 +252,7 @@ class ARaBEvaluator(_OfWords):
             v.columns(includes=[*needed, "rank"], mode="rank")
         words, cutoffs = self._ready(), self._cutoffs()
         check_background(self.background, self.depth, self.outside, "ARaBEvaluator")
-        run = self._counting(inp)
-        check_pairs(run, self)
-        run = in_order(run, self)
-        texts = Texts.given(self.texts, self.text_field, self.unknown)
-        counts, own = counted(run, texts, words, self.tokeniser, self)
+        run, texts, counts, own = self._read(inp, words)
         lean, neutral = self._lean(counts)[own], self._neutral(counts)[own]
         slices = query_slices(run["qid"])
         background, docnos = self._background(run, neutral, slices, texts, words), run["docno"].array
@@ -303,10 +299,14 @@ class ARaBEvaluator(_OfWords):
             check_number("ARaBEvaluator", "cutoffs", cutoff, least=1, whole=True)
         return list(dict.fromkeys(cutoffs))  # a query counts once at each
 
-    def _counting(self, results: pd.DataFrame) -> pd.DataFrame:
-        """The rows of the queries that count."""
+    def _read(self, results: pd.DataFrame, words: WordList) -> tuple[pd.DataFrame, Texts, WordCounts, np.ndarray]:
+        """The rows of the queries that count, in order; their texts; the word counts, and the number of each row in these."""
         wanted = wanted_qids(self.query_filter, self)
-        return results if wanted is None else results[results["qid"].isin(wanted)]
+        run = results if wanted is None else results[results["qid"].isin(wanted)]
+        check_pairs(run, self)
+        run = in_order(run, self)
+        texts = Texts.given(self.texts, self.text_field, self.unknown)
+        return run, texts, *counted(run, texts, words, self.tokeniser, self)
 
     def _background(
         self, run: pd.DataFrame, neutral: np.ndarray, slices: Mapping[str, slice], texts: Texts, words: WordList
@@ -453,11 +453,7 @@ class ARaBEvaluator(_OfWords):
         pt.validate.columns(results, includes=["qid", "docno", *needed], context=self)
         words, cutoffs = self._ready(), self._cutoffs()
         cutoff = cutoffs[-1] if cutoff is None else cutoff
-        run = self._counting(results)
-        check_pairs(run, self)
-        run = in_order(run, self)
-        texts = Texts.given(self.texts, self.text_field, self.unknown)
-        counts, own = counted(run, texts, words, self.tokeniser, self)
+        run, texts, counts, own = self._read(results, words)
         lean, slices = self._lean(counts)[own], query_slices(run["qid"])
         part = np.zeros(len(run))
         for rows in slices.values():
