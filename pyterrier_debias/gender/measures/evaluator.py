@@ -567,9 +567,8 @@ class GenderCounts:
         self.spoken += (counts.total() > 0).sum(axis=0)
         self.words += np.bincount(counts.words, counts.counts, self.wordlist.size).astype(np.int64)
         for name in self.sums:
-            form = {"tf_form": name} if name in arab.TF_FORMS else {}
-            method = "tf" if name in arab.TF_FORMS else name
-            self.sums[name] = self.sums[name] + arab.magnitudes(counts, method, **form).sum(axis=0)
+            how = ("tf", name) if name in arab.TF_FORMS else (name,)
+            self.sums[name] = self.sums[name] + arab.magnitudes(counts, *how).sum(axis=0)
         return self
 
     def read(self, corpus: Any, *, text_field: str = "text", rows: int = 10_000, verbose: bool = False) -> GenderCounts:
