@@ -463,15 +463,13 @@ class ARaBEvaluator(_OfWords):
         listed = run[there]
         own_text = pd.Series(texts.of(listed, self), index=listed.index, dtype=object)
         frame = listed[["qid", "docno"]].assign(part=part[there], lean=lean[there], number=own[there], text=own_text)
-        frame = frame.assign(size=frame["part"].abs())
-        frame = frame.sort_values("size", ascending=False, kind="stable")
-        grouped = frame.groupby("docno", sort=False)
-        table = grouped.agg(
+        frame = frame.sort_values("part", key=np.abs, ascending=False, kind="stable")
+        table = frame.groupby("docno", sort=False).agg(
             part=("part", "sum"), lean=("lean", "first"), queries=("qid", "nunique"), qid=("qid", "first"),
             number=("number", "first"), text=("text", "first"),
         ).reset_index()  # fmt: skip
-        whole = float(np.abs(table["part"]).sum())
-        table = table.assign(size=np.abs(table["part"]), share=np.abs(table["part"]) / (whole or 1.0))
+        size = table["part"].abs()
+        table = table.assign(size=size, share=size / (float(size.sum()) or 1.0))
         table = table.sort_values(["size", "docno"], ascending=[False, True], kind="stable")
         table = table if top is None else table.head(top)
         found = counts.take(table["number"].to_numpy(dtype=np.int64)).found()
