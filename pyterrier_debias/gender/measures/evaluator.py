@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -501,8 +502,6 @@ def marked_words(text: str, words: Iterable[str], tokeniser: str | Tokeniser = "
                 parts += [text[at:start], f"[[{text[start:end]}]]"]
                 at = end
         return "".join([*parts, text[at:]])
-    import re
-
     some = "|".join(sorted(map(re.escape, words), key=len, reverse=True))
     if not some:
         return text
