@@ -261,8 +261,8 @@ class LinguisticComplexity(Stage):
         pt.validate.columns(inp, includes=[self.column], context=self)
         chosen = self._chosen()
         names = chosen["names"]
-        added = [*(chosen_columns(names, chosen["segment"]) if self.keep_indices else ()), self.out]
-        if self.out in added[:-1]:
+        columns = chosen_columns(names, chosen["segment"]) if self.keep_indices else []
+        if self.out in columns:
             raise InputError(
                 f"LinguisticComplexity: out={self.out!r} is the column of an index, which keep_indices adds; choose another name"
             )
@@ -274,7 +274,7 @@ class LinguisticComplexity(Stage):
                 "seed); call fit() again"
             )
         if len(inp) == 0:
-            return inp.assign(**{name: pd.Series(dtype=np.float64) for name in added})
+            return inp.assign(**{name: pd.Series(dtype=np.float64) for name in (*columns, self.out)})
         texts, row_of = self._texts(inp)
         analysed, worded = self._worded(self._analysed(texts, names, chosen["hyphenated"]), texts)
         segment = self._segment(analysed, chosen) if fitted is None else fitted.segment
@@ -284,9 +284,7 @@ class LinguisticComplexity(Stage):
             fitted = self._learnt(values[worded], names, segment, chosen)
         self._report = self._reported(fitted)
         self._measured = _measured(analysed, fitted.apply(values[worded]))
-        indices: dict[str, np.ndarray] = {}
-        if self.keep_indices:
-            indices = dict(zip(chosen_columns(names, chosen["segment"]), values[row_of].T))
+        indices = {name: values[row_of, number] for number, name in enumerate(columns)}
         return inp.assign(**indices, **{self.out: fitted.apply(values)[row_of]})
 
     @property
