@@ -547,14 +547,15 @@ class LinguisticComplexity(Stage):
         if any(name in lexical.SEGMENTED for name in names):
             rows = [lexical.NO_SEGMENT] * len(analysed)
             for i in np.flatnonzero(counts["N"] >= segment):
-                rows[i] = lexical.segment_indices(analysed[i].words, segment, self._generator("segment", analysed[i].words))
+                words = analysed[i].words
+                rows[i] = lexical.segment_indices(words, segment, keyed_generator(self.seed, "segment", *words))
             for name in lexical.SEGMENTED:
                 found[name] = np.array([row[name] for row in rows])
                 if chosen["undefined"] == "zero":
                     short = found["TTR"] if name == "MSTTR-50" else found["NDW"]
                     found[name] = np.where(np.isnan(found[name]), short, found[name])
         if "D" in names:
-            found["D"] = np.array([lexical.vocd(one.words, self._generator("D", one.words)) for one in analysed])
+            found["D"] = np.array([lexical.vocd(one.words, keyed_generator(self.seed, "D", *one.words)) for one in analysed])
         if "HD-D" in names:
             found["HD-D"] = np.array([lexical.hdd(one.words) for one in analysed])
         if chosen["undefined"] == "zero":
@@ -567,9 +568,6 @@ class LinguisticComplexity(Stage):
                 found[name] = nothing.copy()
                 found[name][has_trees] = np.nan_to_num(values, nan=0.0) if chosen["undefined"] == "zero" else values
         return np.stack([found.get(name, nothing) for name in names], axis=1)
-
-    def _generator(self, what: str, of: Sequence[str]) -> np.random.Generator:
-        return keyed_generator(self.seed, what, *of)
 
     # ------------------------------------------------------------------------------------------------ normalisation
 
