@@ -401,10 +401,9 @@ class LinguisticComplexity(Stage):
                         f"leave one of them out"
                     )
             chosen = dict(PAPER)
-        for name, known in (("undefined", ("nan", "zero")), ("normalise", ("zscore", "minmax"))):
+        choices = {"undefined": ("nan", "zero"), "normalise": ("zscore", "minmax"), "nv": lexical.NV, "uber": lexical.UBER}
+        for name, known in choices.items():
             check_choice("LinguisticComplexity", name, chosen[name], known)
-        check_choice("LinguisticComplexity", "nv", chosen["nv"], lexical.NV)
-        check_choice("LinguisticComplexity", "uber", chosen["uber"], lexical.UBER)
         segment = chosen["segment"]
         number = isinstance(segment, numbers.Real) and not isinstance(segment, bool) and math.isfinite(segment)
         if segment != "p20" and not (number and segment == int(segment) and segment >= 1):
