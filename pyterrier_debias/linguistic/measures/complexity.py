@@ -447,9 +447,9 @@ class LinguisticComplexity(Stage):
         return [_Analysed(words, lexical.LexicalCounts(len(words), len(set(words))), None) for words in found]
 
     def _needs(self, names: Iterable[str]) -> dict[str, bool]:
-        names = set(names)
-        tags = bool(names - {*lexical.WORDS_ONLY, *trees.LU}) or self.lemmatiser not in ("auto", "form")
-        return {"tags": tags, "list": bool(names & {*lexical.NEED_LIST}), "trees": bool(names & {*trees.LU})}
+        kinds = set(map(_need, names))
+        tags = bool(kinds & {"tags", "list"}) or self.lemmatiser not in ("auto", "form")
+        return {"tags": tags, "list": "list" in kinds, "trees": "trees" in kinds}
 
     def _analysed(self, texts: list[str], names: tuple[str, ...], hyphenated: bool) -> list[_Analysed]:
         needs = self._needs(names)
