@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -181,6 +181,8 @@ def pareto_figures(result: AuditTables, *, effectiveness: str = "nDCG@10") -> li
 
 
 def _caption(table: pd.DataFrame, result: AuditTables, effectiveness: str) -> str:
+    from pyterrier_debias.core.plots import spanned
+
     first = table.iloc[0]
     f = result.findings
     own = f[(f["bias"] == first["bias"]) & f["primary"].astype(bool)].drop_duplicates("system").set_index("system")
@@ -188,9 +190,9 @@ def _caption(table: pd.DataFrame, result: AuditTables, effectiveness: str) -> st
     best = [str(name) for name in table.loc[table["on_front"], "system"]]
     which = f"{', '.join(best)}, filled and joined: no other system is at most as biased and at least as effective"
     hollow = "" if table["on_front"].all() else "; hollow: the other systems"
-    over = f"{_counted(own['n'])} {'query' if own['n'].max() == 1 else 'queries'}"
+    over = f"{spanned(own['n'])} {'query' if own['n'].max() == 1 else 'queries'}"
     if own["n"].tolist() != table["n"].tolist():
-        over = f"{over} (bias) and {_counted(table['n'])} (effectiveness)"
+        over = f"{over} (bias) and {spanned(table['n'])} (effectiveness)"
     shown = "with 95 % intervals " if table[["size_low", "low"]].notna().any(axis=None) else ""
     return (
         f"{str(first['bias']).capitalize()}: size of the bias, |{first['measure']}, {first['contrast']}|, against mean "
@@ -198,14 +200,3 @@ def _caption(table: pd.DataFrame, result: AuditTables, effectiveness: str) -> st
         f"({which}{hollow}) is drawn from the point values alone: systems whose intervals overlap may change places on other "
         f"queries."
     )
-
-
-def _counted(numbers: Iterable[int]) -> str:
-    """One number, or the least and the largest.
-
-    Example:
-        >>> _counted([5, 5]), _counted([5, 7])
-        ('5', '5 to 7')
-    """
-    low, high = min(numbers), max(numbers)
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
