@@ -80,7 +80,7 @@ def pareto(
             ends = sorted((abs(low), abs(high)))
             rows.append(
                 {
-                    **{name: found[name] for name in ("system", "bias", "measure", "contrast")},
+                    **{name: found[name] for name in ("system", "bias", "measure", "contrast", "convention")},
                     "size": abs(found["value"]),
                     "size_low": 0.0 if low <= 0 <= high else ends[0],
                     "size_high": ends[1],
@@ -88,7 +88,6 @@ def pareto(
                     "low": interval.low,
                     "high": interval.high,
                     "n": interval.n,
-                    "convention": found["convention"],
                 }
             )
     table = pd.DataFrame(rows, columns=COLUMNS)
