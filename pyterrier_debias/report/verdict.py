@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from typing import Any, Literal
 
 import pandas as pd
@@ -369,7 +370,7 @@ def _told(result: AuditTables, row: Mapping[str, Any], figures: Sequence[_Figure
         return answer("yes", f"Yes{little}: {clause}{figure.end}{beside}.", brief=brief, asides=(beside,) if aside else ())
     bound = max(abs(low), abs(high)) if bounded else detectable
     over = f"on {_queries(n)}"
-    judged = _judged(result, row)
+    judged = _other_value(result, row, _JUDGED.measure, "system") if row["bias"] == "pooling" else math.nan
     if _is_still(result, row):
         never = figure.never if figure else "the figure is 0 for every query"
         doubt = _doubt(result, row, figure)
@@ -402,13 +403,11 @@ def _told(result: AuditTables, row: Mapping[str, Any], figures: Sequence[_Figure
     return answer("cannot tell", f"{found}{too_few}; {more}.{hint}", queries_needed=needed, brief=brief, asides=asides)
 
 
-def _judged(result: AuditTables, row: Mapping[str, Any]) -> float:
-    """Judged@10 of the system whose pooling figure this is; NaN for another bias, or if it is unknown."""
-    if row["bias"] != "pooling":
-        return math.nan
+def _other_value(result: AuditTables, row: Mapping[str, Any], measure: str, contrast: str) -> float:
+    """Another figure of the same system and bias, by the beginning of its measure's name; NaN if there is none."""
     f = result.findings
-    own = f[(f["bias"] == "pooling") & (f["system"] == row["system"]) & (f["contrast"] == "system")]
-    own = own["value"][own["measure"] == _JUDGED.measure]
+    own = f[(f["bias"] == row["bias"]) & (f["system"] == row["system"]) & (f["contrast"] == contrast)]
+    own = own["value"][own["measure"].str.startswith(measure)]
     return float(own.iloc[0]) if len(own) else math.nan
 
 
@@ -568,12 +567,7 @@ def _beside(result: AuditTables, row: Mapping[str, Any]) -> tuple[str, bool]:
     Returns:
         The clause, and whether a small screen leaves it out.
     """
-    own = result.findings[(result.findings["bias"] == row["bias"]) & (result.findings["system"] == row["system"])]
-
-    def value(measure: str, contrast: str) -> float:
-        found = own[own["measure"].str.startswith(measure) & (own["contrast"] == contrast)]["value"]
-        return float(found.iloc[0]) if len(found) else math.nan
-
+    value = partial(_other_value, result, row)
     if row["bias"] == "position":
         change, ranks = value("nDCG@10", "rotated - original"), value("displacement", "rotated alone")
         if row["measure"] == "displacement" and math.isfinite(change):
