@@ -395,8 +395,7 @@ def _told(result: AuditTables, row: Mapping[str, Any], figures: Sequence[_Figure
     needed = _rounded_up(units_needed(n, seen, margin, correlation=correlation))
     blind = detectable > margin and not hint
     missed = "any" if detectable >= figure.most else f"less than {_amount(detectable, figure, bare=True)}"
-    too_few = f", too few to detect {missed}" if blind else ""
-    too_few = _few_changes(result, row, "a test") or too_few
+    too_few = _few_changes(result, row, "a test") or (f", too few to detect {missed}" if blind else "")
     more = f"about {needed:,} would detect {_amount(margin, figure, bare=True)}"
     brief = f"Could not tell ({needed:,} queries needed): {size}"
     asides = (too_few,) if too_few else ()
