@@ -111,16 +111,15 @@ def _results(system: System, context: Context, shuffles: int) -> pd.DataFrame:
     candidates = candidates[candidates["qid"].isin(judged_qids(context.topics, context.qrels))].reset_index(drop=True)
     arms = ["own", "again", "reversed", *(f"shuffled {draw}" for draw in range(shuffles))]
     places = candidates.groupby("qid", sort=False).indices
-    rows = np.concatenate(list(places.values()))
+    rows, numbers = np.concatenate(list(places.values())), np.concatenate([np.arange(len(own)) for own in places.values()])
+    # Scores and ranks belong to the place in the list, not to the document.
+    scores = {"score": candidates["score"].to_numpy()[rows]} if "score" in candidates.columns else {}
     ranker, anew = (named_where_it_raises(one).ranker for one in (system, replace(system, memory=None, kept=None)))
     assert ranker is not None and anew is not None
     parts = []
     for arm in arms:  # one call for each: a query keeps its qid, which a ranker may look up
         documents = np.concatenate([own[given_order(arm, len(own), context.seed, str(qid))] for qid, own in places.items()])
-        numbers = np.concatenate([np.arange(len(own)) for own in places.values()])
-        # Scores and ranks belong to the place in the list, not to the document.
-        of_places = {name: candidates[name].to_numpy()[rows] for name in ("score",) if name in candidates.columns}
-        given = candidates.iloc[documents].reset_index(drop=True).assign(rank=numbers, **of_places)
+        given = candidates.iloc[documents].reset_index(drop=True).assign(rank=numbers, **scores)
         ask = anew if arm == "again" else ranker  # remembered scores would not show whether the ranker repeats itself
         found = ranked(check_run(ask(given), system.name), system.name)[["qid", "docno", "score", "rank"]]
         parts.append(given[["qid", "docno"]].assign(arm=arm, given=numbers).merge(found, on=["qid", "docno"], how="left"))
