@@ -576,12 +576,11 @@ class NFaiRR(FaiRR):
     NAME = __name__
     PRETTY_NAME = "Normalised fairness of a ranking"
     SHORT_DESC = "FaiRR divided by that of the most neutral order of the background."
-    SUPPORTED_PARAMS = {  # noqa: RUF012
-        **FaiRR.SUPPORTED_PARAMS,
-        "background": ParamInfo(required=False, default=None, desc="run whose documents could have been ranked"),
-        "depth": ParamInfo(required=False, default=None, desc="how many of the background's documents count"),
-        "outside": ParamInfo(required=False, default=None, desc="what is done with documents that the background lacks"),
-    }
+    SUPPORTED_PARAMS = FaiRR.SUPPORTED_PARAMS | parameters(
+        background="run whose documents could have been ranked",
+        depth="how many of the background's documents count",
+        outside="what is done with documents that the background lacks",
+    )
     DEFAULTS = {**FaiRR.DEFAULTS, "depth": 200, "outside": "add"}  # noqa: RUF012
 
     def __init__(
