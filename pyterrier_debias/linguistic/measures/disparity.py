@@ -509,11 +509,10 @@ class Disparity(Stage):
                         f"evaluate(values, topics) topics that have it"
                     )
         known = known.assign(complexity=_numbers(known[self._column], known["qid"], "complexity"))
-        for column in self.indices:
-            known = known.assign(**{column: _numbers(known[column], known["qid"], f"index {column!r}")})
-        for column in self.controls:
-            if pd.api.types.is_numeric_dtype(known[column].dtype):
-                known = known.assign(**{column: _numbers(known[column], known["qid"], f"control {column!r}")})
+        numeric = [column for column in self.controls if pd.api.types.is_numeric_dtype(known[column].dtype)]
+        for kind, columns in (("index", self.indices), ("control", numeric)):
+            for column in columns:
+                known = known.assign(**{column: _numbers(known[column], known["qid"], f"{kind} {column!r}")})
         return known[list(dict.fromkeys(["dataset", "qid", "complexity", *self.controls, *self.indices]))]
 
     @property
