@@ -37,7 +37,7 @@ from pyterrier_debias.gender.data.documents import Texts, counted
 from pyterrier_debias.gender.data.query_gender import GenderClassifier, QueryGender
 from pyterrier_debias.gender.data.words import WordList
 from pyterrier_debias.gender.formulas.attributions import order_parts
-from pyterrier_debias.gender.formulas.counting import count_words
+from pyterrier_debias.gender.formulas.counting import count_words, unfindable
 from pyterrier_debias.gender.measures.evaluation import TIES_DRAWN, BiasResult, cluster_of
 from pyterrier_debias.gender.measures.evaluator import ARaBEvaluator, union_background
 
@@ -385,7 +385,7 @@ class _Examined:
             if self.found is None:
                 text = (
                     "no document in the lists has any of the list's words, so nothing can be said; words match as a whole and in "
-                    "lower case."
+                    f"lower case.{self._lost}"
                 )
                 yield self.bias.finding(name, _ARAB, _ORDER, self._nothing(), text)
                 continue
@@ -398,6 +398,19 @@ class _Examined:
     @staticmethod
     def _nothing() -> Interval:
         return Interval(np.nan, np.nan, np.nan, 0.95, 0)
+
+    @property
+    def _lost(self) -> str:
+        """Which words of the list cannot occur among the words of a text, as a sentence; empty if all can."""
+        wordlist = self.bias.wordlist
+        lost = unfindable(wordlist, "regex_word")
+        if not lost:
+            return ""
+        named = ", ".join(map(repr, lost[:3])) + ", ..." * (len(lost) > 3)
+        return (
+            f" {len(lost)} of the list's {wordlist.size} words ({named}) are never found, because the tokeniser regex_word never "
+            f"returns them whole; their parts are counted if the list has them."
+        )
 
     @property
     def _measured(self) -> BiasResult:
@@ -447,6 +460,7 @@ class _Examined:
                 f"the same documents ({row['expected']:+.3f}), towards {side} words; chance alone gives {row['floor']:.3f}; over "
                 f"{len(own)} neutral queries, of which {differ} differ{'s' * (differ == 1)} (p = {p_text(row['added_p'])})."
             )
+        text += self._lost
         yield self.bias.finding(
             name, _ARAB, _ORDER, added, text, p=row["added_p"], null_value=row["floor"], primary=True,
             convention=f"{how}; tied documents in random order; expectation over all orders in closed form; p by flipping "

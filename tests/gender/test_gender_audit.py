@@ -227,6 +227,22 @@ def test_words_that_no_document_has_show_nothing():
     assert found.findings[0].text.startswith("run: no document in the lists has any of the list's words, so nothing can be said")
 
 
+def test_words_that_the_tokeniser_splits_are_told():
+    """In Japanese, the word for "she" contains the word for "he"; both figures and their absence are explained."""
+    told = "2 of the list's 4 words ({}) are never found, because the tokeniser regex_word never returns them whole"
+    parts = WordListBias({"one": ["tea", "彼"], "other": ["彼女", "tea cup"]}, "parts")
+    documents = pd.DataFrame({"docno": ["1", "2"], "text": ["彼女は読む", "tea"]})
+    topics, qrels = pd.DataFrame({"qid": ["q"], "query": ["本"]}), pd.DataFrame({"qid": ["q"], "docno": ["1"], "label": [1]})
+    run = pt.Transformer.from_df(pd.DataFrame({"qid": ["q"] * 2, "docno": ["1", "2"], "score": [2.0, 1.0], "rank": [0, 1]}))
+    collection = Collection("parts", corpus=documents, topics={"t": topics}, qrels={"t": qrels})
+    context = Context([System("run", run)], collection, topics, qrels)
+    primary = [found for found in examined(parts, context).findings if found.primary]
+    assert [told.format("'tea cup', '彼女'") in found.text for found in primary] == [True]
+    nothing = WordListBias({"one": ["x y", "z"], "other": ["男性", "xqz"]}, "nothing")
+    found = examined(nothing, context).findings[0]
+    assert np.isnan(found.value) and told.format("'x y', '男性'") in found.text
+
+
 def test_measures_for_an_experiment(context):
     found, second = BIAS.measures(context)
     names = ["ARaB(neutral, influence)", "abs(ARaB(neutral, influence))", "NFaiRR(neutral, influence)"]

@@ -195,6 +195,24 @@ def word_counts(
     return WordCounts(len(texts), wordlist, *(np.array(values, dtype=np.int64) for values in (rows, words, counts)))
 
 
+def unfindable(wordlist: WordList, tokeniser: str | Tokeniser) -> list[str]:
+    """The words of a list that a tokeniser never returns, because it splits them or drops some of their characters.
+
+    Args:
+        wordlist: The list.
+        tokeniser: See :func:`get_gender_tokeniser`.
+
+    Returns:
+        The words, in the list's order.
+
+    Example:
+        >>> unfindable(WordList({"m": ["he", "父親"], "f": ["she", "母親"]}, "parents"), "regex_word")
+        ['父親', '母親']
+    """
+    split = get_gender_tokeniser(tokeniser)
+    return [word for word in wordlist.words if split(word) != [word]]
+
+
 _warned: set[tuple[str, str]] = set()
 
 
@@ -203,7 +221,7 @@ def _warn_of_unfindable(wordlist: WordList, tokeniser: str | Tokeniser, split: T
     if key in _warned:
         return
     _warned.add(key)
-    lost = [word for word in wordlist.words if split(word) != [word]]
+    lost = unfindable(wordlist, split)
     if lost:
         logger.warning(
             "word list %s: %d of its %d words are never found, because tokeniser %r never returns them, e.g. %s",
