@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Iterable
 from typing import Any
 
 from pyterrier_debias.report.text import interval, number, probability
@@ -24,8 +25,9 @@ def environment() -> Any:
         undefined=jinja2.StrictUndefined,
     )
     found.filters.update(
-        number=_signed, percent=_percent, probability=probability, interval=lambda f: _signed_interval(f["low"], f["high"])
-    )
+        number=_signed, percent=_percent, probability=probability, interval=lambda f: _signed_interval(f["low"], f["high"]),
+        named=_named,
+    )  # fmt: skip
     return found
 
 
@@ -46,6 +48,14 @@ def framed(page: str, title: str) -> str:
 def _signed(value: float, digits: int = 3) -> str:
     """A figure with a typographic minus sign."""
     return number(value, digits).replace("-", "\N{MINUS SIGN}")
+
+
+def _named(text: str, names: Iterable[str]) -> str:
+    """A sentence that begins with a name and a colon: behind a name from right to left, a number stays behind it."""
+    from markupsafe import Markup
+
+    name = next((name for name in names if text.startswith(f"{name}: ")), None)
+    return text if name is None else Markup("<bdi>{}</bdi>{}").format(name, text[len(name) :])
 
 
 def _percent(share: float) -> str:

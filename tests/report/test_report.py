@@ -15,6 +15,7 @@ from pyterrier_debias.core.bias import Finding
 from pyterrier_debias.core.plots import GREY, PALETTE
 from pyterrier_debias.report import html, text
 from pyterrier_debias.report.pictures import DARK
+from pyterrier_debias.report.templates import environment
 from pyterrier_debias.report.treatments import Treatment
 from pyterrier_debias.report.verdict import Answer, Verdict
 from tests.biases import Made
@@ -127,6 +128,26 @@ def test_data_is_escaped_everywhere(result, page):
     assert "<script>" not in result._repr_html_()
 
 
+def test_numbers_stay_behind_names_and_queries_from_right_to_left(result):
+    """An isolated name (bdi) does not reverse the numbers and signs behind it."""
+    text = result.to_html()
+    assert re.findall(r"<b>([^<]*)</b> <bdi>[^<]+</bdi>", text) and "<p><bdi>longest</bdi>: " in text
+    named = environment().from_string("{{ text | named(['BM25', '<i>', 'דירוג']) }}")
+    assert named.render(text="דירוג: 17.2 % of <i>") == "<bdi>דירוג</bdi>: 17.2 % of &lt;i&gt;"
+    assert named.render(text="<i>: 5") == "<bdi>&lt;i&gt;</bdi>: 5" and named.render(text="tea: 5 <") == "tea: 5 &lt;"
+
+
+@needs_chromium
+def test_a_number_behind_a_hebrew_name_in_a_real_browser(tmp_path):
+    sentence = environment().from_string("<p>{{ text | named(['דירוג']) }}</p></body>").render(text="דירוג: 17.2 % of them")
+    places = """
+      const last = document.querySelector("p").lastChild, range = document.createRange(), from = last.data.indexOf("17.2");
+      range.setStart(last, from); range.setEnd(last, from + 4);
+      top.document.title = range.getBoundingClientRect().left > document.querySelector("bdi").getBoundingClientRect().right;
+    """
+    assert in_a_browser(sentence, places, tmp_path) == "true"
+
+
 def test_the_page_needs_no_network(page):
     for tag, attributes in page.tags:
         assert tag not in {"link", "iframe", "object", "base"}
@@ -148,7 +169,7 @@ def test_figures_are_inside_with_words_for_those_who_cannot_see_them(result, pag
 
 
 def test_the_page_shows_every_finding_and_why_others_are_missing(result, page):
-    text = " ".join(" ".join(page.text).split())
+    text = " ".join("".join(page.text).split())
     # A row for each finding and each of five queries of five primary figures; in each table a head, and a row for each system.
     tables = [a.get("class", "") for t, a in page.tags if t == "table"]
     systems = [a.get("class") for t, a in page.tags if t == "tr"].count("system")
