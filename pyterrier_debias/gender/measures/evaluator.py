@@ -316,17 +316,7 @@ class ARaBEvaluator(_OfWords):
 
         One background at a time, because those of all queries would be large.
         """
-        depth = self.depth
-
-        def of(docnos: Any, neutral: np.ndarray, slices: Mapping[str, slice]) -> Callable[[str], Background | None]:
-            def background(qid: str) -> Background | None:
-                part = slices.get(qid)
-                return None if part is None else Background(docnos[part][:depth].tolist(), neutral[part][:depth], depth)
-
-            return background
-
-        if self.background is None:
-            return of(run["docno"].array, neutral, slices)
+        docnos, depth = run["docno"].array, self.depth
 
         def neutrality(frame: pd.DataFrame) -> np.ndarray:
             counts, own = counted(frame, texts, words, self.tokeniser, self)
@@ -335,12 +325,19 @@ class ARaBEvaluator(_OfWords):
         if is_collection(self.background):
             documents = collection(self.background, neutrality, "ARaBEvaluator")
             return lambda qid: documents
-        frame = with_string_ids(self.background, "ARaBEvaluator, background")
-        frame = frame[frame["qid"].isin(slices.keys())]
-        check_pairs(frame, "ARaBEvaluator, background")
-        frame = in_order(frame, self)
-        frame = frame[frame.groupby("qid", sort=False).cumcount() < depth].reset_index(drop=True)
-        return of(frame["docno"].array, neutrality(frame), query_slices(frame["qid"]))
+        if self.background is not None:
+            frame = with_string_ids(self.background, "ARaBEvaluator, background")
+            frame = frame[frame["qid"].isin(slices.keys())]
+            check_pairs(frame, "ARaBEvaluator, background")
+            frame = in_order(frame, self)
+            frame = frame[frame.groupby("qid", sort=False).cumcount() < depth].reset_index(drop=True)
+            docnos, neutral, slices = frame["docno"].array, neutrality(frame), query_slices(frame["qid"])
+
+        def background(qid: str) -> Background | None:
+            part = slices.get(qid)
+            return None if part is None else Background(docnos[part][:depth].tolist(), neutral[part][:depth], depth)
+
+        return background
 
     @reads_frames
     def evaluate(
