@@ -225,6 +225,8 @@ def test_what_cannot_be_used():
         ({"text_field": None}, "nothing to swap"),
         ({"to": "male"}, "to='male'"),
         ({"pairs": {"mary": "john smith"}}, "'john smith'"),
+        ({"pairs": {"彼": "彼女"}}, "'彼女' in pairs is in a script without blanks, where each character is a word"),
+        ({"pairs": [("mary", "john")]}, "pairs is a list; give a mapping from male words"),
         ({"pairs": {"mary": None}}, "None in pairs is not a single word"),
         ({"pairs": {"mary": "john", "ann": "john"}}, "'john' has more than one"),
     ):

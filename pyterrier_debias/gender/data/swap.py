@@ -12,9 +12,9 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core.caches import marked
-from pyterrier_debias.core.errors import InputError, check_choice, check_number
+from pyterrier_debias.core.errors import InputError, check_choice, check_number, kind_of
 from pyterrier_debias.core.frames import check_text
-from pyterrier_debias.core.scripts import composed, word_pattern, word_places
+from pyterrier_debias.core.scripts import composed, is_unspaced, word_pattern, word_places
 from pyterrier_debias.core.stage import RowWise
 from pyterrier_debias.core.terrier import warn_of_expressions
 from pyterrier_debias.core.text import keyed_hash
@@ -311,9 +311,15 @@ def _table(pairs: Mapping[str, str] | None, to: str | None) -> dict[str, str | N
 
 def _own_pairs(pairs: Mapping[str, str]) -> dict[str, str]:
     """The user's words, checked and lower-cased."""
+    if not isinstance(pairs, Mapping):
+        raise InputError(f"SwapGender: pairs is {kind_of(pairs)}; give a mapping from male words to female ones")
     found: list[tuple[str, str]] = []
     for pair in pairs.items():
         bad = [word for word in pair if not isinstance(word, str) or word_places(word) != [(0, len(word))]]
+        if bad and isinstance(bad[0], str) and is_unspaced(bad[0]):
+            raise InputError(
+                f"SwapGender: {bad[0]!r} in pairs is in a script without blanks, where each character is a word; leave it out"
+            )
         if bad:
             raise InputError(f"SwapGender: {bad[0]!r} in pairs is not a single word; give words of letters and digits")
         found.append((composed(pair[0].lower()), composed(pair[1].lower())))
