@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import permutations
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -661,7 +661,7 @@ def _clusters(own: pd.DataFrame) -> list[str] | None:
 def _by_measure(
     values: pd.DataFrame, thresholds: Mapping[str, float]
 ) -> Iterator[tuple[str, pd.DataFrame, dict[str, np.ndarray], list[str] | None]]:
-    """Of each measure the values, one column per system in the given order; which queries are in each subset; clusters."""
+    """For each measure: its values, with one column per system in the given order; the queries in each subset; the clusters."""
     for measure, own in values.groupby("measure", sort=False):
         names = list(dict.fromkeys(own["name"]))
         wide = own.pivot(index="qid", columns="name", values="value")[names]
@@ -723,8 +723,7 @@ def _trend_rows(values: pd.DataFrame, level: float, resamples: int, seed: int) -
             own["value"].to_numpy(), own["first_relevant_rank"].to_numpy(), strata=own["list"].tolist(), resamples=resamples,
             level=level, seed=seed,
         )  # fmt: skip
-        figures = {name: getattr(found, name) for name in ("rho", "low", "high", "p", "noise_floor", "slope", "n")}
-        rows.append({**about, **figures})
+        rows.append(about | asdict(found))
     return rows
 
 
