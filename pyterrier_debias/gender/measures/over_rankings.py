@@ -365,7 +365,7 @@ class _Lean(OfWords):
 
     @abstractmethod
     def _value(self, lean: np.ndarray) -> float:
-        """The value of one query whose first documents, up to the cut-off, lean like this."""
+        """The value of one query, from the leans of its documents up to the cut-off."""
 
 
 class ARaB(_Lean):
