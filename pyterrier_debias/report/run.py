@@ -213,7 +213,7 @@ def _settings(
 ) -> dict[str, Any]:
     """How the audit was made, as the result stores it; ``systems`` are those without the checkpoint's wrappers."""
     return {
-        "dataset": dataset,
+        "dataset": visible(dataset),
         "split": split,
         "systems": [system.name for system in systems],
         "rankers": rankers_as_code(systems),
@@ -228,7 +228,7 @@ def _settings(
         "draws": context.draws,
         "seed": context.seed,
         "correction": correction,
-        "notes": notes,
+        "notes": [visible(note) for note in notes],
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": round(time.perf_counter() - started, 1),
         "versions": _versions(),

@@ -14,7 +14,7 @@ import pyterrier as pt
 import pytest
 from typer.testing import CliRunner
 
-from pyterrier_debias import AuditResult, InputError, audit
+from pyterrier_debias import AuditResult, InputError, System, audit
 from pyterrier_debias.core import plots
 from pyterrier_debias.core.bias import Figure
 from pyterrier_debias.core.errors import visible
@@ -231,6 +231,16 @@ def test_control_characters_reach_neither_terminal_nor_pictures(dataset):
         audit({"a\x00": systems["BM25"], "a\x01": systems["BM25"]}, dataset, biases=[ORDER])
     with pytest.raises(InputError, match="the name of bias 'a\\\\x1b' has characters that cannot be printed"):
         audit(systems, dataset, biases=[Made("a\x1b", ORDER.examine)])
+
+
+def test_an_audit_of_files_whose_names_are_not_utf_8_can_be_saved(tmp_path):
+    """Python reads the bytes of such names as halves of surrogate pairs, which no file can hold."""
+    name = os.fsdecode(b"\xd4\xcb")
+    dataset = toy.collection(name)
+    systems = {name: System(name, toy.systems(dataset)["BM25"], note=f"{name}: a note")}
+    result = audit(list(systems.values()), dataset, biases=[ORDER])
+    assert result.settings["dataset"] == "\ufffd" * 2 and result.settings["notes"] == ["\ufffd" * 2 + ": a note"]
+    assert set(read_audit(result.save(tmp_path / "out")).findings["system"]) == {"\ufffd" * 2}
 
 
 def test_a_picture_of_odd_names_can_be_drawn():
