@@ -87,7 +87,7 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
                         raise fault(path, number, *told) from None
                     raise fault(
                         path, number, f"byte 0x{raw[error.start]:02x} at offset {offset + error.start} is not UTF-8",
-                        "convert the file, e.g. iconv -f ISO-8859-1 -t UTF-8",
+                        "convert the file from its encoding, e.g. iconv -f ISO-8859-1 -t UTF-8",
                     ) from None
                 offset += len(raw)
                 if number == 1:

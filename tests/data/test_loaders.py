@@ -249,7 +249,7 @@ RUN, QRELS, CORPUS, TOPICS = read_run, read_qrels, read_corpus, read_topics
         (TOPICS, "<top>\n<title>a</title>\n</top>\n", r"f:1: not TREC topics"),
         (TOPICS, "<html>\n", r"f:1: not TREC topics"),
         (TOPICS, "<topics><topic number='1'><query>a</query></topic>\n", r"f:1: not TREC topics \(no element found"),
-        (TOPICS, b"1\tcaf\xe9\n", r"f:1: byte 0xe9 at offset 5 is not UTF-8; convert the file, e.g. iconv"),
+        (TOPICS, b"1\tcaf\xe9\n", r"f:1: byte 0xe9 at offset 5 is not UTF-8; convert the file from its encoding, e.g. iconv"),
         (TOPICS, "1\ta\n".encode("utf-16"), r"f:1: the file is UTF-16, not UTF-8; convert the file, e.g. iconv -f UTF-16 -t"),
         (TOPICS, b"\xfe\xff" + "1\ta\n".encode("utf-16-be"), r"f:1: the file is UTF-16"),
         (CORPUS, b"1\tone\n2\tcaf\xe9\n", r"f:2: byte 0xe9 at offset 11 is not UTF-8"),
