@@ -141,3 +141,12 @@ def test_identity_is_name_and_content():
     with pytest.raises(InputError, match=r"without\('he'\) is one string; give a list of words, \['he'\]"):
         WordList.of("debias").without("he")
     assert WordList.of(one) is one
+
+
+def test_a_list_that_is_not_utf_8_is_refused_with_the_remedy(tmp_path):
+    path = tmp_path / "words.txt"
+    path.write_bytes("他,m\n她,f\n".encode("gb18030"))
+    with pytest.raises(InputError, match=r"words.txt is not UTF-8; convert the file from its encoding, e.g. iconv -f"):
+        read_word_list(path)
+    with pytest.raises(InputError, match=r"missing.txt cannot be read: No such file or directory"):
+        read_word_list(tmp_path / "missing.txt")

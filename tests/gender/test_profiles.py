@@ -158,3 +158,13 @@ def test_identity():
     assert Lexicon({"a": ["x"], "b": ["y"]}) != Lexicon({"b": ["y"], "a": ["x"]})  # whose columns are another's
     assert Lexicon.of("debias").names == ("male", "female") and Lexicon.of(one) is one
     assert repr(one) == f"<Lexicon lexicon (1 categories; {one.fingerprint})>"
+
+
+def test_a_dictionary_that_is_not_utf_8_is_read_as_latin_1_and_told(tmp_path, caplog):
+    path, text = tmp_path / "own.dic", "%\n1\tfamily\n%\nmère\t1\n"
+    path.write_text(text, encoding="utf-8")
+    assert read_dic(path).categories["family"] == {"mère"} and not caplog.records
+    path.write_text(text, encoding="latin-1")
+    with caplog.at_level(logging.WARNING):
+        assert read_dic(path).categories["family"] == {"mère"}
+    assert f"lexicon {path} is not UTF-8 and was read as Latin-1" in caplog.text

@@ -216,3 +216,10 @@ def test_an_encoder_reads_as_it_did_when_it_was_saved(encoder, tmp_path, epochs)
 def test_what_cannot_be_fine_tuned():
     with pytest.raises(InputError, match="Letters cannot be fine-tuned"):
         GenderClassifier(Letters(), epochs=1).fit(*annotated())
+
+
+def test_annotated_queries_that_are_not_utf_8_are_refused_with_the_remedy(tmp_path):
+    path = tmp_path / "queries.csv"
+    path.write_bytes("1,谁是他,m\n".encode("gb18030"))
+    with pytest.raises(InputError, match=r"queries.csv are not UTF-8; convert the file from its encoding, e.g. iconv -f"):
+        read_gender_queries(path)

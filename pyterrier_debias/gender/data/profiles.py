@@ -392,6 +392,12 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
+        # Every file can be read as Latin-1; that it is in this encoding is a guess.
+        logger.warning(
+            "lexicon %s is not UTF-8 and was read as Latin-1; if it has another encoding, its words are wrong: convert it, e.g. "
+            "iconv -f GB18030 -t UTF-8",
+            path,
+        )
         return path.read_text(encoding="latin-1")
     except OSError as error:
         raise InputError(f"lexicon {path} cannot be read: {error.strerror or error}") from error

@@ -49,8 +49,12 @@ def read_gender_queries(path: str | Path) -> pd.DataFrame:
     """
     try:
         lines = Path(path).expanduser().read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise InputError(f"annotated queries {path} cannot be read: {error}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"annotated queries {path} are not UTF-8; convert the file from its encoding, e.g. iconv -f ISO-8859-1 -t UTF-8"
+        ) from error
     rows = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():

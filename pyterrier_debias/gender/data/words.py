@@ -283,8 +283,12 @@ def read_word_list(path: str | Path, *, groups: tuple[str, str] | None = None, n
 def _file_groups(path: Path, groups: tuple[str, str] | None) -> dict[str, list[str]]:
     try:
         text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"word list {path} cannot be read as text: {error}") from error
+    except OSError as error:
+        raise InputError(f"word list {path} cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"word list {path} is not UTF-8; convert the file from its encoding, e.g. iconv -f ISO-8859-1 -t UTF-8"
+        ) from error
     stem = path.stem.lower()
     for ending in ("_word_file", "_words", "_wordlist", "_list"):
         stem = stem.removesuffix(ending)
