@@ -639,6 +639,7 @@ def test_answers_may_bring_their_texts(result):
         ({"placements": ["top"]}, "placements="),
         ({"placement_unit": "letter"}, "placement_unit="),
         ({"placements": "start"}, "placements="),
+        ({"placements": True}, "placements=True must be a list of some of"),
         ({"bucket_unit": "lines"}, "bucket_unit='lines'"),
         ({"buckets": 1}, "buckets=1"),
         ({"measures": ["no such"]}, "measure 'no such'"),

@@ -286,8 +286,8 @@ class PositionSensitivity(Stage):
         return v.mode
 
     def _check_options(self) -> None:
-        unknown = [p for p in self.placements if p not in psi.PLACEMENTS]
-        if isinstance(self.placements, str) or unknown:
+        listed = isinstance(self.placements, Iterable) and not isinstance(self.placements, str)
+        if not listed or any(p not in psi.PLACEMENTS for p in self.placements):
             known = ", ".join(map(repr, psi.PLACEMENTS))
             raise InputError(f"PositionSensitivity: placements={self.placements!r} must be a list of some of {known}")
         check_choice("PositionSensitivity", "placement_unit", self.placement_unit, ("word", "sentence"))
