@@ -82,6 +82,8 @@ def _gender(
     return Effect("Gender", item, f"{measure}@10, {arm}", table, where, "difference", n, published)
 
 
+_QS1, _QS2, _ADVERSARY = "gender_natural_qs1", "gender_natural_qs2", "adversarial, trained first"
+
 EFFECTS = (
     _mats("MS MARCO", "position_msmarco_mats_change", 0.021 - 0.176),
     _mats("SQuAD", "position_mats_change", 0.007 - 0.056, positional="absolute",
@@ -146,19 +148,19 @@ EFFECTS = (
     Effect("Linguistic", "Table 3, significance tests on NFCorpus", "against plain training", "equalize_tests",
            {"against": "plain"}, "difference", 600, 0.37 - 0.31),
     _gender("Table 1", "RR", "balanced 0.25", 300, 0.3002 - 0.3080),
-    _gender("Table 3, original and balanced judgements, QS1", "ARaB_tf", "balanced 0.25", 260, 0.059 - 0.072),
-    _gender("Table 3, original and balanced judgements, QS1", "ARaB_bool", "balanced 0.25", 260, 0.049 - 0.059),
-    _gender("Table 3, original and balanced judgements, QS2", "ARaB_tf", "balanced 0.25", 260, 0.019 - 0.029),
-    _gender("Table 3, original and balanced judgements, QS2", "ARaB_bool", "balanced 0.25", 260, 0.011 - 0.017),
+    _gender("Table 3, original and balanced judgements, QS1", "ARaB_tf", "balanced 0.25", 1715, 0.059 - 0.072, _QS1),
+    _gender("Table 3, original and balanced judgements, QS1", "ARaB_bool", "balanced 0.25", 1715, 0.049 - 0.059, _QS1),
+    _gender("Table 3, original and balanced judgements, QS2", "ARaB_tf", "balanced 0.25", 212, 0.019 - 0.029, _QS2),
+    _gender("Table 3, original and balanced judgements, QS2", "ARaB_bool", "balanced 0.25", 212, 0.011 - 0.017, _QS2),
     _gender("Table 3, the column", "gap", "balanced 0.25", 260, None),
     _gender("Seyedsalehi et al.", "ARaB_tf", "bias-aware loss", 260, None),
     _gender("Rekabsaz et al. 2021, AdvBERT", "NFaiRR", "adversarial", 260, None),
-    _gender("Table 4, balanced judgements beside AdvBERT, QS1", "ARaB_tf", "balanced 0.25", 260, 0.047 - 0.076),
-    _gender("Table 4, balanced judgements beside AdvBERT, QS1", "ARaB_tf", "adversarial", 260, 0.064 - 0.076),
-    _gender("Table 4, balanced judgements beside AdvBERT, QS2", "ARaB_tf", "balanced 0.25", 260, 0.001 - 0.005),
-    _gender("Table 4, balanced judgements beside AdvBERT, QS2", "ARaB_tf", "adversarial", 260, 0.009 - 0.005),
-    _gender("Text, QS1", "ARaB_tf", "balanced 0.25", 488, None, "gender_natural_qs1"),
-    _gender("Text, QS2", "ARaB_tf", "balanced 0.25", 212, None, "gender_natural_qs2"),
+    _gender("Table 4, balanced judgements beside AdvBERT, QS1", "ARaB_tf", "balanced 0.25", 1715, 0.047 - 0.076, _QS1),
+    _gender("Table 4, balanced judgements beside AdvBERT, QS1", "ARaB_tf", _ADVERSARY, 1715, 0.064 - 0.076, _QS1),
+    _gender("Table 4, balanced judgements beside AdvBERT, QS2", "ARaB_tf", "balanced 0.25", 212, 0.001 - 0.005, _QS2),
+    _gender("Table 4, balanced judgements beside AdvBERT, QS2", "ARaB_tf", _ADVERSARY, 212, 0.009 - 0.005, _QS2),
+    _gender("Text, QS1", "ARaB_tf", "balanced 0.25", 1715, None, _QS1),
+    _gender("Text, QS2", "ARaB_tf", "balanced 0.25", 212, None, _QS2),
     _gender("Bigdeli et al. ECIR 2022", "ARaB_tf", "bias-aware negatives", 260, 0.0967 - 0.1281),
     Effect("Survivorship", "Future work, training on what survives", "nDCG@10, BM25's list, k = 1", "survivorship_filtered",
            {"measure": "nDCG@10", "shown": "BM25", "k": "1", "trained on": "first k"}, "difference", 48),
