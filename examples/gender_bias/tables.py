@@ -42,8 +42,8 @@ A run that was stopped continues with the same command; `--arms` selects some of
 `--keep` saves each ranker in the folder of its arm; it then ranks the queries of sets that are named only in a later run.
 
 What it cannot tell: how a ranker trained to convergence would behave. All arms take the same number of steps, so more
-data does not mean more training. The adversary starts from the untrained ranker, as all arms do; the paper's starts from a
-trained one.
+data does not mean more training. The arm `adversarial` starts from the untrained ranker, as all arms do; `adversarial, trained
+first` starts from a trained one, as in the paper.
 """
 
 import gzip
@@ -54,7 +54,7 @@ import sys
 import tempfile
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -95,7 +95,6 @@ from workshop import (
     Workshop,
     answerable,
     base_parser,
-    both_years,
     compare,
     corrected,
     draw,
@@ -353,9 +352,9 @@ def in_small(folder: Path, settings: Settings) -> Material:
     return Material(name, dataset, topics, qrels, test_topics, test.get_qrels(), None, annotated, lexicon, LIKE_LIWC, test=test)
 
 
-def all_passages(folder: Path, train: Collection) -> Collection:
+def all_passages(tests: Iterable[Collection], train: Collection) -> Collection:
     """The passages of training and tests, which are ranked for further queries."""
-    parts = [one.corpus[["docno", "text"]] for one in (train, *sampled_tests(folder).values())]
+    parts = [one.corpus[["docno", "text"]] for one in (train, *tests)]
     corpus = pd.concat(parts).drop_duplicates("docno").reset_index(drop=True)
     return Collection("MS MARCO samples", corpus=corpus, topics=train.topics, qrels=train.qrels)
 
@@ -658,14 +657,19 @@ def add_runs(setup: Setup, workshop: Workshop, arms: Sequence[Arm]) -> None:
             if run_path(folder, one.name).is_file():
                 continue
             if name == TRADED:
-                own = workshop.folder(arm_of(setup, workshop, ORIGINAL, seed))
-                keep_run(folder, NeutralReranker(setup.settings.strength)(kept_run(setup, own, one.name)), one.name)
+                keep_run(folder, traded(setup, workshop, seed, one.name), one.name)
                 continue
             if not (folder / KEPT).is_dir():
                 raise InputError(f"{folder} has not ranked {one.name}, and its ranker was not kept (--keep); use another --out")
             print(f"{arm.name}: ranking {one.name}", flush=True)
             ranker = type(new_ranker(setup, name, seed)).load(folder / KEPT)
             keep_run(folder, ranker(setup.lists(one.name)), one.name)
+
+
+def traded(setup: Setup, workshop: Workshop, seed: int, name: str) -> pd.DataFrame:
+    """The original arm's lists of the test or of a set of further queries, reranked by neutrality."""
+    own = workshop.folder(arm_of(setup, workshop, ORIGINAL, seed))
+    return NeutralReranker(setup.settings.strength)(kept_run(setup, own, name))
 
 
 def new_ranker(setup: Setup, name: str, seed: int) -> Any:
@@ -692,9 +696,8 @@ def arm_of(setup: Setup, workshop: Workshop, name: str, seed: int, *, keep: bool
         return setup.measured(kept_run(setup, folder))
 
     def trade(folder: Path, checkpoints: Path) -> pd.DataFrame:
-        own = workshop.folder(arm_of(setup, workshop, ORIGINAL, seed))
         for one in names:
-            keep_run(folder, NeutralReranker(setup.settings.strength)(kept_run(setup, own, one)), one)
+            keep_run(folder, traded(setup, workshop, seed, one), one)
         return setup.measured(kept_run(setup, folder))
 
     free = name == TRADED
@@ -866,9 +869,9 @@ def material_of(options: Any, settings: Settings) -> Material:
     material = in_small(options.data, settings) if options.data is not None else from_datasets(options, settings)
     if not sets or options.data is None:
         return replace(material, sets=tuple(sets))
-    judged = both_years(options.data / "msmarco_trec_dl")
+    judged, dev = sampled_tests(options.data).values()
     sets.append(QuerySet(DL, answerable(judged.get_topics(), judged.get_qrels()), judged))
-    return replace(material, sets=tuple(sets), pool=all_passages(options.data, material.train))
+    return replace(material, sets=tuple(sets), pool=all_passages((judged, dev), material.train))
 
 
 def main() -> None:
