@@ -23,7 +23,7 @@ import pandas as pd
 from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.frames import first_rows
 from pyterrier_debias.core.scripts import composed, more_characters
-from pyterrier_debias.core.text import TOKENISERS, Tokeniser
+from pyterrier_debias.core.text import TOKENISERS, Tokeniser, get_tokeniser
 from pyterrier_debias.gender.data.words import WordList, WordListLike
 
 logger = logging.getLogger(__name__)
@@ -59,14 +59,15 @@ def get_gender_tokeniser(tokeniser: str | Tokeniser) -> Tokeniser:
         tokeniser: A name or a function.
 
     Returns:
-        A function from a text to its lower-cased words, in Unicode's normal form C like the words of a list.
+        A function from a text to its lower-cased words, in Unicode's normal form C like the words of a list. That of a user
+        raises ``InputError`` if it returns anything else.
 
     Raises:
         InputError: For an unknown name.
     """
     if not callable(tokeniser):
         check_choice("gender words", "tokeniser", tokeniser, GENDER_TOKENISERS, "a function")
-    split = tokeniser if callable(tokeniser) else GENDER_TOKENISERS[tokeniser]
+    split = get_tokeniser(tokeniser) if callable(tokeniser) else GENDER_TOKENISERS[tokeniser]
     # Some letters become several when lower-cased, some of them no letters: the text first, as regex_word of the core does it.
     return lambda text: [composed(word.lower()) for word in split(composed(text.lower()))]
 
