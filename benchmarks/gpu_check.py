@@ -2,8 +2,8 @@
 
 The tests (``tests/training/test_devices.py``) compare every ranker's scores with the processor's in float32, TF32 and bfloat16,
 make the device run out of memory, resume a training in mixed precision, and train on two devices over NCCL if there are two.
-The speed is that of a cross-encoder in the shape of BERT-base with random weights, on pairs of ``--tokens`` tokens. It is
-compared with ``sentence_transformers.CrossEncoder.predict`` with the same weights; the two take turns, and the median of the
+The speed is that of a cross-encoder in the shape of BERT-base with random weights, on pairs that all have ``--tokens`` tokens, and
+on pairs of various lengths, up to this number, as passages have; float32 gets a quarter of the pairs. It is compared with ``sentence_transformers.CrossEncoder.predict`` with the same weights; the two take turns, and the median of the
 repetitions counts. "of peak" is the model's arithmetic as a share of what a large matrix product reaches in the same run; "busy"
 is the time of the device's kernels and copies as a share of the total time.
 
@@ -54,10 +54,10 @@ def write_model(folder: Path, layers: int, size: int) -> str:
     return str(folder)
 
 
-def pairs_of(n: int, tokens: int) -> list[tuple[str, str]]:
-    """Distinct pairs of ``tokens`` tokens each, including three special tokens and eight of the query."""
+def pairs_of(lengths: np.ndarray) -> list[tuple[str, str]]:
+    """Distinct pairs of so many tokens each, including three special tokens and eight of the query."""
     rng = np.random.default_rng(0)
-    texts = [" ".join(rng.choice(WORDS, tokens - 3)) for _ in range(n)]
+    texts = [" ".join(rng.choice(WORDS, length - 3)) for length in lengths]
     return [(" ".join(text.split()[:8]), " ".join(text.split()[8:])) for text in texts]
 
 
@@ -86,9 +86,9 @@ def busy(run: Callable[[], object], seconds: float) -> str:
     return f"{sum(event.self_device_time_total for event in seen.key_averages()) / 1e6 / seconds:.0%}"
 
 
-def work(layers: int, size: int, tokens: int) -> float:
-    """Multiplications and additions of the layers for a pair: 12 matrices of size x size, and attention."""
-    return layers * tokens * (2 * 12 * size**2 + 4 * tokens * size)
+def work(layers: int, size: int, tokens: np.ndarray) -> float:
+    """Multiplications and additions of the layers for pairs of so many tokens: 12 matrices of size x size, and attention."""
+    return float(layers * (tokens * (2 * 12 * size**2 + 4 * tokens * size)).sum())
 
 
 def contestants(model: str, device: str, dtype: str, tokens: int) -> dict[str, Callable[[list[tuple[str, str]]], np.ndarray]]:
@@ -114,8 +114,12 @@ def contestants(model: str, device: str, dtype: str, tokens: int) -> dict[str, C
 
 
 def speeds(options: argparse.Namespace) -> list[list[str]]:
-    """Rows of the table: format, contestant, pairs per second, ratio, share of peak, busy, largest difference of scores."""
-    rows, pairs = [], pairs_of(options.pairs, options.tokens)
+    """Rows of the table: tokens, format, contestant, pairs per second, ratio, share of peak, busy, difference of scores."""
+    rows, shortest = [], min(16, options.tokens)
+    drawn = {
+        f"{options.tokens}": np.full(options.pairs, options.tokens),
+        f"{shortest} to {options.tokens}": np.random.default_rng(1).integers(shortest, options.tokens + 1, options.pairs),
+    }
     with tempfile.TemporaryDirectory() as folder:
         model = write_model(Path(folder), options.layers, options.size)
         for dtype in ("float32", "tf32", "bfloat16"):
@@ -123,21 +127,37 @@ def speeds(options: argparse.Namespace) -> list[list[str]]:
             with tf32(dtype == "tf32"):
                 best = peak(options.device, held, options.matrix)
             named = contestants(model, options.device, dtype, options.tokens)
-            scores = {name: np.asarray(score(pairs), dtype=np.float64).ravel() for name, score in named.items()}  # warms up, too
-            spent: dict[str, list[float]] = {name: [] for name in named}
-            for _ in range(options.repeat):
-                for name, score in named.items():
-                    spent[name].append(timed(lambda score=score: score(pairs), options.device))
-            first, *_ = spent
-            apart = np.abs(scores[first] - scores["ours"]).max() / scores[first].std()
-            for name, seconds in spent.items():
-                rate = options.pairs / np.median(seconds)
-                share = rate * work(options.layers, options.size, options.tokens) / best
-                ratio = np.median(spent[first]) / np.median(seconds)
-                difference = "" if name == first else f"{apart:.1e}"
-                score = named[name]
-                at_work = busy(lambda score=score: score(pairs), float(np.median(seconds))) if options.device == "cuda" else ""
-                rows.append([dtype, name, f"{rate:,.0f}", f"{ratio:.2f}", f"{share:.0%}", at_work, difference])
+            for tokens, lengths in drawn.items():
+                taken = lengths[: max(options.pairs // 4, 1)] if dtype == "float32" else lengths
+                rows += raced(named, tokens, dtype, taken, best, options)
+    return rows
+
+
+def raced(
+    named: dict[str, Callable[[list[tuple[str, str]]], np.ndarray]],
+    tokens: str,
+    dtype: str,
+    lengths: np.ndarray,
+    best: float,
+    options: argparse.Namespace,
+) -> list[list[str]]:
+    """Rows of the table for one format and one set of pairs; the contestants take turns."""
+    pairs, rows = pairs_of(lengths), []
+    scores = {name: np.asarray(score(pairs), dtype=np.float64).ravel() for name, score in named.items()}  # warms up, too
+    spent: dict[str, list[float]] = {name: [] for name in named}
+    for _ in range(options.repeat):
+        for name, score in named.items():
+            spent[name].append(timed(lambda score=score: score(pairs), options.device))
+    first, *_ = spent
+    apart = np.abs(scores[first] - scores["ours"]).max() / scores[first].std()
+    for name, seconds in spent.items():
+        median = float(np.median(seconds))
+        share = work(options.layers, options.size, lengths) / median / best
+        ratio = np.median(spent[first]) / median
+        difference = "" if name == first else f"{apart:.1e}"
+        at_work = busy(lambda: named[name](pairs), median) if options.device == "cuda" else ""
+        rate = f"{len(pairs) / median:,.0f}"
+        rows.append([tokens, dtype, name, rate, f"{ratio:.2f}", f"{share:.0%}", at_work, difference])
     return rows
 
 
@@ -166,8 +186,8 @@ def main() -> int:
         return 1
     status, last = tested() if options.device == "cuda" else (0, "not run without a CUDA device")
     device = torch.cuda.get_device_name() if options.device == "cuda" else "processor"
-    rows = [["Format", "", "pairs/s", "ratio", "of peak", "busy", "scores apart, in spreads"], *speeds(options)]
-    about = f"{options.layers} layers of {options.size}, {options.pairs:,} pairs of {options.tokens} tokens"
+    rows = [["Tokens", "Format", "", "pairs/s", "ratio", "of peak", "busy", "scores apart, in spreads"], *speeds(options)]
+    about = f"{options.layers} layers of {options.size}, {options.pairs:,} pairs of up to {options.tokens} tokens"
     versions = f"torch {torch.__version__}, sentence-transformers {importlib.metadata.version('sentence-transformers')}"
     title = f"{device}, {datetime.now(UTC):%Y-%m-%d}: {about}; {versions}; ``make gpu-check``"
     options.out.mkdir(parents=True, exist_ok=True)

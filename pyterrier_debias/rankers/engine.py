@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -77,17 +78,34 @@ def token_ids(tokenizer: Any, texts: Sequence[str]) -> list[np.ndarray]:
     for start in range(0, len(distinct), _TOKENISE_CHUNK):
         chunk = distinct[start : start + _TOKENISE_CHUNK]
         with TOKENIZER_LOCK:
-            encoded = tokenizer(
-                chunk,
-                add_special_tokens=False,
-                truncation=False,
-                padding=False,
-                return_attention_mask=False,
-                return_token_type_ids=False,
-                verbose=False,
-            )["input_ids"]
-        ids.update(zip(chunk, (np.asarray(one, dtype=np.int32) for one in encoded)))
+            encoded = _encoded(tokenizer, chunk)
+        ids.update(zip(chunk, (np.array(one, dtype=np.int32) for one in encoded)))
     return [ids[text] for text in texts]
+
+
+def _encoded(tokenizer: Any, texts: list[str]) -> list[list[int]]:
+    """Token ids of texts, without special tokens or truncation."""
+    options = {"add_special_tokens": False, "truncation": False, "padding": False, "verbose": False}
+    options |= {"return_attention_mask": False, "return_token_type_ids": False}
+    if not _only_passes_on(type(tokenizer)):
+        return tokenizer(texts, **options)["input_ids"]
+    # The first call sets the options of the Rust tokenizer. Called directly for the other texts, it is three times as fast:
+    # transformers spends most of its time on objects that are not needed here, and a GPU waits for it.
+    first, *rest = texts
+    return tokenizer([first], **options)["input_ids"] + [
+        encoding.ids for encoding in tokenizer.backend_tokenizer.encode_batch_fast(rest, add_special_tokens=False)
+    ]
+
+
+@cache
+def _only_passes_on(kind: type) -> bool:
+    """Whether a class of tokenizers only passes texts on to its Rust tokenizer, as transformers' general class does."""
+    from transformers import PreTrainedTokenizerFast
+
+    return issubclass(kind, PreTrainedTokenizerFast) and all(
+        getattr(kind, name, None) is getattr(PreTrainedTokenizerFast, name, None)
+        for name in ("__call__", "_encode_plus", "_batch_encode_plus")
+    )
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ within the rounding of the number format.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -148,7 +148,8 @@ class PackedBert:
 
     def _embed(self, ids: np.ndarray, types: np.ndarray, lengths: np.ndarray) -> torch.Tensor:
         positions = _positions(ids, lengths, self._padding)
-        input_ids, token_type_ids, position_ids = (moved(a, self.encoder.device)[None] for a in (ids, types, positions))
+        # One copy to the device: each costs as much as several kernels.
+        input_ids, token_type_ids, position_ids = moved(np.stack([ids, types, positions])[:, None], self.encoder.device)
         states = self.encoder.embeddings(input_ids=input_ids, token_type_ids=token_type_ids, position_ids=position_ids)
         if hasattr(self.encoder, "embeddings_project"):
             states = self.encoder.embeddings_project(states)
@@ -306,7 +307,7 @@ class _Varlen:
     """Attention in one call for sequences of any lengths.
 
     Args:
-        kernel: ``torch.nn.attention.varlen.varlen_attn``.
+        kernel: What :func:`_varlen` returns.
         lengths: Tokens of each sequence, shape [n].
         device: The device on which it computes.
     """
@@ -323,8 +324,7 @@ class _Varlen:
         """The same as :meth:`_Runs.__call__`."""
         query, key, value = (states.view(len(states), heads, -1) for states in (query, key, value))
         asked, most = (self.ones, 1) if first_only else (self.ends, self.longest)
-        # Keys are never split over blocks, so that a sequence's result does not depend on the longest one of the batch.
-        found: torch.Tensor = self.kernel(query, key, value, asked, self.ends, most, self.longest, num_splits=1)
+        found: torch.Tensor = self.kernel(query, key, value, asked, self.ends, most, self.longest)
         return found.reshape(len(found), -1)
 
 
@@ -335,7 +335,7 @@ def _takes_width(width: int) -> bool:
 
 @cache
 def _varlen(device: str, dtype: torch.dtype) -> Callable[..., Any] | None:
-    """The kernel for sequences of any lengths, if torch has it with all features that are needed; else None."""
+    """The kernel for sequences of any lengths, ``torch.nn.attention.varlen.varlen_attn``; None if torch or the device has none."""
     import inspect
 
     import torch
@@ -349,4 +349,8 @@ def _varlen(device: str, dtype: torch.dtype) -> Callable[..., Any] | None:
         flash = torch.cuda.get_device_capability() >= (8, 0) and torch.backends.cuda.flash_sdp_enabled()
     except (ImportError, RuntimeError, ValueError):
         return None
-    return varlen_attn if "num_splits" in named and flash else None
+    if not flash:
+        return None
+    # Keys are never split over blocks, so that a sequence's result does not depend on the longest one of the batch. Before
+    # torch 2.12 there is no such option, and keys are not split.
+    return partial(varlen_attn, num_splits=1) if "num_splits" in named else varlen_attn

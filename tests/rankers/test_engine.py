@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -109,6 +110,23 @@ def test_equal_texts_are_tokenised_once():
     ids = token_ids(Counting(), ["a b", "c", "a b", "c", "a b"])
     assert calls == ["a b", "c"]
     assert ids[0] is ids[2] is ids[4]
+
+
+def test_a_tokenizer_that_changes_texts_is_called_itself():
+    class Shouting(type(TOKENIZERS["bert"])):
+        def __call__(self, text, **options):
+            return super().__call__([f"{one} !" for one in text], **options)
+
+    own = copy.copy(TOKENIZERS["bert"])
+    own.__class__ = Shouting
+    once, other = token_ids(TOKENIZERS["bert"], ["a !", "b !"])
+    assert [ids.tolist() for ids in token_ids(own, ["a", "b"])] == [once.tolist(), other.tolist()]
+
+
+def test_a_tokenizer_that_cuts_or_pads_does_not_here():
+    tokenizer = copy.deepcopy(TOKENIZERS["bert"])
+    tokenizer(["a b"], truncation=True, max_length=4, padding="max_length")  # leaves both switched on in the Rust tokenizer
+    assert [len(ids) for ids in token_ids(tokenizer, ["the king " * 9, "the river " * 20, "a"])] == [18, 40, 1]
 
 
 def test_what_is_cut_is_reported_once_with_numbers(caplog):
