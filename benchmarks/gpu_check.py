@@ -2,10 +2,11 @@
 
 The tests (``tests/training/test_devices.py``) compare every ranker's scores with the processor's in float32, TF32 and bfloat16,
 make the device run out of memory, resume a training in mixed precision, and train on two devices over NCCL if there are two.
-The speed is that of a cross-encoder in the shape of BERT-base with random weights, on pairs that all have ``--tokens`` tokens, and
-on pairs of various lengths, up to this number, as passages have; float32 gets a quarter of the pairs. It is compared with ``sentence_transformers.CrossEncoder.predict`` with the same weights; the two take turns, and the median of the
-repetitions counts. "of peak" is the model's arithmetic as a share of what a large matrix product reaches in the same run; "busy"
-is the time of the device's kernels and copies as a share of the total time.
+The speed is that of a cross-encoder in the shape of BERT-base with random weights, on pairs that all have ``--tokens`` tokens,
+and on pairs of various lengths, up to this number, as passages have; float32 gets a quarter of the pairs. It is compared with
+``sentence_transformers.CrossEncoder.predict`` with the same weights; the two take turns, and the median of the repetitions counts.
+"of peak" is the model's arithmetic as a share of what a large matrix product reaches in the same run; "busy" is the time of the
+device's kernels and copies as a share of the total time.
 
 The program writes gpu_check.inc, which the documentation includes, with the date and the device; ``make gpu-check`` writes it
 into the documentation::
@@ -27,6 +28,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -155,7 +157,7 @@ def raced(
         share = work(options.layers, options.size, lengths) / median / best
         ratio = np.median(spent[first]) / median
         difference = "" if name == first else f"{apart:.1e}"
-        at_work = busy(lambda: named[name](pairs), median) if options.device == "cuda" else ""
+        at_work = busy(partial(named[name], pairs), median) if options.device == "cuda" else ""
         rate = f"{len(pairs) / median:,.0f}"
         rows.append([tokens, dtype, name, rate, f"{ratio:.2f}", f"{share:.0%}", at_work, difference])
     return rows

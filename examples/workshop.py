@@ -17,7 +17,8 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -282,8 +283,9 @@ def encoder_of(settings: Any, out: Path) -> str:
     if not changes:
         return model
     folder = out / "-".join(["encoder", *(f"{name}-{value}" for name, value in changes.items())])
-    if not folder.is_dir():
-        keep_layers(model, settings.layers, folder, dropout=settings.dropout, head_std=settings.head_std)
+    with only_one(folder):
+        if not folder.is_dir():
+            keep_layers(model, settings.layers, folder, dropout=settings.dropout, head_std=settings.head_std)
     return str(folder)
 
 
@@ -417,6 +419,29 @@ def same_run(out: Path, program: str, settings: Shared, collections: Sequence[st
         )
 
 
+@contextmanager
+def only_one(path: Path, *, wait: bool = True) -> Iterator[bool]:
+    """Let one process at a time make a file or a folder.
+
+    Args:
+        path: What is made; a lock file lies beside it.
+        wait: Whether to wait while another process makes it.
+
+    Yields:
+        Whether this process may make it; always, if it waited.
+    """
+    from filelock import FileLock, Timeout
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        held = FileLock(f"{path}.lock").acquire(blocking=wait)
+    except Timeout:
+        yield False
+        return
+    with held:
+        yield True
+
+
 #: The subfolder of an arm that holds its ranker, if rankers are kept.
 KEPT = "ranker"
 #: The option that keeps rankers.
@@ -451,6 +476,9 @@ class Workshop:
     def carry_out(self, arms: Sequence[Arm], seconds: Mapping[str, float]) -> pd.DataFrame:
         """Run the unfinished arms, and read the rows of all arms.
 
+        Processes may share a folder, for example one per core, or some that use one GPU: each takes arms that no other has
+        begun, and then waits for those of the others. An arm whose process has died is made by another.
+
         Args:
             arms: The arms in the order in which they are run.
             seconds: Expected seconds of each unfinished arm, by its name.
@@ -458,22 +486,28 @@ class Workshop:
         Returns:
             The rows of all arms with their labels.
         """
-        from pyterrier_debias.training.trainer import remove_checkpoints
-
         left, spent, expected = self.open(arms), 0.0, 0.0
-        for number, arm in enumerate(left, start=1):
-            started = time.perf_counter()
-            checkpoints = self.out / "checkpoints" / arm.name
-            with whole_folder(self.folder(arm), overwrite=True) as folder:
-                rows = arm.make(folder, checkpoints).assign(**arm.labels)
-                rows.to_csv(folder / "rows.csv", index=False)
-            remove_checkpoints(checkpoints)
-            took = time.perf_counter() - started
-            spent, expected = spent + took, expected + seconds[arm.name]
-            rest = sum(seconds[other.name] for other in left[number:]) * spent / expected
-            print(f"{number}/{len(left)} {arm.name}: {took:.0f} s; about {minutes(rest)} left", flush=True)
+        for wait in (False, True):
+            for arm in left:
+                with only_one(self.folder(arm), wait=wait) as mine:
+                    if not mine or not self.open([arm]):
+                        continue
+                    spent, expected = spent + self._make(arm), expected + seconds[arm.name]
+                still = self.open(left)
+                rest = sum(seconds[other.name] for other in still) * spent / expected
+                print(f"{len(left) - len(still)}/{len(left)} {arm.name}; about {minutes(rest)} left", flush=True)
         read = [pd.read_csv(self.folder(arm) / "rows.csv", dtype={"qid": str}) for arm in arms]
         return pd.concat(read, ignore_index=True)
+
+    def _make(self, arm: Arm) -> float:
+        """Make an arm; returns the seconds that it took."""
+        from pyterrier_debias.training.trainer import remove_checkpoints
+
+        started, checkpoints = time.perf_counter(), self.out / "checkpoints" / arm.name
+        with whole_folder(self.folder(arm), overwrite=True) as folder:
+            arm.make(folder, checkpoints).assign(**arm.labels).to_csv(folder / "rows.csv", index=False)
+        remove_checkpoints(checkpoints)
+        return time.perf_counter() - started
 
 
 def minutes(seconds: float) -> str:

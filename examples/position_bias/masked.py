@@ -53,7 +53,8 @@ def masked_encoder(
         return encoder
     if type(model).__name__ != "BertForMaskedLM":
         raise InputError(f"model {encoder} is a {type(model).__name__}; SPLADE needs a BERT-shaped one, or one with its own head")
-    texts = read_texts()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model, texts = model.to(device), read_texts()
     steps = -(-len(texts) // batch_size)
     optimiser = torch.optim.AdamW(model.parameters(), lr=learning_rate)
     schedule = get_linear_schedule_with_warmup(optimiser, steps // 10, steps)
@@ -64,7 +65,7 @@ def masked_encoder(
         for step in pt.tqdm(range(steps), desc="masked language model", unit="step", disable=None):
             part = texts[step * batch_size : (step + 1) * batch_size]
             read = tokenizer(list(part), truncation=True, max_length=max_length, return_special_tokens_mask=True)
-            batch = collate([{name: values[i] for name, values in read.items()} for i in range(len(part))])
+            batch = collate([{name: values[i] for name, values in read.items()} for i in range(len(part))]).to(device)
             labels = batch.pop("labels")
             chosen = labels != -100
             # Logits over the vocabulary are only computed for the tokens that are to be predicted.

@@ -218,29 +218,23 @@ def main() -> None:
             return Arm(labels, make, kind, 0, read)
         return Arm(labels, make, kind, steps, read + settings.validation_reads())
 
-    # Seed by seed, so that a stopped run has complete seeds; the source's rankers come before the arms that start from them.
-    arms: tuple[list[Arm], list[Arm]] = [], []
-    order = []
-    for seed in range(settings.seeds):
-        for kind in options.rankers:
-            made = (
-                [source_arm(kind, view, seed) for view in VIEWS] if options.kept is None else [],
-                [target_arm(kind, start, seed) for start in EVALUATED],
-            )
-            order += [*made[0], *made[1]]
-            for some, new in zip(arms, made):
-                some += new
+    # Seed by seed, so that a stopped run has complete seeds.
+    each = [(seed, kind) for seed in range(settings.seeds) for kind in options.rankers]
+    sources = [source_arm(kind, view, seed) for seed, kind in each for view in VIEWS] if options.kept is None else []
+    targets = [target_arm(kind, start, seed) for seed, kind in each for start in EVALUATED]
     if options.kept is not None:  # all are looked for before the first is trained further
         for kind, view, seed in product(options.rankers, VIEWS, range(settings.seeds)):
             source_folder(kind, view, seed)
     seconds = {}
-    for some, trainer in zip(arms[-len(trainers) :], trainers):
-        seconds |= expected_seconds(workshop.open(some), trainer, encoder)
-    print(f"{len(seconds)} of {len(order)} arms to make: about {minutes(sum(seconds.values()))} on this machine", flush=True)
+    for arms, trainer in zip(([sources] if sources else []) + [targets], trainers):
+        seconds |= expected_seconds(workshop.open(arms), trainer, encoder)
+    made = len(sources) + len(targets)
+    print(f"{len(seconds)} of {made} arms to make: about {minutes(sum(seconds.values()))} on this machine", flush=True)
     if options.estimate:
         return
-    measured = workshop.carry_out(order, seconds)
-    rows = measured[measured["arm"] != "source"]
+    if sources:  # the targets' rankers start from them
+        workshop.carry_out(sources, seconds)
+    rows = workshop.carry_out(targets, seconds)
     n, articles = settings.resamples, topics.set_index("qid")["article"] if "article" in topics else None
     tables = {**size_tables(sizes), "by_start": by_start(rows, articles, n), "pairwise": pairwise(rows, articles, n)}
     write_results(options.out, f"Table 5: from {source.name} to {target.name}", settings, tables, NOTES, CAPTIONS)

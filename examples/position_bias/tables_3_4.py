@@ -14,8 +14,9 @@ that it begins with the sentence that contains most of the question's words.
 
 takes a folder with the samples `msmarco_dev_small`, `msmarco_trec_dl` and `msmarco_dev600` of MS MARCO: Table 3 on a small scale.
 
-A run that was stopped continues with the same command. Arms can be made by several commands (`--arms`, `--rankers`, `--seeds`);
-the last one, which names all of them, reads the finished ones. `--keep` saves each ranker in the folder of its arm.
+A run that was stopped continues with the same command. Processes that are started with it share the arms, for example
+one per core, or some that use one GPU. Arms can also be made by several commands (`--arms`, `--rankers`, `--seeds`); the last,
+which names all of them, reads the finished ones. `--keep` saves each ranker in the folder of its arm.
 `--rankers splade` is beyond the paper: a sparse encoder, whose encoder first learns to predict masked words of the passages.
 
 The small setting is the default: about an hour per arm on two cores with `--precision bfloat16`. `--config full.json` is close to
@@ -65,6 +66,7 @@ from workshop import (
     encoder_of,
     matrix,
     minutes,
+    only_one,
     program,
     read_settings,
     write_results,
@@ -147,7 +149,8 @@ def start_of(kind: str, encoder: str, material: Material, settings: Settings, ou
         return some_passages(material.dataset, settings.masked_passages, settings.split_seed)["text"].tolist()
 
     options = {"learning_rate": settings.masked_rate, "batch_size": 2 * settings.batch_size, "max_length": settings.max_length}
-    return masked_encoder(encoder, texts, out / "masked", seed=settings.split_seed, **options)
+    with only_one(out / "masked"):
+        return masked_encoder(encoder, texts, out / "masked", seed=settings.split_seed, **options)
 
 
 #: Captions of the tables in the documentation.

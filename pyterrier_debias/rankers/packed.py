@@ -335,7 +335,7 @@ def _takes_width(width: int) -> bool:
 
 @cache
 def _varlen(device: str, dtype: torch.dtype) -> Callable[..., Any] | None:
-    """The kernel for sequences of any lengths, ``torch.nn.attention.varlen.varlen_attn``; None if torch or the device has none."""
+    """The kernel for sequences of any lengths, ``torch.nn.attention.varlen.varlen_attn``; None where there is none."""
     import inspect
 
     import torch

@@ -4,6 +4,8 @@ import dataclasses
 import gzip
 import itertools
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -237,6 +239,38 @@ def test_deltas_are_the_papers(experiment, original, rotated, paper, plain):
 
 def test_deltas_of_nothing_are_not_defined(experiment):
     assert np.isnan(experiment.paper_delta(0.5, 0.0)) and np.isnan(experiment.plain_delta(0.0, 0.5))
+
+
+def test_processes_share_the_arms_of_a_folder(workshop, tmp_path):
+    made, begun, go_on = [], threading.Event(), threading.Event()
+
+    def arm_of(who, name):
+        def make(folder, checkpoints):
+            made.append((who, name))
+            if (who, name) == ("other", "a"):
+                begun.set()
+                assert go_on.wait(60)
+            if (who, name) == ("own", "c"):
+                go_on.set()  # until here the other has a, which is left to it
+            if (who, name) == ("other", "b"):
+                raise RuntimeError("this process dies")
+            return pd.DataFrame({"qid": ["1"], "by": [who]})
+
+        return workshop.Arm({"name": name}, make, "cat", 1, 1)
+
+    def carry_out(who, names):
+        shared = workshop.Workshop(tmp_path, "test", workshop.Shared(), [])
+        return shared.carry_out([arm_of(who, name) for name in names], dict.fromkeys(names, 1.0))
+
+    with ThreadPoolExecutor(1) as other:
+        theirs = other.submit(carry_out, "other", "ab")
+        assert begun.wait(60)
+        rows = carry_out("own", "ac")
+        with pytest.raises(RuntimeError, match="dies"):
+            theirs.result()
+    assert rows.set_index("name")["by"].to_dict() == {"a": "other", "c": "own"}
+    assert carry_out("own", "abc").set_index("name")["by"].to_dict() == {"a": "other", "b": "own", "c": "own"}
+    assert made == [("other", "a"), ("own", "c"), ("other", "b"), ("own", "b")]
 
 
 def test_matrix_and_compare(workshop):
