@@ -469,6 +469,11 @@ class Workshop:
         """The folder of a finished arm."""
         return self.out / "arms" / arm.name
 
+    def waited(self, arm: Arm) -> Path:
+        """The folder of an arm that another one needs, when no process makes it any more."""
+        with only_one(self.folder(arm)):
+            return self.folder(arm)
+
     def open(self, arms: Sequence[Arm]) -> list[Arm]:
         """The arms that are not finished."""
         return [arm for arm in arms if not (self.folder(arm) / "rows.csv").is_file()]

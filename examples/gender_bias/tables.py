@@ -668,7 +668,7 @@ def add_runs(setup: Setup, workshop: Workshop, arms: Sequence[Arm]) -> None:
 
 def traded(setup: Setup, workshop: Workshop, seed: int, name: str) -> pd.DataFrame:
     """The original arm's lists of the test or of a set of further queries, reranked by neutrality."""
-    own = workshop.folder(arm_of(setup, workshop, ORIGINAL, seed))
+    own = workshop.waited(arm_of(setup, workshop, ORIGINAL, seed))
     return NeutralReranker(setup.settings.strength)(kept_run(setup, own, name))
 
 

@@ -249,7 +249,7 @@ def arm_of(setup: Setup, tested: str, rate: float, trained: str, seed: int, sett
         if trained == UNTRAINED:
             return measured(new_ranker(settings, out), questions, lists).assign(paragraphs=0)
         part = setup.part(THIRDS[0] if trained in TREATED else trained, settings, seed)
-        other = workshop.folder(Arm(labels_of(f"{THIRDS[0]}: {way.after}"), make, "", 0, 0)) if way.after else None
+        other = workshop.waited(Arm(labels_of(f"{THIRDS[0]}: {way.after}"), make, "", 0, 0)) if way.after else None
         fitted = way.fit(settings, seed, out, setup.lists(part), setup.qrels, other=other)
         keep_beside(name, fitted, folder)
         found = measured(getattr(fitted, "relevance", fitted), questions, lists)

@@ -616,7 +616,7 @@ def arm_of(
 
             for source in sources:
                 read_once(fixed_encoder(settings, workshop.out), "document", source.documents["text"].tolist(), workshop.out)
-        other = workshop.folder(place_of(way.after, seed)) if way.after else None
+        other = workshop.waited(place_of(way.after, seed)) if way.after else None
         fitted = way.fit(settings, seed, workshop.out, lessons.candidates(seed), lessons.source.qrels, other=other)
         models = {"robust": getattr(fitted, "relevance", fitted)}
         if measures_learner(name, settings):
