@@ -153,6 +153,7 @@ def test_a_batch_that_does_not_fit_is_tried_in_smaller_pieces(tiny, caplog, monk
     """A real OutOfMemoryError: the process may use 64 MiB more, and all texts are one batch."""
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
+    caplog.set_level("WARNING")
     monkeypatch.setattr(engine, "CHUNK", 60_000)
     queries, docs = pairs(60_000)
     torch.cuda.empty_cache()
