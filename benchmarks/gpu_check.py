@@ -4,10 +4,9 @@ The tests (``tests/training/test_devices.py``) compare every ranker's scores wit
 make the device run out of memory, resume a training in mixed precision, and train on two devices over NCCL if there are two.
 The speed is that of a cross-encoder in the shape of BERT-base with random weights, on pairs that all have ``--tokens`` tokens,
 and on pairs of various lengths, up to this number, as passages have; float32 gets a quarter of the pairs. It is compared with
-``sentence_transformers.CrossEncoder.predict`` with the same weights; the two take turns, and the median of the
-repetitions counts.
-"of peak" is the model's arithmetic as a share of what a large matrix product reaches in the same run; "busy" is the time of the
-device's kernels and copies as a share of the total time.
+``sentence_transformers.CrossEncoder.predict`` with the same weights; the two take turns, and the median of the repetitions
+counts. "of peak" is the model's arithmetic as a share of what a large matrix product reaches in the same run; "busy" is the time
+of the device's kernels and copies as a share of the total time.
 
 The program writes gpu_check.inc, which the documentation includes, with the date and the device; ``make gpu-check`` writes it
 into the documentation::

@@ -497,10 +497,10 @@ class Workshop:
                 with only_one(self.folder(arm), wait=wait) as mine:
                     if not mine or not self.open([arm]):
                         continue
-                    spent, expected = spent + self._make(arm), expected + seconds[arm.name]
-                still = self.open(left)
+                    took = self._make(arm)
+                spent, expected, still = spent + took, expected + seconds[arm.name], self.open(left)
                 rest = sum(seconds[other.name] for other in still) * spent / expected
-                print(f"{len(left) - len(still)}/{len(left)} {arm.name}; about {minutes(rest)} left", flush=True)
+                print(f"{len(left) - len(still)}/{len(left)} {arm.name}: {took:.0f} s; about {minutes(rest)} left", flush=True)
         read = [pd.read_csv(self.folder(arm) / "rows.csv", dtype={"qid": str}) for arm in arms]
         return pd.concat(read, ignore_index=True)
 
