@@ -41,10 +41,10 @@ from pyterrier_debias.training.precision import tf32
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTE = (
-    "*of peak*: the model's arithmetic, as a share of a large matrix product in the same run. *busy*: the share of the time in which "
-    "the device computes or copies. *scores apart*: the largest difference from ``CrossEncoder.predict``, in standard deviations "
-    "of the scores. With random weights all pairs have nearly the same score, so that the rounding of bfloat16 is large beside "
-    "their spread; with trained weights it is about a hundredth."
+    "*of peak*: the model's arithmetic, as a share of a large matrix product in the same run. *busy*: the share of the time in "
+    "which the device computes or copies. *scores apart*: the largest difference from ``CrossEncoder.predict``, in standard "
+    "deviations of the scores. With random weights all pairs have nearly the same score, so that the rounding of bfloat16 is "
+    "large beside their spread; with trained weights it is about a hundredth."
 )
 WORDS = [f"{first}{second}" for first in "bcdfghklmnprst" for second in ("a", "e", "i", "o", "u", "an", "en", "on", "as", "er")]
 

@@ -72,6 +72,8 @@ MEASURES = {"nDCG@10": "nDCG@10", "RR@10": "MRR@10", "R@10": "Recall@10"}
 GRADED = {"nDCG@10": "nDCG@10", "RR(rel=2)@10": "MRR@10", "R(rel=2)@10": "Recall@10"}
 #: How passages are presented, in training and in evaluation.
 VIEWS = ("original", "rotated")
+#: How passages may be presented in training only: each passage is rotated in half of the epochs.
+BOTH = "both"
 PARTS = ("train", "validation", "test")
 #: Shares of the queries if a collection has no parts of its own; the rest is for training.
 SHARES = {"test": 0.3, "validation": 0.1}
@@ -481,7 +483,12 @@ def new_ranker(kind: str, encoder: str, settings: Settings, seed: int, *, positi
     return make(source, seed=seed, positional=positional, config=dict(settings.tk), max_length=length)
 
 
-def training_of(settings: Settings, kind: str, seed: int, *, rotated: bool, checkpoints: Path | None = None) -> Training:
+def rotation_of(view: str, seed: int) -> RotatePassages | None:
+    """The stage that presents passages in a view."""
+    return {"original": None, "rotated": RotatePassages(seed=seed), BOTH: RotatePassages(seed=seed, share=0.5)}[view]
+
+
+def training_of(settings: Settings, kind: str, seed: int, *, view: str, checkpoints: Path | None = None) -> Training:
     """Training options of an arm; rotation is drawn anew in each epoch."""
     within = settings.evaluate_every is not None
     return Training(
@@ -493,7 +500,7 @@ def training_of(settings: Settings, kind: str, seed: int, *, rotated: bool, chec
         warmup=settings.warmup,
         schedule=settings.schedule,
         precision=settings.precision,
-        augment=RotatePassages(seed=seed) if rotated else None,
+        augment=rotation_of(view, seed),
         evaluate_every=settings.evaluate_every,
         patience=settings.patience if settings.validation_queries else None,
         rerank_depth=settings.rerank_depth if settings.validation_queries else None,
@@ -556,19 +563,19 @@ class Trainer:
         return draw(pool, self.settings.questions(), seed, "train")
 
     def fit(self, ranker: Any, kind: str, view: str, seed: int, *, planted: bool = False, checkpoints: Path | None = None) -> Any:
-        """Train a ranker on original or on rotated passages; see ``fit`` of rankers."""
-        rotated = view == "rotated"
-        ranker.training = training_of(self.settings, kind, seed, rotated=rotated, checkpoints=checkpoints)
+        """Train a ranker on original or on rotated passages, or on both; see ``fit`` of rankers."""
+        ranker.training = training_of(self.settings, kind, seed, view=view, checkpoints=checkpoints)
         frame = self.candidates.for_training(self.questions(seed, planted=planted), self.material.qrels["train"])
         frame = self._planted(frame, "train", planted)
-        validation = self._validation(planted, rotated) if self.settings.validation_queries else (None, None)
+        validation = self._validation(planted, view) if self.settings.validation_queries else (None, None)
         return ranker.fit(frame, self.material.qrels["train"], *validation)
 
-    def _validation(self, planted: bool, rotated: bool) -> tuple[pd.DataFrame, pd.DataFrame]:
+    def _validation(self, planted: bool, view: str) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Validation candidates and judgements; questions and passages are of the same kind as in training."""
         topics = draw(self._pool("validation", planted), self.settings.validation_queries, self.settings.split_seed, "validation")
         frame = self._planted(self.candidates.for_tests(topics, self.settings)["original"], "validation", planted)
-        return RotatePassages(seed=self.settings.rotation_seed)(frame) if rotated else frame, self.material.qrels["validation"]
+        rotation = rotation_of(view, self.settings.rotation_seed)
+        return frame if rotation is None else rotation(frame), self.material.qrels["validation"]
 
 
 def measure(
@@ -667,7 +674,7 @@ def rehearse(kind: str, trainer: Trainer, encoder: str) -> tuple[float, float, f
     qrels = trainer.material.qrels["train"]
     frame = trainer.candidates.for_training(topics, qrels)
     ranker = new_ranker(kind, encoder, settings, 0)
-    training = training_of(replace(settings, evaluate_every=None, validation_queries=0), kind, 0, rotated=False)
+    training = training_of(replace(settings, evaluate_every=None, validation_queries=0), kind, 0, view="original")
     step, base = pace(ranker, frame, qrels, training)
     some = frame[frame["qid"].isin(topics["qid"][:15])]
     started = time.perf_counter()

@@ -87,7 +87,8 @@ def _encoded(tokenizer: Any, texts: list[str]) -> list[list[int]]:
     """Token ids of texts, without special tokens or truncation."""
     options = {"add_special_tokens": False, "truncation": False, "padding": False, "verbose": False}
     options |= {"return_attention_mask": False, "return_token_type_ids": False}
-    if not _only_passes_on(type(tokenizer)):
+    kind: type = type(tokenizer)
+    if not _only_passes_on(kind):
         return tokenizer(texts, **options)["input_ids"]
     # The first call sets the options of the Rust tokenizer. Called directly for the other texts, it is three times as fast:
     # transformers spends most of its time on objects that are not needed here, and a GPU waits for it.

@@ -443,6 +443,18 @@ def test_tables_3_4(squad, small, tmp_path, run):
     assert content["settings"]["seeds"] == 1 and content["versions"]["torch"] and content["tables"]["bm25"]
     assert "| planted | early |" in (out / "results.md").read_text()
 
+    # A third view to train on; only its arms are made.
+    code, printed = run("tables_3_4.py", *command, "--rankers", "tk", "--seeds", 1, "--trained", "both", "original", "rotated")
+    assert code == 0 and "2 of 6 arms" in printed.out
+    both = pd.read_csv(out / "gap_closed_both.csv").set_index(["arm", "group", "ranker", "measure"])
+    alone = pd.read_csv(out / "gap_closed.csv").set_index(["arm", "group", "ranker", "measure"])
+    assert both["gap_trained_original"].equals(alone["gap_trained_original"])
+    evaluated = pd.read_csv(out / "by_evaluation.csv").set_index(["arm", "group", "ranker", "measure", "trained"])["difference"]
+    assert np.allclose(both["gap_trained_both"], -evaluated.xs("both", level="trained").reindex(both.index))
+    assert "trained_both" in pd.read_csv(out / "by_training_both.csv") and (out / "gap_by_seed_both.inc").is_file()
+    code, printed = run("tables_3_4.py", *command, "--trained", "rotated", "both")
+    assert code == 2 and "--trained: name original" in printed.err
+
     # A second seed joins; what lacks is made again, what is there is read back.
     kept = out / "arms" / "planted-tk-rotated-0" / "rows.csv"
     (out / "arms" / "planted-tk-original-0" / "rows.csv").unlink()

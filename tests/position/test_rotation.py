@@ -203,6 +203,41 @@ def test_draws_are_uniform(scope, draw, allow_identity):
     assert scipy.stats.chisquare(counts).pvalue > 0.001
 
 
+@pytest.mark.parametrize("draw", [0, 3])
+def test_a_share_of_the_passages_is_rotated_as_all_would_be(draw):
+    text, n = " ".join("abcdefg"), 4000
+    all_of_them, some, others = (RotatePassages(share=share, draw=draw).rotator() for share in (1.0, 0.3, 0.9))
+    moved = {name: np.array([turn(text, f"d{i}")[1] for i in range(n)])
+             for name, turn in (("all", all_of_them), (0.3, some), (0.9, others))}  # fmt: skip
+    for share in (0.3, 0.9):
+        rotated = moved[share] > 0
+        assert (moved[share][rotated] == moved["all"][rotated]).all()
+        # One rotation in seven moves nothing.
+        assert scipy.stats.binomtest(int(rotated.sum()), n, share * 6 / 7).pvalue > 0.001
+    assert ((moved[0.9] > 0) >= (moved[0.3] > 0)).all()  # a smaller share is a part of a larger one
+    assert some(text, "d1") == RotatePassages(share=0.3).rotator(draw)(text, "d1")
+    again = RotatePassages(share=0.3).rotator(draw + 1)
+    both = [(moved[0.3][i] > 0, again(text, f"d{i}")[1] > 0) for i in range(n)]
+    table = np.histogram2d(*np.array(both).T, bins=2)[0]
+    assert scipy.stats.chi2_contingency(table).pvalue > 0.001
+
+
+def test_a_passage_that_is_not_rotated_is_kept_as_it_is():
+    docs = pd.DataFrame({"docno": [f"d{i}" for i in range(40)], "text": "Two  lines\nof text, and   more"})
+    out = RotatePassages(share=0.5)(docs)
+    still = out["rotation"] == 0
+    assert 0 < still.sum() < 40 and (out["text"][still] == docs["text"][still]).all()
+    assert (out["text"][~still] != docs["text"][~still]).all()
+    rewritten = RotatePassages(share=0.5, tokeniser="regex_word")(docs)
+    assert (rewritten["text"][rewritten["rotation"] == 0] == "two lines of text and more").all()
+
+
+@pytest.mark.parametrize("share", [0, 1.5, -1, "half", True])
+def test_a_share_that_cannot_be(share):
+    with pytest.raises(InputError, match="RotatePassages: share="):
+        RotatePassages(share=share)(frame())
+
+
 def test_a_one_word_answer_becomes_uniform():
     """Answers at the third of 10 words in 5,000 passages: after rotation a chi-square test sees nothing."""
     turn = RotatePassages().rotator()
@@ -341,7 +376,11 @@ def test_an_offset_in_place_of_a_draw(offset):
 
 
 @pytest.mark.parametrize(
-    "option", [{"offset": 1.5}, {"offset": True}, {"offset": 1, "draw": 2}, {"offset": 1, "allow_identity": False}]
+    "option",
+    [
+        {"offset": 1.5}, {"offset": True}, {"offset": 1, "draw": 2}, {"offset": 1, "share": 0.5},
+        {"offset": 1, "allow_identity": False},
+    ],
 )
 def test_an_offset_that_cannot_be(option):
     with pytest.raises(InputError, match="RotatePassages: offset="):

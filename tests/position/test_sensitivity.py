@@ -646,6 +646,7 @@ def test_answers_may_bring_their_texts(result):
         ({"measures": []}, "measures is empty; give at least one"),
         ({"rotation": RotatePassages(unit="page")}, "unit='page'"),
         ({"rotation": RotatePassages(allow_identity=False)}, "allow_identity=False.*draws=3"),
+        ({"rotation": RotatePassages(share=0.5)}, "share=0.5.*leave out share"),
     ],
 )
 def test_options_that_are_not_known(options, message):

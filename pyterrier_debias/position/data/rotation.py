@@ -30,6 +30,10 @@ Rotator = Callable[..., tuple[str, int]]
 
 logger = logging.getLogger(__name__)
 
+#: In how many equal parts a chance is divided.
+_CHANCES = 2**32
+
+
 def rotate(units: Sequence[str], offset: int) -> list[str]:
     """Move the first units to the end.
 
@@ -305,6 +309,7 @@ class RotatePassages(RowWise):
         seed: int = 208973249,
         draw: int = 0,
         offset: int | None = None,
+        share: float = 1.0,
         text_field: str = "text",
         keep_original: bool = False,
         verbose: bool = False,
@@ -326,6 +331,8 @@ class RotatePassages(RowWise):
             draw: The number of an independent draw under this seed: 0, 1, 2, ... give different rotations of a passage.
             offset: How many units are moved from the front of every passage to its end, instead of a random number: r - 1 in the
                 paper. It is taken modulo the number of units, so that ``-offset`` undoes ``offset``. None draws at random.
+            share: The chance that a passage is rotated at all, drawn like the rotation. With .5, ``Training(augment=...)`` shows
+                each passage rotated in half of the epochs and original in the others. Not in the paper.
             text_field: The column to rotate.
             keep_original: Whether to add ``text_orig``.
             verbose: Whether to show progress.
@@ -340,6 +347,7 @@ class RotatePassages(RowWise):
         self.seed = seed
         self.draw = draw
         self.offset = offset
+        self.share = share
         self.text_field = text_field
         self.keep_original = keep_original
         self.verbose = verbose
@@ -462,7 +470,8 @@ class RotatePassages(RowWise):
             ``scope='pair'``.
 
         Raises:
-            InputError: If an option is unknown, or ``offset`` is set together with another draw or ``allow_identity=False``.
+            InputError: If an option is unknown or out of range, or ``offset`` is set together with ``share``, another draw or
+                ``allow_identity=False``.
 
         Example:
             >>> RotatePassages().rotator(draw=3)("one two three four", "d1")
@@ -477,16 +486,19 @@ class RotatePassages(RowWise):
         draw = self.draw if draw is None else draw
         check_number("RotatePassages", "draw", draw, whole=True)
         check_number("RotatePassages", "seed", self.seed, whole=True)
+        check_number("RotatePassages", "share", self.share, above=0, most=1)
         fixed = self.offset
         if fixed is not None:
             check_number("RotatePassages", "offset", fixed, whole=True, hint="it counts units; None draws one at random")
-            if draw != 0 or first:
+            if draw != 0 or first or self.share < 1:
                 raise InputError(
-                    f"RotatePassages: offset={fixed} leaves nothing to draw; leave out draw and allow_identity, or leave out "
-                    f"offset"
+                    f"RotatePassages: offset={fixed} leaves nothing to draw; leave out draw, share and allow_identity, or leave "
+                    f"out offset"
                 )
         # Four lengths of key, so that no qid can be mistaken for the number of a draw.
-        drawn = keyed_draws(self.seed, ["rotation"], [] if draw == 0 else ["draw", str(draw)])
+        after = [] if draw == 0 else ["draw", str(draw)]
+        drawn = keyed_draws(self.seed, ["rotation"], after)
+        chosen, least = keyed_draws(self.seed, ["rotated"], after), self.share * _CHANCES
 
         def turn(text: str, docno: str, qid: str = "") -> tuple[str, int]:
             pieces = text.split() if by_blanks and text.isascii() else split(text)
@@ -494,7 +506,12 @@ class RotatePassages(RowWise):
             if n < 2:
                 return text, 0
             ids = (docno, qid) if pair else (docno,)
-            offset = first + drawn(n - first, *ids) if fixed is None else int(fixed) % n
+            if fixed is not None:
+                offset = int(fixed) % n
+            elif least < _CHANCES and chosen(_CHANCES, *ids) >= least:
+                offset = 0
+            else:
+                offset = first + drawn(n - first, *ids)
             if offset == 0 and keeps:
                 return text, 0
             if not keeps:

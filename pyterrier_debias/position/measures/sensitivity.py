@@ -296,6 +296,11 @@ class PositionSensitivity(Stage):
             if option != "depth" or self.depth is not None:
                 check_number("PositionSensitivity", option, getattr(self, option), least=1, whole=True)
         check_number("PositionSensitivity", "level", self.level, above=0, most=0.9999)
+        if self._turning.share < 1:
+            raise InputError(
+                f"PositionSensitivity: RotatePassages(share={self._turning.share}) leaves passages as they are, so that their "
+                f"sensitivity is not seen; leave out share, which is for training"
+            )
         if not self._turning.allow_identity and self.draws > 1:
             raise InputError(
                 f"PositionSensitivity: RotatePassages(allow_identity=False) with draws={self.draws} excludes the original text "
