@@ -283,7 +283,7 @@ def encoder_of(settings: Any, out: Path) -> str:
     if not changes:
         return model
     folder = out / "-".join(["encoder", *(f"{name}-{value}" for name, value in changes.items())])
-    with only_one(folder):
+    with only_one(out, folder.name):
         if not folder.is_dir():
             keep_layers(model, settings.layers, folder, dropout=settings.dropout, head_std=settings.head_std)
     return str(folder)
@@ -420,11 +420,12 @@ def same_run(out: Path, program: str, settings: Shared, collections: Sequence[st
 
 
 @contextmanager
-def only_one(path: Path, *, wait: bool = True) -> Iterator[bool]:
-    """Let one process at a time make a file or a folder.
+def only_one(out: Path, name: str, *, wait: bool = True) -> Iterator[bool]:
+    """Let one process at a time make something in the results' folder.
 
     Args:
-        path: What is made; a lock file lies beside it.
+        out: The results' folder; locks are in its subfolder ``locks``.
+        name: Name of what is made.
         wait: Whether to wait while another process makes it.
 
     Yields:
@@ -432,9 +433,10 @@ def only_one(path: Path, *, wait: bool = True) -> Iterator[bool]:
     """
     from filelock import FileLock, Timeout
 
-    path.parent.mkdir(parents=True, exist_ok=True)
+    locks = out / "locks"
+    locks.mkdir(parents=True, exist_ok=True)
     try:
-        held = FileLock(f"{path}.lock").acquire(blocking=wait)
+        held = FileLock(locks / f"{name}.lock").acquire(blocking=wait)
     except Timeout:
         yield False
         return
@@ -471,7 +473,7 @@ class Workshop:
 
     def waited(self, arm: Arm) -> Path:
         """The folder of an arm that another one needs, when no process makes it any more."""
-        with only_one(self.folder(arm)):
+        with only_one(self.out, arm.name):
             return self.folder(arm)
 
     def open(self, arms: Sequence[Arm]) -> list[Arm]:
@@ -494,7 +496,7 @@ class Workshop:
         left, spent, expected = self.open(arms), 0.0, 0.0
         for wait in (False, True):
             for arm in left:
-                with only_one(self.folder(arm), wait=wait) as mine:
+                with only_one(self.out, arm.name, wait=wait) as mine:
                     if not mine or not self.open([arm]):
                         continue
                     took = self._make(arm)

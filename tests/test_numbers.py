@@ -112,7 +112,7 @@ PAIRS = {"match": [0, 0], "qid": ["a", "b"], "docno": ["d0", "d1"], "query": ["s
 NEAR = {"d3": ["d0", "d1"], "d1": ["d5"]}
 LIMITS = ("max_length", "batch_tokens", "passage_length", "passage_stride")
 CALLS = {
-    ("RotatePassages", "seed", "draw", "offset"): lambda **o: RotatePassages(**o)(texts()),
+    ("RotatePassages", "seed", "draw", "offset", "share"): lambda **o: RotatePassages(**o)(texts()),
     ("AverageRotations", "seed"): lambda **o: AverageRotations(Overlap(), **o)(texts()),
     ("PositionSensitivity", "draws", "depth", "queries_per_call", "level", "resamples"):
         lambda **o: PositionSensitivity(Overlap(), **o)(texts()),

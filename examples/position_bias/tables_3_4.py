@@ -151,7 +151,7 @@ def start_of(kind: str, encoder: str, material: Material, settings: Settings, ou
         return some_passages(material.dataset, settings.masked_passages, settings.split_seed)["text"].tolist()
 
     options = {"learning_rate": settings.masked_rate, "batch_size": 2 * settings.batch_size, "max_length": settings.max_length}
-    with only_one(out / "masked"):
+    with only_one(out, "masked"):
         return masked_encoder(encoder, texts, out / "masked", seed=settings.split_seed, **options)
 
 

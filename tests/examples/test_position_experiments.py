@@ -316,7 +316,7 @@ def test_full_configuration_is_usable(experiment):
     content = json.loads((FOLDER / "full.json").read_text())
     settings = experiment.Settings(**content)
     for kind in experiment.RANKERS:
-        training = experiment.training_of(settings, kind, 1, rotated=True)
+        training = experiment.training_of(settings, kind, 1, view="rotated")
         assert (training.batch_size, training.loss, training.max_steps) == (32, "hinge", 100_000)
     assert set(asdict(settings)) >= set(content)
     # The paper chooses the re-ranking depth, up to 1,000.
