@@ -12,10 +12,11 @@ import itertools
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -214,15 +215,17 @@ def unfindable(wordlist: WordList, tokeniser: str | Tokeniser) -> list[str]:
     return [word for word in wordlist.words if split(word) != [word]]
 
 
-_warned: set[tuple[str, str]] = set()
+#: Word lists and tokenisers that were looked at; functions themselves, since another may get the address of one that is gone.
+_warned: set[tuple[str, Any]] = set()
 
 
 def _warn_of_unfindable(wordlist: WordList, tokeniser: str | Tokeniser, split: Tokeniser) -> None:
-    key = (wordlist.fingerprint, str(tokeniser))
+    key = (wordlist.fingerprint, tokeniser) if isinstance(tokeniser, Hashable) else None
     if key in _warned:
         return
-    _warned.add(key)
     lost = unfindable(wordlist, split)
+    if key is not None:
+        _warned.add(key)
     if lost:
         logger.warning(
             "word list %s: %d of its %d words are never found, because tokeniser %r never returns them, e.g. %s",
