@@ -17,8 +17,8 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -28,6 +28,7 @@ import pandas as pd
 
 from pyterrier_debias import BiEncoder, Collection, InputError, Training, open_dataset
 from pyterrier_debias.core.files import whole_folder, write_whole
+from pyterrier_debias.core.locks import HeldError, only_one
 from pyterrier_debias.core.statistics import (
     Interval,
     correct,
@@ -283,7 +284,7 @@ def encoder_of(settings: Any, out: Path) -> str:
     if not changes:
         return model
     folder = out / "-".join(["encoder", *(f"{name}-{value}" for name, value in changes.items())])
-    with only_one(out, folder.name):
+    with locked(out, folder.name):
         if not folder.is_dir():
             keep_layers(model, settings.layers, folder, dropout=settings.dropout, head_std=settings.head_std)
     return str(folder)
@@ -419,29 +420,17 @@ def same_run(out: Path, program: str, settings: Shared, collections: Sequence[st
         )
 
 
-@contextmanager
-def only_one(out: Path, name: str, *, wait: bool = True) -> Iterator[bool]:
-    """Let one process at a time make something in the results' folder.
+def locked(out: Path, name: str, wait: float = math.inf) -> AbstractContextManager[None]:
+    """Let one process at a time make something in the results' folder, whose locks are in its subfolder ``locks``.
 
     Args:
-        out: The results' folder; locks are in its subfolder ``locks``.
+        out: The results' folder.
         name: Name of what is made.
-        wait: Whether to wait while another process makes it.
-
-    Yields:
-        Whether this process may make it; always, if it waited.
+        wait: How many seconds to wait while another process makes it; see :func:`~pyterrier_debias.core.locks.only_one`.
     """
-    from filelock import FileLock, Timeout
-
     locks = out / "locks"
     locks.mkdir(parents=True, exist_ok=True)
-    try:
-        held = FileLock(locks / f"{name}.lock").acquire(blocking=wait)
-    except Timeout:
-        yield False
-        return
-    with held:
-        yield True
+    return only_one(locks / name, out / name, wait=wait)
 
 
 #: The subfolder of an arm that holds its ranker, if rankers are kept.
@@ -473,7 +462,7 @@ class Workshop:
 
     def waited(self, arm: Arm) -> Path:
         """The folder of an arm that another one needs, when no process makes it any more."""
-        with only_one(self.out, arm.name):
+        with locked(self.out, arm.name):
             return self.folder(arm)
 
     def open(self, arms: Sequence[Arm]) -> list[Arm]:
@@ -494,10 +483,14 @@ class Workshop:
             The rows of all arms with their labels.
         """
         left, spent, expected = self.open(arms), 0.0, 0.0
-        for wait in (False, True):
+        for wait in (0.0, math.inf):
             for arm in left:
-                with only_one(self.out, arm.name, wait=wait) as mine:
-                    if not mine or not self.open([arm]):
+                with ExitStack() as stack:
+                    try:
+                        stack.enter_context(locked(self.out, arm.name, wait))
+                    except HeldError:
+                        continue
+                    if not self.open([arm]):
                         continue
                     took = self._make(arm)
                 spent, expected, still = spent + took, expected + seconds[arm.name], self.open(left)

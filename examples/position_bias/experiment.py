@@ -598,26 +598,27 @@ def measure(
     return pd.concat(parts, ignore_index=True)
 
 
-def by_training(rows: pd.DataFrame, who: Sequence[str], resamples: int) -> pd.DataFrame:
-    """The effect of training on rotated passages: a row for each evaluation, measure, and group by the columns ``who``."""
+def by_training(rows: pd.DataFrame, who: Sequence[str], resamples: int, view: str = "rotated") -> pd.DataFrame:
+    """The effect of training on a view of the passages: a row for each evaluation, measure, and group by the columns ``who``."""
     out = []
     for what, part in rows.groupby([*who, "evaluated"], sort=False):
         for name in MEASURES.values():
-            _, values = matrix(part, name, ["trained"])
+            names, values = matrix(part, name, ["trained"])
+            original, other = (values[..., names.index((trained,))] for trained in ("original", view))
             out.append(
                 {
                     **dict(zip([*who, "evaluated"], what)),
                     "measure": name,
-                    "trained_original": float(values[..., 0].mean()),
-                    "trained_rotated": float(values[..., 1].mean()),
-                    **compare(values[..., 0], values[..., 1], resamples),
+                    "trained_original": float(original.mean()),
+                    f"trained_{view}": float(other.mean()),
+                    **compare(original, other, resamples),
                 }
             )
     return corrected(pd.DataFrame(out))
 
 
-def gap_closed(rows: pd.DataFrame, who: Sequence[str], resamples: int) -> pd.DataFrame:
-    """How much training on rotated passages closes of the gap between original and rotated passages; 1 means all of it."""
+def gap_closed(rows: pd.DataFrame, who: Sequence[str], resamples: int, view: str = "rotated") -> pd.DataFrame:
+    """How much training on a view of the passages closes of the gap between original and rotated passages; 1 means all of it."""
     out = []
     for what, part in rows.groupby(list(who), sort=False):
         for name in MEASURES.values():
@@ -633,19 +634,19 @@ def gap_closed(rows: pd.DataFrame, who: Sequence[str], resamples: int) -> pd.Dat
                     **dict(zip(who, what)),
                     "measure": name,
                     "gap_trained_original": float(gap(means, "original")),
-                    "gap_trained_rotated": float(gap(means, "rotated")),
-                    **closed(values, lambda m: gap(m, "original"), lambda m: gap(m, "rotated"), resamples),
+                    f"gap_trained_{view}": float(gap(means, view)),
+                    **closed(values, lambda m: gap(m, "original"), lambda m: gap(m, view), resamples),
                 }
             )
     return pd.DataFrame(out)
 
 
-def gap_by_seed(rows: pd.DataFrame, who: Sequence[str], resamples: int) -> pd.DataFrame:
+def gap_by_seed(rows: pd.DataFrame, who: Sequence[str], resamples: int, view: str = "rotated") -> pd.DataFrame:
     """The gaps of each seed by itself, for the first measure; intervals are over queries only."""
-    figures = ["gap_trained_original", "gap_trained_rotated", "smaller_by", "smaller_low", "smaller_high"]
+    figures = ["gap_trained_original", f"gap_trained_{view}", "smaller_by", "smaller_low", "smaller_high"]
     parts = []
     for seed, own in rows.groupby("seed"):
-        table = gap_closed(own, who, resamples).assign(seed=seed)
+        table = gap_closed(own, who, resamples, view).assign(seed=seed)
         parts.append(table.loc[table["measure"] == next(iter(MEASURES.values())), [*who, "measure", "seed", *figures]])
     return pd.concat(parts, ignore_index=True).sort_values([*who, "seed"], kind="stable", ignore_index=True)
 

@@ -66,9 +66,9 @@ from workshop import (
     corrected,
     draw,
     encoder_of,
+    locked,
     matrix,
     minutes,
-    only_one,
     program,
     read_settings,
     write_results,
@@ -151,19 +151,15 @@ def start_of(kind: str, encoder: str, material: Material, settings: Settings, ou
         return some_passages(material.dataset, settings.masked_passages, settings.split_seed)["text"].tolist()
 
     options = {"learning_rate": settings.masked_rate, "batch_size": 2 * settings.batch_size, "max_length": settings.max_length}
-    with only_one(out, "masked"):
+    with locked(out, "masked"):
         return masked_encoder(encoder, texts, out / "masked", seed=settings.split_seed, **options)
 
 
 def effects(rows: pd.DataFrame, view: str, resamples: int) -> dict[str, pd.DataFrame]:
     """The tables that compare training on a view of the passages with training on original ones."""
-    # The functions call what is compared "rotated".
-    pair = rows[rows["trained"].isin(("original", view))].replace({"trained": {view: "rotated"}})
     made = {"by_training": by_training, "gap_closed": gap_closed, "gap_by_seed": gap_by_seed}
-    if view == "rotated":
-        return {name: table(pair, WHO, resamples) for name, table in made.items()}
-    names = {f"{part}trained_rotated": f"{part}trained_{view}" for part in ("", "gap_")}
-    return {f"{name}_{view}": table(pair, WHO, resamples).rename(columns=names) for name, table in made.items()}
+    suffix = "" if view == "rotated" else f"_{view}"
+    return {f"{name}{suffix}": table(rows, WHO, resamples, view) for name, table in made.items()}
 
 
 #: Captions of the tables in the documentation.

@@ -199,6 +199,18 @@ def test_the_kernel_for_all_lengths_is_for_half_precision_on_cuda_only(monkeypat
     packed_module._varlen.cache_clear()
 
 
+@pytest.mark.parametrize("has_option", [True, False])
+def test_keys_are_never_split_where_the_kernel_could(has_option, monkeypatch):
+    """For other values a result depends on the batch."""
+    varlen = pytest.importorskip("torch.nn.attention.varlen", exc_type=ImportError)
+    older, newer = (lambda *given: {}), (lambda *given, num_splits=None: {"num_splits": num_splits})
+    monkeypatch.setattr(varlen, "varlen_attn", newer if has_option else older)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    packed_module._varlen.cache_clear()
+    assert packed_module._varlen("cuda", torch.float16)() == ({"num_splits": 1} if has_option else {})
+    packed_module._varlen.cache_clear()
+
+
 @pytest.mark.parametrize("name", SERVED)
 def test_what_is_pooled_of_half_precision_is_float32_and_nearer(encoders, name):
     encoder = encoders[name]
