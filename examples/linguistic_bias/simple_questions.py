@@ -20,7 +20,8 @@ questions, to see which share of the gap each closes.
 
 A run that was stopped continues with the same command. Complexity is computed once. `--estimate` prints how long it takes.
 
-What it cannot tell: the effect of treatments if some of the training questions are complex.
+With `complex_share`, that share of the simple questions is replaced by questions of the most complex third: rankers that learn
+from few complex questions are compared with those that learn from all questions, and treatments can give the few more weight.
 """
 
 import sys
@@ -68,16 +69,16 @@ MEASURES = ("nDCG@10", "RR@10")
 #: Parts of the questions by their complexity, simplest first, and the name of all together.
 THIRDS = ("simple", "middle", "complex")
 ALL = "all"
-#: The questions that rankers learn from; each choice is compared with the first.
-TRAINED_ON = ("simple", ALL, "complex")
+#: The questions that rankers learn from; other choices are compared with the first, or with the second if `complex_share` is set.
+TRAINED_ON = ("simple", "mostly simple", ALL, "complex")
 UNTRAINED = "nothing: untrained"
 #: Treatments that are tried on simple questions: EqualizeIR, its alternatives, and EqualizeIR with larger alphas.
 TREATMENTS: dict[str, Way] = {
     **{name: way for name, way in WAYS.items() if name not in ("plain", "reverse weight, of the probability")},
     **{f"Equalize, alpha {alpha:g}": Way(at_alpha(alpha), 1.2, after="Equalize, weaker model") for alpha in (0.5, 1.0)},
 }
-#: The names of arms that learn from simple questions with a treatment, and the treatments.
-TREATED = {f"{THIRDS[0]}: {name}": name for name in TREATMENTS}
+#: The names of arms with a treatment by the questions that they learn from, and the treatments.
+TREATED = {f"{base}: {name}": name for base in TRAINED_ON[:2] for name in TREATMENTS}
 #: Columns that name an arm, without its seed.
 ARM = ["tested_on", "rate", "trained_on"]
 
@@ -92,6 +93,7 @@ class Settings(Wording):
         train: SQuAD file of the questions to learn from.
         test: SQuAD file of the questions to test on.
         size: Number of training questions per arm.
+        complex_share: Share of questions of the most complex third among the questions that treatments learn from; 0 for none.
         held_out: Number of training articles that are held out for the pilot; no arm learns from them.
         rates: Learning rates that the pilot tries; ``learning_rate`` is one of them.
         least_gap: The stop rule: treatments are only tried if the interval of the gap is above this value.
@@ -101,6 +103,7 @@ class Settings(Wording):
     train: str | None = None
     test: str | None = None
     size: int = 900
+    complex_share: float = 0.0
     held_out: int = 4
     learning_rate: float = 3e-4
     rates: tuple[float, ...] = (1e-4, 3e-4)
@@ -113,17 +116,29 @@ class Settings(Wording):
     POSITIVE: ClassVar[tuple[str, ...]] = (*Wording.POSITIVE, "size", "held_out")
     CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {**Wording.CHOICES, "ranker": (*Wording.CHOICES["ranker"], CROSS)}
 
+    @property
+    def base(self) -> str:
+        """The questions that treatments learn from, and with which other arms are compared."""
+        return TRAINED_ON[1] if self.complex_share else TRAINED_ON[0]
+
+    @property
+    def trained_on(self) -> tuple[str, ...]:
+        """The questions that arms without a treatment learn from."""
+        return (self.base, ALL) if self.complex_share else (self.base, *TRAINED_ON[2:])
+
     def record(self) -> dict[str, Any]:
         """The settings of a folder; files by their names, without rates and treatments, which are in the names of arms."""
         known = {**super().record(), **file_names(self.train, self.test)}
         return {name: value for name, value in known.items() if name not in ("learning_rate", "rates", "treatments")}
 
-    def check_treatments(self) -> None:
-        """Refuse unknown treatments, and treatments whose weak model is not made before them.
+    def check(self) -> None:
+        """Refuse a share outside 0 to 1, unknown treatments, and treatments whose weak model is not made before them.
 
         Raises:
-            InputError: For such a treatment.
+            InputError: For such a share or treatment.
         """
+        if not 0 <= self.complex_share < 1:
+            raise InputError(f"setting complex_share={self.complex_share} must be at least 0 and less than 1")
         for at, name in enumerate(self.treatments):
             if name not in TREATMENTS:
                 raise InputError(f"setting treatments: there is no {name!r}; use some of {', '.join(TREATMENTS)}")
@@ -189,8 +204,13 @@ class Setup:
 
     def part(self, name: str, settings: Settings, seed: int) -> pd.DataFrame:
         """The questions that an arm learns from, with their paragraphs: the same number for all arms, drawn by the seed."""
-        able = self.train if name == ALL else self.train[self.train["third"] == name]
-        return draw(able, settings.size, seed, "train")
+        if name == TRAINED_ON[1]:
+            few = round(settings.complex_share * settings.size)
+            sizes = {THIRDS[0]: settings.size - few, THIRDS[2]: few}
+        else:
+            sizes = {name: settings.size}
+        able = {part: self.train if part == ALL else self.train[self.train["third"] == part] for part in sizes}
+        return pd.concat([draw(able[part], size, seed, "train") for part, size in sizes.items()], ignore_index=True)
 
     def lists(self, part: pd.DataFrame) -> pd.DataFrame:
         """The training data of a ranker: these questions with all their candidates."""
@@ -248,8 +268,8 @@ def arm_of(setup: Setup, tested: str, rate: float, trained: str, seed: int, sett
     def make(folder: Path, checkpoints: Path) -> pd.DataFrame:
         if trained == UNTRAINED:
             return measured(new_ranker(settings, out), questions, lists).assign(paragraphs=0)
-        part = setup.part(THIRDS[0] if trained in TREATED else trained, settings, seed)
-        other = workshop.waited(Arm(labels_of(f"{THIRDS[0]}: {way.after}"), make, "", 0, 0)) if way.after else None
+        part = setup.part(settings.base if trained in TREATED else trained, settings, seed)
+        other = workshop.waited(Arm(labels_of(f"{settings.base}: {way.after}"), make, "", 0, 0)) if way.after else None
         fitted = way.fit(settings, seed, out, setup.lists(part), setup.qrels, other=other)
         keep_beside(name, fitted, folder)
         found = measured(getattr(fitted, "relevance", fitted), questions, lists)
@@ -265,19 +285,19 @@ def planned(setup: Setup, settings: Settings, workshop: Workshop, *, pilot: bool
     """The arms, seed by seed; the untrained ranker occurs once."""
     if pilot:
         tried = [(rate, ALL) for rate in settings.rates]
-        for rate, trained in [*tried, (settings.learning_rate, THIRDS[0])]:
+        for rate, trained in [*tried, (settings.learning_rate, settings.base)]:
             yield arm_of(setup, "held out", rate, trained, 0, settings, workshop)
         return
     yield arm_of(setup, "test", 0.0, UNTRAINED, 0, settings, workshop)
     for seed in range(settings.seeds):
-        for trained in TRAINED_ON:
+        for trained in settings.trained_on:
             yield arm_of(setup, "test", settings.learning_rate, trained, seed, settings, workshop)
 
 
 def treated(setup: Setup, settings: Settings, workshop: Workshop) -> list[Arm]:
     """The arms with a treatment, seed by seed."""
     return [
-        arm_of(setup, "test", settings.learning_rate, f"{THIRDS[0]}: {name}", seed, settings, workshop)
+        arm_of(setup, "test", settings.learning_rate, f"{settings.base}: {name}", seed, settings, workshop)
         for seed in range(settings.seeds) for name in settings.treatments
     ]  # fmt: skip
 
@@ -289,10 +309,11 @@ class Results:
         rows: ``seed``, ``qid``, the columns of arms, ``paragraphs`` and the measures.
         topics: The test's questions with ``article`` and ``third``.
         resamples: Number of bootstrap resamples.
+        base: The arm with which the others are compared.
     """
 
-    def __init__(self, rows: pd.DataFrame, topics: pd.DataFrame, resamples: int):
-        self.rows, self.resamples = rows, resamples
+    def __init__(self, rows: pd.DataFrame, topics: pd.DataFrame, resamples: int, base: str = TRAINED_ON[0]):
+        self.rows, self.resamples, self.base = rows, resamples, base
         topics = topics.sort_values("qid")
         self.articles, self.third = topics["article"].to_numpy(), topics["third"].to_numpy()
 
@@ -320,13 +341,14 @@ class Results:
         return pd.DataFrame(lines).sort_values(["rate", "trained_on"], key=in_order, ignore_index=True)
 
     def gaps(self) -> pd.DataFrame:
-        """The gain of each arm over learning from simple questions, on complex and on simple questions, and the difference."""
+        """The gain of each arm over the one that learned from (mostly) simple questions, on complex and on simple test questions,
+        and the difference."""
         lines = []
         for measure in MEASURES:
             values = self.values(measure)
             for (tested, rate, trained), after in values.items():
-                before = values.get((tested, rate, THIRDS[0]))
-                if before is None or trained == THIRDS[0] or trained in TREATED:
+                before = values.get((tested, rate, self.base))
+                if before is None or trained == self.base or trained in TREATED:
                     continue
                 lines.append({"measure": measure, "rate": rate, "trained_on": trained, **self.gap(before, after)})
         table = corrected(pd.DataFrame(lines))
@@ -344,9 +366,9 @@ class Results:
         return {**line, name: both.pop("difference"), **both}
 
     def treatments(self) -> pd.DataFrame:
-        """How much each treatment closes of the gap between learning from simple and from all questions, in nDCG@10."""
+        """How much each treatment closes of the gap between learning from (mostly) simple and from all questions, in nDCG@10."""
         values = {trained: own for (_, _, trained), own in self.values(MEASURES[0]).items()}
-        simple, full, ones = values[THIRDS[0]], values[ALL], np.ones_like(values[ALL])
+        simple, full, ones = values[self.base], values[ALL], np.ones_like(values[ALL])
         masks = [self.third == third for third in (THIRDS[2], THIRDS[0])]
 
         def share(m: np.ndarray) -> np.ndarray:
@@ -371,12 +393,12 @@ class Results:
         return corrected(pd.DataFrame(lines))
 
     def draw(self, path: Path) -> None:
-        """Draw the gains of arms over learning from simple questions, by third of the test."""
+        """Draw the gains of arms over learning from (mostly) simple questions, by third of the test."""
         values = self.values(MEASURES[0])
         axes = plots.new_axes(6.0, 3.4)
-        before = next(own for arm, own in values.items() if arm[2] == THIRDS[0])
-        for number, trained in enumerate(TRAINED_ON[1:]):
-            after = next(own for arm, own in values.items() if arm[2] == trained)
+        before = next(own for arm, own in values.items() if arm[2] == self.base)
+        others = [(arm[2], own) for arm, own in values.items() if arm[2] in TRAINED_ON and arm[2] != self.base]
+        for number, (trained, after) in enumerate(sorted(others, key=lambda pair: TRAINED_ON.index(pair[0]))):
             found = []
             for third in THIRDS:
                 own = self.third == third
@@ -419,11 +441,12 @@ CAPTIONS = {
 }
 
 NOTES = [
-    "trained_on: equal numbers of questions of the simplest third, of all, or of the most complex third; paragraphs: number of "
-    "their paragraphs. simple, middle, complex, mean: nDCG@10 over test questions of that third, and over all; cv: sd / mean "
-    "over all.",
-    "gain: over learning from simple questions, on complex and on simple test questions; gap: the first minus the second; "
-    "closed: the same for a treatment; share closed: closed as a share of the gap that learning from all questions closes.",
+    "trained_on: equal numbers of questions of the simplest third, of all, or of the most complex third; mostly simple: of the "
+    "simplest third, but for a share of the most complex third; paragraphs: number of their paragraphs. simple, middle, complex, "
+    "mean: nDCG@10 over test questions of that third, and over all; cv: sd / mean over all.",
+    "gain: over learning from simple or mostly simple questions, on complex and on simple test questions; gap: the first minus "
+    "the second; closed: the same for a treatment; share closed: closed as a share of the gap that learning from all questions "
+    "closes.",
     "Intervals: 95 %, bootstrap over seeds and articles; p: randomisation of articles, p_corrected: Holm over the table; "
     "detectable: the smallest effect that one test finds with a power of 80 %.",
 ]
@@ -439,7 +462,7 @@ def main() -> None:
     settings = read_settings(options, Settings())
     if options.pilot and settings.learning_rate not in settings.rates:
         raise InputError(f"setting learning_rate={settings.learning_rate} is not among rates={settings.rates}")
-    settings.check_treatments()
+    settings.check()
     setup = Setup.of(settings, options.out)
     workshop = Workshop(options.out, "simple_questions", settings, [setup])
     arms = list(planned(setup, settings, workshop, pilot=options.pilot))
@@ -457,7 +480,7 @@ def main() -> None:
         return
     rows = workshop.carry_out(arms, seconds)
     tested = "held out" if options.pilot else "test"
-    results = Results(rows, setup.tests[tested].topics, settings.resamples)
+    results = Results(rows, setup.tests[tested].topics, settings.resamples, settings.base)
     gaps, more = results.gaps(), {}
     if options.pilot:
         tables = {"questions": setup.report, "means": results.means(), "gap": gaps}
@@ -467,7 +490,7 @@ def main() -> None:
     if mend and later:
         print(found, flush=True)
         rows = workshop.carry_out([*arms, *later], seconds)
-        results = Results(rows, setup.tests[tested].topics, settings.resamples)
+        results = Results(rows, setup.tests[tested].topics, settings.resamples, settings.base)
         more = {"treatments": results.treatments()}
     tables = {"questions": setup.report, "means": results.means(), "gap": gaps, **more}
     results.draw(options.out / "gains.png")

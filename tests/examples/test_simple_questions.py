@@ -168,7 +168,7 @@ def test_arms_have_equally_many_questions_of_their_third(tmp_path):
 
         settings = program.Settings(
             train=str(squad_file(tmp_path / "a.json", 8)), test=str(squad_file(tmp_path / "b.json", 4, first=20)), size=6,
-            held_out=2, index_set="words", queries=10,
+            held_out=2, index_set="words", queries=10, complex_share=1 / 3,
         )  # fmt: skip
         setup = program.Setup.of(settings, tmp_path)
         parts = {name: setup.part(name, settings, 0) for name in program.TRAINED_ON}
@@ -176,6 +176,10 @@ def test_arms_have_equally_many_questions_of_their_third(tmp_path):
         assert all(set(parts[name]["third"]) == {name} for name in ("simple", "complex"))
         assert parts["simple"]["complexity"].max() < parts["complex"]["complexity"].min()
         assert len(set(parts["all"]["third"])) > 1
+        assert parts["mostly simple"]["third"].value_counts().to_dict() == {"simple": 4, "complex": 2}
+        for share in (-0.1, 1.0):
+            with pytest.raises(program.InputError, match=r"complex_share=.* at least 0 and less than 1"):
+                program.replace(settings, complex_share=share).check()
         assert not set(parts["all"]["qid"]) & set(setup.tests["held out"].topics["qid"])
         assert not setup.part("all", settings, 1)["qid"].equals(parts["all"]["qid"])
         with pytest.raises(program.InputError, match="a third has only 6 training questions"):
@@ -194,7 +198,8 @@ def test_the_stop_rule_reads_the_low_end_of_the_gap():
     assert not mend and text.endswith("not above 0.01: there is nothing to mend; a gap of 0.028 would have been found.")
 
 
-def test_treatments_of_a_gap_in_miniature(tmp_path, run):
+@pytest.mark.parametrize("complex_share", [0.0, 0.5])
+def test_treatments_of_a_gap_in_miniature(tmp_path, run, complex_share):
     pytest.importorskip("pyterrier_pisa")
     files = ["--train", squad_file(tmp_path / "train.json", 8), "--test", squad_file(tmp_path / "dev.json", 6, first=20)]
     for path in files[1::2]:  # every question has a word of every paragraph
@@ -210,6 +215,7 @@ def test_treatments_of_a_gap_in_miniature(tmp_path, run):
     settings = json.loads((FOLDER / "simple_questions_cross.json").read_text()) | {
         "layers": 2, "triples": 8, "batch_size": 4, "size": 6, "held_out": 2, "resamples": 20, "seeds": 1, "depth": 3,
         "max_length": 48, "queries": 30, "index_set": "words", "parser": "", "least_gap": -1.0, "treatments": names,
+        "complex_share": complex_share,
     }  # fmt: skip
     config, out = tmp_path / "small.json", tmp_path / "out"
     model = tiny_models.build(tmp_path / "model")
@@ -222,7 +228,10 @@ def test_treatments_of_a_gap_in_miniature(tmp_path, run):
     config.write_text(json.dumps(settings))
     code, printed = run(*command)
     assert code == 0, printed.err
-    assert f"{4 + len(names)} of {4 + len(names)} arms to make" in printed.out
+    # With a share of complex questions, the arm that learns from complex questions only is left out.
+    arms, base = (3, "mostly simple") if complex_share else (4, "simple")
+    assert f"{arms + len(names)} of {arms + len(names)} arms to make" in printed.out
+    assert pd.read_csv(out / "gap.csv")["trained_on"].unique().tolist() == ["all", "complex"][: arms - 2]
     table = pd.read_csv(out / "treatments.csv").set_index("treatment")
     assert table.index.tolist() == names
     rows = pd.concat(pd.read_csv(path) for path in (out / "arms").glob("*/rows.csv"))
@@ -231,24 +240,25 @@ def test_treatments_of_a_gap_in_miniature(tmp_path, run):
     by = rows.groupby(["trained_on", rows["qid"].map(third)])["nDCG@10"].agg(["mean"])["mean"].unstack()
     spread = rows.groupby("trained_on")["nDCG@10"].agg(lambda own: own.std(ddof=0) / own.mean())
     for name in names:
-        gain = by.loc[f"simple: {name}"] - by.loc["simple"]
+        gain = by.loc[f"{base}: {name}"] - by.loc[base]
         assert table.loc[name, "closed"] == pytest.approx(gain["complex"] - gain["simple"], abs=1e-9)
-        whole = by.loc["all"] - by.loc["simple"]
+        whole = by.loc["all"] - by.loc[base]
         whole = whole["complex"] - whole["simple"]
         share = table.loc[name, "closed"] / whole if whole else np.nan
         assert table.loc[name, "share closed"] == pytest.approx(share, abs=1e-9, nan_ok=True)
-        assert table.loc[name, "cv change"] == pytest.approx(spread[f"simple: {name}"] - spread["simple"], abs=1e-9)
+        assert table.loc[name, "cv change"] == pytest.approx(spread[f"{base}: {name}"] - spread[base], abs=1e-9)
     # Every treatment has trained something else than plain training has.
-    logs = {name: pd.read_json(out / "arms" / f"test-0.0001-simple_{name.replace(',', '').replace(' ', '_')}-0" / "history.json")
+    trained = f"test-0.0001-{base.replace(' ', '_')}_"
+    logs = {name: pd.read_json(out / "arms" / f"{trained}{name.replace(' ', '_')}-0" / "history.json")
             for name in ("group DRO", "focal", "kernel whitening")}  # fmt: skip
     assert logs["group DRO"].filter(like="share of").shape[1] == 3 and "biased_accuracy" in logs["focal"]
     assert (out / "treatments.inc").is_file() and "worth trying" in printed.out
     # Nothing is trained again, and without a gap no treatment is.
     code, printed = run(*command)
-    assert code == 0 and f"0 of {4 + len(names)} arms to make" in printed.out
+    assert code == 0 and f"0 of {arms + len(names)} arms to make" in printed.out
     config.write_text(json.dumps({**settings, "least_gap": 1.0}))
     other = tmp_path / "other"
     shutil.copytree(out / "arms", other / "arms", ignore=shutil.ignore_patterns("*simple_*"))
     code, printed = run(*command[:-1], other)
     assert code == 0 and "nothing to mend" in printed.out
-    assert len(list((other / "arms").iterdir())) == 4 and not (other / "treatments.csv").exists()
+    assert len(list((other / "arms").iterdir())) == arms and not (other / "treatments.csv").exists()
