@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -121,15 +122,28 @@ def _answers(answers: Sequence[Answer], width: int, detail: _Detail, *, found: b
         outcomes = dict.fromkeys(answer.outcome for answer in answers)
         names = {one: ", ".join(answer.system for answer in answers if answer.outcome == one) for one in outcomes}
         told = [(one, Answer(listed, one, listed)) for one, listed in names.items()]
-    widest = min(_WIDEST, width // 2, max((len(name) for name, _ in told), default=0)) or 1
+    widest = min(_WIDEST, width // 2, max((_cells(name) for name, _ in told), default=0)) or 1
+    space = width - widest - 4
     for name, answer in told:
+        # How many characters of this name fit into the column.
+        longest = max(widest * len(name) // _cells(name), 1) if name else widest
         if detail.whole or (found and answer.outcome == "yes"):
-            column = textwrap.wrap(name, widest, break_on_hyphens=False)
-            lines = textwrap.wrap(answer.sentence, width - widest - 4)
-            yield from (f"  {own.ljust(widest)}  {line}".rstrip() for own, line in zip_longest(column, lines, fillvalue=""))
+            column = textwrap.wrap(name, longest, break_on_hyphens=False)
+            lines = textwrap.wrap(answer.sentence, space)
+            yield from (f"  {_padded(own, widest)}  {line}".rstrip() for own, line in zip_longest(column, lines, fillvalue=""))
         else:
-            begin = f"  {shortened(name, widest - 5 * (len(name) > widest)).ljust(widest)}  "
-            yield begin + textwrap.shorten(_in_brief(answer, width - len(begin)), width - len(begin), placeholder=" ...")
+            short = shortened(name, longest - 5 * (len(name) > longest))
+            yield f"  {_padded(short, widest)}  " + textwrap.shorten(_in_brief(answer, space), space, placeholder=" ...")
+
+
+def _cells(text: str) -> int:
+    """How many cells of a terminal a text fills: two for each Chinese or Japanese character, none for a combining mark."""
+    widths = (0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF") for c in text)
+    return sum(widths)
+
+
+def _padded(text: str, cells: int) -> str:
+    return text + " " * (cells - _cells(text))
 
 
 def _in_brief(answer: Answer, width: int) -> str:

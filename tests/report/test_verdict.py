@@ -501,6 +501,15 @@ def test_long_names_of_systems_are_shown_whole(values):
     assert max(map(len, text.splitlines())) <= 100
 
 
+@pytest.mark.parametrize("name", ["検索モデル", "ranker 検索", "e\u0301" * 8, "モデル" * 20])
+def test_answers_are_aligned_for_names_of_any_width(name):
+    lines = made([found(system="BM25", value=0.1), found(system=name, value=0.4)], ["BM25", name], ["position"]).to_text(100)
+    width = pytest.importorskip("wcwidth").wcswidth
+    begins = [width(line[: line.index("Yes:")]) for line in lines.splitlines() if "Yes:" in line]
+    assert len(begins) == 2 and begins[0] == begins[1] == 4 + max(4, min(width(name), 43))
+    assert all(width(line) <= 100 for line in lines.splitlines() if line.startswith("  ") and not line.startswith(" " * 7))
+
+
 def test_a_shortened_answer_still_says_how_many_queries_would_tell():
     systems = {f"BM25 >> a model with a long name {i}": i / 10 for i in range(4)}
     unclear = [found(bias, i, i - 0.5, i + 0.5, 0.9, 1.0, system=name) for bias in BIASES for name, i in systems.items()]
