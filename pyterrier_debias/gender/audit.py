@@ -32,12 +32,12 @@ from pyterrier_debias.core.frames import (
 )
 from pyterrier_debias.core.statistics import Interval, bootstrap_interval, inverted_interval, randomisation_test
 from pyterrier_debias.core.systems import Context, System
-from pyterrier_debias.core.text import regex_word
+from pyterrier_debias.core.text import Tokeniser, regex_word
 from pyterrier_debias.gender.data.documents import Texts, counted
 from pyterrier_debias.gender.data.query_gender import GenderClassifier, QueryGender
 from pyterrier_debias.gender.data.words import WordList
 from pyterrier_debias.gender.formulas.attributions import order_parts
-from pyterrier_debias.gender.formulas.counting import count_words, unfindable
+from pyterrier_debias.gender.formulas.counting import count_words, get_gender_tokeniser, tokeniser_name, unfindable
 from pyterrier_debias.gender.measures.evaluation import TIES_DRAWN, BiasResult, cluster_of
 from pyterrier_debias.gender.measures.evaluator import ARaBEvaluator, union_background
 
@@ -71,6 +71,7 @@ class WordListBias(JointBias):
         wordlist: The words of each group.
         contrast: Which groups are compared; see :meth:`WordList.contrast`.
         clusters: The topics' column that says which queries flip together in tests; None if each flips alone.
+        tokeniser: How queries and texts are split into words.
 
     Example:
         >>> ages = WordList({"young": ["teen", "youth"], "old": ["elderly", "senior"]}, "age")
@@ -91,6 +92,7 @@ class WordListBias(JointBias):
         *,
         contrast: str | tuple[str, str] | None = None,
         clusters: str | None = None,
+        tokeniser: str | Tokeniser = "regex_word",
     ):
         """
         Args:
@@ -99,15 +101,19 @@ class WordListBias(JointBias):
             contrast: Which groups are compared if there are more than two; see :meth:`WordList.contrast`.
             clusters: A column of the topics that says which of them share candidates, such as the article that a question is
                 about.
+            tokeniser: How queries and texts are split into words, as in :class:`ARaBEvaluator`; a function of one's own for a
+                language without spaces, or whose words change their form.
 
         Raises:
-            InputError: If ``wordlist`` is not a word list, or the contrast names unknown groups.
+            InputError: If ``wordlist`` is not a word list, the contrast names unknown groups, or the tokeniser is unknown.
         """
+        get_gender_tokeniser(tokeniser)
         self.wordlist = WordList.of(wordlist)
         self.wordlist.contrast(contrast)
         self.name = name or self.wordlist.name
         self.contrast = contrast
         self.clusters = clusters
+        self.tokeniser = tokeniser
 
     def needs(self, system: System | None, dataset: Any) -> str | None:
         """See :meth:`Bias.needs`: texts of documents, neutral topics, and a list in the collection's language."""
@@ -133,6 +139,7 @@ class WordListBias(JointBias):
             return [], {_ARAB: reason}
         own: dict[str, Any] = {
             "query_filter": self.neutral_qids(context.topics), "texts": Texts(context.dataset), "undefined": "influence",
+            "tokeniser": self.tokeniser,
         }  # fmt: skip
         if self.contrast is not None or self.wordlist != WordList.of("debias"):
             own |= {"wordlist": self.wordlist, "contrast": self.contrast}
@@ -162,7 +169,7 @@ class WordListBias(JointBias):
         Returns:
             Their qids, in the topics' order.
         """
-        return neutral_qids(topics, self.wordlist, column=self.topics_column)
+        return neutral_qids(topics, self.wordlist, column=self.topics_column, tokeniser=self.tokeniser)
 
     def told_by(self, topics: pd.DataFrame) -> str:
         """Which queries count as neutral, as text.
@@ -264,13 +271,16 @@ class GenderBias(WordListBias):
 
 
 @reads_frames
-def neutral_qids(topics: pd.DataFrame, wordlist: Any = "debias", *, column: str | None = "gender") -> list[str]:
+def neutral_qids(
+    topics: pd.DataFrame, wordlist: Any = "debias", *, column: str | None = "gender", tokeniser: str | Tokeniser = "regex_word"
+) -> list[str]:
     """The queries that name no group.
 
     Args:
         topics: ``qid`` and ``query``, or the column.
         wordlist: The words of each group; see :meth:`WordList.of`.
         column: A column of the topics in which such queries are labelled ``neutral``, used if present; None for words only.
+        tokeniser: How queries are split into words.
 
     Returns:
         Their qids, in the topics' order.
@@ -292,7 +302,7 @@ def neutral_qids(topics: pd.DataFrame, wordlist: Any = "debias", *, column: str 
                 f"neutral_qids: topic {lacking.iloc[0]!r} has no query; leave such topics out, or give a column that labels the "
                 f"neutral ones 'neutral'"
             )
-        keep = count_words(topics["query"], WordList.of(wordlist)).sum(axis=1) == 0
+        keep = count_words(topics["query"], WordList.of(wordlist), tokeniser).sum(axis=1) == 0
     return topics["qid"][keep].tolist()
 
 
@@ -348,12 +358,14 @@ class _Examined:
         # Loaded and counted once, whoever asks: all systems, their candidates, the background, what contributes.
         docnos = pd.DataFrame({"docno": lists.docnos()})
         texts = Texts(context.dataset)
-        counts, _ = counted(docnos, texts, bias.wordlist, "regex_word", f"{bias.name} bias")
+        counts, _ = counted(docnos, texts, bias.wordlist, bias.tokeniser, f"{bias.name} bias")
         if not counts.total().any():
             return cls(bias, context, None, None, {}, lists, texts, len(qids), len(judged))
 
         def evaluator(**background: Any) -> ARaBEvaluator:
-            return ARaBEvaluator(_CUTOFFS, wordlist=bias.wordlist, contrast=bias.contrast, texts=texts, **background)
+            return ARaBEvaluator(
+                _CUTOFFS, wordlist=bias.wordlist, contrast=bias.contrast, tokeniser=bias.tokeniser, texts=texts, **background
+            )  # fmt: skip
 
         measured: dict[tuple[bool, str], list[pd.DataFrame]] = {}
         for part in lists.parts():
@@ -402,14 +414,14 @@ class _Examined:
     @property
     def _lost(self) -> str:
         """Which words of the list cannot occur among the words of a text, as a sentence; empty if all can."""
-        wordlist = self.bias.wordlist
-        lost = unfindable(wordlist, "regex_word")
+        wordlist, tokeniser = self.bias.wordlist, self.bias.tokeniser
+        lost = unfindable(wordlist, tokeniser)
         if not lost:
             return ""
         named = ", ".join(map(repr, lost[:3])) + ", ..." * (len(lost) > 3)
         return (
-            f" {len(lost)} of the list's {wordlist.size} words ({named}) are never found, because the tokeniser regex_word never "
-            f"returns them whole; their parts are counted if the list has them."
+            f" {len(lost)} of the list's {wordlist.size} words ({named}) are never found, because the tokeniser "
+            f"{tokeniser_name(tokeniser)} never returns them whole; their parts are counted if the list has them."
         )
 
     @property
@@ -480,7 +492,9 @@ class _Examined:
         """The contributions of documents and words to the lean that the order adds."""
         bias = self.bias
         runs = (with_ties_drawn(part.runs[name], self.context.seed) for part in self.lists.parts(name))
-        documents, words, exact = order_parts(runs, self.texts, _CUTOFF, wordlist=bias.wordlist, contrast=bias.contrast)
+        documents, words, exact = order_parts(
+            runs, self.texts, _CUTOFF, wordlist=bias.wordlist, contrast=bias.contrast, tokeniser=bias.tokeniser
+        )  # fmt: skip
         return [Parts("document", documents), Parts("word", words, exact)]
 
     def _fair(self, name: str) -> Iterator[Finding]:

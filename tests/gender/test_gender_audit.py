@@ -1,6 +1,7 @@
 """The gender bias: what it says, over which values, for which queries."""
 
 import pickle
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -241,6 +242,28 @@ def test_words_that_the_tokeniser_splits_are_told():
     nothing = WordListBias({"one": ["x y", "z"], "other": ["男性", "xqz"]}, "nothing")
     found = examined(nothing, context).findings[0]
     assert np.isnan(found.value) and told.format("'x y', '男性'") in found.text
+
+
+def by_blanks(text):
+    return re.findall(r"[^ 。]+", text)
+
+
+def test_a_tokeniser_of_ones_own_splits_queries_and_texts():
+    words = {"one": ["彼"], "other": ["彼女"]}
+    corpus = pd.DataFrame({"docno": ["1", "2"], "text": ["彼女 は 読む。", "彼 は 読む。"]})
+    topics = pd.DataFrame({"qid": ["q", "r"], "query": ["読む", "彼女 は"]})
+    qrels = pd.DataFrame({"qid": ["q", "r"], "docno": ["1", "1"], "label": [1, 1]})
+    run = pd.DataFrame({"qid": ["q"] * 2 + ["r"] * 2, "docno": ["1", "2"] * 2, "score": [2.0, 1.0] * 2, "rank": [0, 1] * 2})
+    collection = Collection("parts", corpus=corpus, topics={"t": topics}, qrels={"t": qrels})
+    context = Context([System("run", pt.Transformer.from_df(run))], collection, topics, qrels)
+    bias = WordListBias(words, "persons", tokeniser=by_blanks)
+    found = examined(bias, context)
+    table = found.table.set_index(["measure", "contrast"])
+    row = table.loc[("ARaB@10", "neutral queries")]
+    assert row["n"] == 1 and row["value"] == pytest.approx(arab(np.log([1 / 2, 2]), 10))  # the second query names a group
+    assert "never found" not in found.findings[0].text and "tokeniser by_blanks" in found.findings[0].convention
+    with pytest.raises(InputError, match="tokeniser"):
+        WordListBias(words, tokeniser="letters")
 
 
 def test_measures_for_an_experiment(context):

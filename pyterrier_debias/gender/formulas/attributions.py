@@ -13,6 +13,7 @@ import pandas as pd
 
 from pyterrier_debias.core.bias import ITEM
 from pyterrier_debias.core.frames import check_pairs, first_rows, with_string_ids
+from pyterrier_debias.core.text import Tokeniser
 from pyterrier_debias.gender.data.documents import counted, in_order, query_slices
 from pyterrier_debias.gender.data.words import WordList, WordListLike
 from pyterrier_debias.gender.formulas import arab
@@ -75,6 +76,7 @@ def word_parts(counts: WordCounts, method: str = "tf", tf_form: str = "log1p_tot
 def order_parts(
     results: pd.DataFrame | Iterable[pd.DataFrame], texts: Any, cutoff: int = 10, *, wordlist: WordListLike = "debias",
     contrast: str | tuple[str, str] | None = None, method: str = "tf", tf_form: str = "log1p_total",
+    tokeniser: str | Tokeniser = "regex_word",
 ) -> tuple[pd.DataFrame, pd.DataFrame, bool]:  # fmt: skip
     """The contribution of documents and words to the mean difference of ARaB@t between an order and a random order.
 
@@ -90,6 +92,7 @@ def order_parts(
         contrast: Which groups are compared, as for :class:`~pyterrier_debias.gender.measures.evaluator.ARaBEvaluator`.
         method: How magnitudes are computed; see :func:`pyterrier_debias.gender.formulas.arab.magnitudes`.
         tf_form: The formula of TF.
+        tokeniser: How texts are split; see :func:`~pyterrier_debias.gender.formulas.counting.get_gender_tokeniser`.
 
     Returns:
         Documents (``item``: docno, ``note``: words found) and words (``note``: the group), each with ``qid``, ``queries`` and
@@ -110,7 +113,7 @@ def order_parts(
         run = with_string_ids(part, "contributions")
         check_pairs(run, "contributions")
         run = in_order(run, "contributions")
-        counts, number = counted(run, texts, words, "regex_word", "contributions")
+        counts, number = counted(run, texts, words, tokeniser, "contributions")
         number, documents = pd.factorize(number)
         counts = counts.take(documents)
         slices = query_slices(run["qid"])

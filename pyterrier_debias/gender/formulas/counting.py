@@ -142,6 +142,16 @@ class WordCounts:
         return cls(int(shift[-1]), parts[0].wordlist, rows, words, counts)
 
 
+def tokeniser_name(tokeniser: str | Tokeniser) -> str:
+    """The name of a tokeniser, as conventions and messages give it.
+
+    Example:
+        >>> tokeniser_name("blank"), tokeniser_name(str.split)
+        ('blank', 'split')
+    """
+    return tokeniser if isinstance(tokeniser, str) else getattr(tokeniser, "__name__", "own")
+
+
 def count_words(
     texts: Sequence[str] | pd.Series, wordlist: WordListLike = "debias", tokeniser: str | Tokeniser = "regex_word"
 ) -> np.ndarray:

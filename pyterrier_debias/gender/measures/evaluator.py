@@ -20,7 +20,7 @@ from pyterrier_debias.data.base import corpus_batches
 from pyterrier_debias.gender.data.documents import Texts, counted, in_order, query_slices, wanted_qids
 from pyterrier_debias.gender.data.words import WordList, WordListLike
 from pyterrier_debias.gender.formulas import arab
-from pyterrier_debias.gender.formulas.counting import WordCounts, get_gender_tokeniser, word_counts
+from pyterrier_debias.gender.formulas.counting import WordCounts, get_gender_tokeniser, tokeniser_name, word_counts
 from pyterrier_debias.gender.measures.background import Background, check_background, collection, is_collection, tell_outside
 from pyterrier_debias.gender.measures.evaluation import BiasResult, cluster_of
 
@@ -75,8 +75,7 @@ class _OfWords(Stage):
         plus, minus = ([g for g, w in weights.items() if w * side > 0] for side in (1, -1))
         sides = " and ".join(plus) + (f" minus {' and '.join(minus)}" if minus else "")
         form = f"{self.method}, {self.tf_form}" if self.method == "tf" else self.method
-        cut = self.tokeniser if isinstance(self.tokeniser, str) else getattr(self.tokeniser, "__name__", "own")
-        return f"{form}; {sides}; words: {words}; tokeniser {cut}"
+        return f"{form}; {sides}; words: {words}; tokeniser {tokeniser_name(self.tokeniser)}"
 
 
 class AnnotateGender(RowWise, _OfWords):
