@@ -72,10 +72,11 @@ _LONGEST = 120
 
 
 class Kept(NamedTuple):
-    """The results of a bias: findings, and the figures of the report."""
+    """The results of a bias: findings, and the figures of the report; or remarks about the systems' queries."""
 
     findings: Sequence[Finding]
     figures: Sequence[Figure] = ()
+    notes: Sequence[str] = ()
 
 
 class Checkpoint:
@@ -186,7 +187,7 @@ class Checkpoint:
                 DrawnFigure.from_pictures(f["name"], f["caption"], {k: base64.b64decode(f[k]) for k in ("png", "svg")})
                 for f in content["figures"]
             ]
-            return Kept([_read(finding) for finding in content["findings"]], figures)
+            return Kept([_read(finding) for finding in content["findings"]], figures, content.get("notes", []))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             logger.warning("checkpoint: %s cannot be read (%s), so %s is examined again", file, one_line(error), name)
             return None
@@ -210,6 +211,7 @@ class Checkpoint:
                 {"name": f.name, "caption": f.caption, **{k: base64.b64encode(v).decode() for k, v in f.pictures.items()}}
                 for f in figures
             ],
+            "notes": list(examined.notes),
         }
         # NaN is written as such, because only this package reads the file.
         record = json.dumps(sealed(content), ensure_ascii=False)
@@ -219,7 +221,7 @@ class Checkpoint:
             if not self._incomplete:
                 logger.warning("checkpoint: %s; the audit goes on, and the next call examines again what is not stored", error)
             self._incomplete = True
-        return Kept(examined.findings, figures)
+        return Kept(examined.findings, figures, examined.notes)
 
     def _file(self, name: str, made: Any) -> Path:
         unknown = self._unknown.intersection(system for system, _ in (made or {}).get("systems", ()))

@@ -160,7 +160,7 @@ def audit(
         if kept is not None and not seen.failed:  # what failed is run again by the next call
             kept.forget_scores()
         unrepeatable = [one for system in examined for one in _unrepeatable(system, kept)]
-        notes = _notes(examined, context, unrepeatable)
+        notes = _notes(examined, context, unrepeatable, _of_queries(context, kept))
     findings, skipped, failed = seen.findings + unrepeatable, seen.skipped, seen.failed
     if not findings and not failed:
         if seen.refused:
@@ -186,7 +186,9 @@ def audit(
     )
 
 
-def _notes(systems: Sequence[System], context: Context, unrepeatable: Sequence[Finding]) -> list[str]:
+def _notes(
+    systems: Sequence[System], context: Context, unrepeatable: Sequence[Finding], of_queries: Sequence[str]
+) -> list[str]:
     """What a reader must know besides the findings: about the systems, and about how they and the judgements fit together."""
     notes = [
         *(system.note for system in systems if system.note),
@@ -194,9 +196,22 @@ def _notes(systems: Sequence[System], context: Context, unrepeatable: Sequence[F
         *(note for system in systems for note in (_batch_note(system), _cut_note(system, context)) if note),
         *_depth_notes(systems, context.depth),
         *_judgement_notes(context),
-        *context.notes,
+        *of_queries,
     ]
     return said_together(notes, systems)
+
+
+def _of_queries(context: Context, kept: Checkpoint | None) -> list[str]:
+    """Remarks about the systems' queries: of this run, and of an earlier one whose rankers did not run again."""
+    if kept is None:
+        return context.notes
+    name, made = "notes", {"systems": [[system.name, None] for system in context.systems]}
+    before = kept.kept(name, made)
+    earlier = [] if before is None else list(before.notes)
+    notes = list(dict.fromkeys([*earlier, *context.notes]))
+    if notes != earlier:
+        kept.keep(name, Kept([], notes=notes), made)
+    return notes
 
 
 def _settings(

@@ -66,6 +66,15 @@ def test_a_finished_audit_is_read_again_and_is_the_same(dataset, tmp_path):
     assert again.save(tmp_path / "saved").joinpath("order-change.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_queries_that_a_ranker_left_out_are_told_when_it_does_not_run_again(dataset, tmp_path):
+    first = toy.systems(dataset)["BM25"] >> dataset.text_loader()
+    picky = pt.apply.generic(lambda frame: toy.CountingRanker()(frame).query(f"qid != {toy.QIDS[0]!r}"))
+    options = {"biases": [Counted(ORDER)], "checkpoint": tmp_path / "kept"}
+    told = [audit(System("picky", first, picky), dataset, **options).settings["notes"] for _ in range(3)]
+    assert options["biases"][0].runs == 1 and told[0] == told[1] == told[2]
+    assert any(note.startswith("picky: its ranker returned no document for 1 of") for note in told[0])
+
+
 def test_a_system_that_can_be_examined_now_is(dataset, tmp_path):
     def needs(system, dataset):
         return None if system.ranker or system.indexer else "it has no indexer"
