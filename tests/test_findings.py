@@ -167,6 +167,19 @@ def test_the_detectable_effect_of_a_correlation_is_found_in_four_of_five_samples
     assert corrected([finding], "two-step")[0].detectable == pytest.approx(detectable_effect(few, correlation=True))
 
 
+def test_a_test_of_signs_over_few_queries_cannot_be_significant_among_many():
+    """Over n queries the lowest p is 2 / 2**n; eight tests need one below .05 / 8."""
+    how = "tf; p by flipping signs; the interval inverts this test"
+    for n, hopeless in ((7, True), (8, True), (9, False)):
+        few = [dataclasses.replace(made("a", 2.0 ** (1 - n), True, low=0.7, high=1.1, n=n), value=0.9, convention=how)] * 8
+        found = corrected(few, "two-step")[0]
+        said = f"With {n} queries and 8 tests, no effect can be significant."
+        assert found.text.endswith(said) == hopeless == np.isnan(found.detectable) and (found.p_corrected >= 0.05) == hopeless
+    # A test that permutes queries has more arrangements.
+    permuted = [dataclasses.replace(one, convention="p by permutation") for one in few]
+    assert np.isfinite(corrected([dataclasses.replace(one, n=7) for one in permuted], "two-step")[0].detectable)
+
+
 def test_a_primary_test_says_what_it_could_have_missed():
     """The detectable effect is the one that the test finds in four of five samples."""
     draw, n, hits = np.random.default_rng(1), 60, []

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 _NO_INTERVAL = re.compile(r",? (?:95 % interval )?\[\+?nan%?, \+?nan%?\]")
 _ANY_INTERVAL = re.compile(r",? (?:95 % interval )?\[[-+]?[\d.]+%?, [-+]?[\d.]+%?\]")
 
+#: Where a finding says with how many draws its test exchanges the original.
+_EXCHANGED = re.compile(r"mean of (\d+) draws?\b.*p by exchange randomisation")
+
 #: How the names of measures begin that are correlations.
 CORRELATION = "rho of "
 
@@ -77,7 +80,8 @@ class Finding:
         convention: The options under which it was computed; reports keep figures under different conventions apart.
         null_value: The figure to expect by chance alone; NaN if it is zero by construction or unknown.
         detectable: The smallest effect, in the figure's unit, that a primary test would have found with a power of 80 %, after
-            correction; NaN until :func:`corrected` is called, and if nothing was tested.
+            correction; NaN until :func:`corrected` is called, if nothing was tested, and if no effect could be significant
+            because there are too few queries for so many tests, which the text says.
         text: The figure in one plain sentence.
         primary: Whether this is the primary test of the bias, the one that is calibrated.
         values: The values per query behind the figure, by qid; None if there are none.
@@ -496,9 +500,46 @@ def _first_step(finding: Finding, p: float, tests: int) -> Finding:
     interval = Interval(finding.value, finding.low, finding.high, 0.95, finding.n)
     least = detectable_effect(interval, tests=tests, correlation=finding.measure.startswith(CORRELATION))
     text = finding.text
+    by_signs = "flipping signs" in finding.convention or "randomisation" in finding.convention
+    if by_signs and least_p(finding.convention, finding.n) * tests >= ALPHA:
+        least, text = float("nan"), f"{text} {never_significant(finding.n, tests)}"
     if p >= ALPHA and np.isfinite(least):
         text = f"{text} An effect below {_rounded(least)} may have been missed (power under {POWER:.0%})."
     return replace(finding, p_corrected=p, detectable=least, text=text)
+
+
+def never_significant(n: int, tests: int) -> str:
+    """A sentence for a test over so few queries that its smallest p, after correction, is not below :data:`ALPHA`.
+
+    Example:
+        >>> never_significant(7, 8)
+        'With 7 queries and 8 tests, no effect can be significant.'
+    """
+    return f"With {n} {'query' if n == 1 else 'queries'} and {tests} test{'s' * (tests != 1)}, no effect can be significant."
+
+
+def least_p(convention: str, changed: int) -> float:
+    """The lowest p that the test of a figure can have if so many queries have another value than 0.
+
+    A test of signs has two arrangements of each query; one that exchanges an original with its draws has one more than draws.
+
+    Args:
+        convention: The figure's convention, which names the test.
+        changed: The number of queries.
+
+    Returns:
+        The p value; 0 for a test that permutes the queries.
+
+    Example:
+        >>> draws = "mean of 3 draws, seed 0; p by exchange randomisation; the interval inverts this test"
+        >>> least_p("p by flipping signs", 5), least_p(draws, 3)
+        (0.0625, 0.015625)
+    """
+    if "permutation" in convention:
+        return 0.0
+    exchanged = _EXCHANGED.search(convention)
+    draws = int(exchanged[1]) if exchanged else 1
+    return (1.0 if draws > 1 else 2.0) * (draws + 1.0) ** -changed
 
 
 def _rounded(value: float) -> str:

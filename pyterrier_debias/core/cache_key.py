@@ -77,6 +77,30 @@ def cache_key(value: Any, *, exact: bool = False) -> Any:
     return _Description(exact)(value)
 
 
+def function_name(function: Any) -> str:
+    """A function's name; for a user's function, with a hash of what it computes, since all lambdas have one name.
+
+    Args:
+        function: A function or a class.
+
+    Returns:
+        The qualified name, without the module.
+
+    Example:
+        >>> one, other = (lambda text: text.split()), (lambda text: list(text))
+        >>> function_name(len), function_name(one) == function_name(other)
+        ('len', False)
+    """
+    name: str = function.__qualname__
+    if not isinstance(function, FunctionType) or not _is_users(function):
+        return name
+    try:
+        key = cache_key(function, exact=True)
+    except InputError:  # it uses an object of which nothing but its address is known
+        return name
+    return f"{name}:{_hash(json.dumps(key, sort_keys=True).encode())[:8]}"
+
+
 class _Description:
     """One description; remembers the enclosing objects, so that an object that contains itself does not recurse forever."""
 
@@ -266,8 +290,8 @@ def _attributes(kind: type) -> dict[str, Any]:
     return {name: found[name] for name in sorted(found)}
 
 
-def _is_users(kind: type) -> bool:
-    """Whether a class is neither built in nor of an installed library, PyTerrier or this package."""
+def _is_users(kind: type | FunctionType) -> bool:
+    """Whether a class or a function is neither built in nor of an installed library, PyTerrier or this package."""
     if kind.__module__.split(".")[0] in ("builtins", "pyterrier", __name__.split(".")[0]):
         return False
     return not (getattr(sys.modules.get(kind.__module__), "__file__", None) or "").startswith(_INSTALLED)

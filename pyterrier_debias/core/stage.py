@@ -53,7 +53,8 @@ def described(value: Any) -> str:
         value: Any value.
 
     Returns:
-        For frames and arrays a hash of their content, for functions their names, for objects their ``repr``; for objects without
+        For frames and arrays a hash of their content, for functions their names (see
+        :func:`~pyterrier_debias.core.cache_key.function_name`), for objects their ``repr``; for objects without
         one, or with an address in it, their class and attributes.
 
     Example:
@@ -93,7 +94,10 @@ def _text(value: Any, exact: bool, within: tuple[int, ...] = ()) -> str:
     if inspect.ismethod(value):
         return f"{text(value.__self__)}.{value.__name__}"
     if callable(value) and hasattr(value, "__qualname__"):
-        return f"{value.__module__}.{value.__qualname__}" if exact else value.__qualname__
+        from pyterrier_debias.core.cache_key import function_name  # which needs this module
+
+        module = getattr(value, "__module__", None)
+        return f"{f'{module}.' * bool(module)}{function_name(value)}" if exact else value.__qualname__
     if isinstance(value, Mapping):
         whole = f"{{{', '.join(f'{text(name)}: {text(one)}' for name, one in value.items())}}}"
         whole = whole if type(value) is dict else f"{type(value).__name__}({whole})"

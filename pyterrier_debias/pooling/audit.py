@@ -28,7 +28,7 @@ from pyterrier_debias.core.statistics import (
     inverted_interval,
     randomisation_test,
 )
-from pyterrier_debias.core.systems import Context, System, check_run
+from pyterrier_debias.core.systems import Context, System, UnfitSystemError, check_run
 from pyterrier_debias.pooling.formulas.attributions import unjudged_parts
 from pyterrier_debias.pooling.measures.unjudged import ExpectedNDCG, inferred_in_parts, kendall_tau, strictly_ranked
 
@@ -239,6 +239,19 @@ class PoolingBias(JointBias):
         return _Examined.of(self, context)
 
 
+def _refuse_another_corpus(system: str, docnos: pd.Series, lists: _Lists, context: Context) -> None:
+    """Refuse a system none of whose documents is known: every one of them would count as unjudged."""
+    corpus = getattr(context.dataset, "corpus", None)
+    frames = [context.qrels, None if lists.pool is None else lists.pool[1], corpus if isinstance(corpus, pd.DataFrame) else None]
+    if len(docnos) and not any(docnos.isin(one["docno"]).any() for one in frames if one is not None):
+        raise UnfitSystemError(
+            system,
+            f"none of its documents (e.g. {docnos.iloc[0]!r}) is among those of the judgements (e.g. "
+            f"{context.qrels['docno'].iloc[0]!r}), so its docnos seem to be those of another corpus; retrieve from the corpus "
+            f"that was judged",
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class _Examined:
     """All systems of an audit together, since labels are inferred from the runs of all.
@@ -270,6 +283,8 @@ class _Examined:
     @classmethod
     def of(cls, bias: PoolingBias, context: Context) -> _Examined:
         lists = _Lists(context)
+        for system in context.systems:
+            _refuse_another_corpus(system.name, context.results(system, depth=_CUTOFF)["docno"], lists, context)
         positives = positives_reason(lists.qrels)
         depths = [k for k in _DEPTHS if k <= max(min(lists.depth, context.depth), _CUTOFF)]
         inferred = lists.judgements() if positives is None else repeat(None)

@@ -273,7 +273,7 @@ def made_from(bias: Bias, systems: Sequence[System]) -> dict[str, Any]:
     """
     told = [[system.name, None if system.indexer is None else _describe(system.indexer)] for system in systems]
     kind = f"{type(bias).__module__}.{type(bias).__qualname__}"
-    return {"bias": kind, "options": cache_key(bias.cache_key()), "systems": told}
+    return {"bias": kind, "options": cache_key(bias.cache_key(), exact=True), "systems": told}
 
 
 def fingerprint(context: Context, *, dataset: str, split: str | None) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from pyterrier_debias.core.bias import CORRELATION, FIGURE_KEY, p_text
+from pyterrier_debias.core.bias import CORRELATION, FIGURE_KEY, least_p, p_text
 from pyterrier_debias.core.errors import shortened
 from pyterrier_debias.core.statistics import LEAST_UNITS, Interval, bootstrap_interval, detectable_effect, units_needed
 from pyterrier_debias.report.tables import AuditTables
@@ -183,8 +183,8 @@ _ENOUGH_JUDGED = 0.8
 _QUALITY: Mapping[str, str] = {"position": "original", "linguistic": "all queries"}
 #: Where a finding says why it has no interval.
 _NO_INTERVAL = re.compile(r"\(no interval: ([^()]+)\)")
-#: Where a finding says with how many draws its test exchanges the original.
-_EXCHANGED = re.compile(r"mean of (\d+) draws?\b.*p by exchange randomisation")
+#: Where a finding says that there are too few queries for so many tests.
+_NEVER = re.compile(r"and (\d+ tests?), no effect can be significant")
 #: Where a finding says which queries count as one.
 _TOGETHER = re.compile(r"of all queries with the same ('.*') together")
 _NOTHING_HELPS = "No treatment has been shown to help yet."
@@ -395,7 +395,10 @@ def _told(result: AuditTables, row: Mapping[str, Any], figures: Sequence[_Figure
     needed = _rounded_up(units_needed(n, seen, margin, correlation=correlation))
     blind = detectable > margin and not hint
     missed = "any" if detectable >= figure.most else f"less than {_amount(detectable, figure, bare=True)}"
+    hopeless = _NEVER.search(row["text"])
     too_few = _few_changes(result, row, "a test") or (f", too few to detect {missed}" if blind else "")
+    if hopeless and not too_few:
+        too_few = f", too few for any effect to be significant in {hopeless[1]}"
     more = f"about {needed:,} would detect {_amount(margin, figure, bare=True)}"
     brief = f"Could not tell ({needed:,} queries needed): {size}"
     asides = (too_few,) if too_few else ()
@@ -432,27 +435,10 @@ def _few_changes(result: AuditTables, row: Mapping[str, Any], what: str) -> str:
     """A clause if so few queries have another value than 0 that a test cannot tell it from chance, however large they are."""
     values = _per_query(result, row)
     changed = int((values != 0).sum())
-    least = _least_p(row, changed)
+    least = least_p(row["convention"], changed)
     other = math.isfinite(row["low"]) and row["p"] < 0.8 * least  # its test has more arrangements; p is drawn
     few = len(values) and least > ALPHA and not other
     return f"; it differs from 0 for {_queries(changed)} only, too few for {what}" if few else ""
-
-
-def _least_p(row: Mapping[str, Any], changed: int) -> float:
-    """The lowest p that the test of a figure can have if so many queries have another value than 0.
-
-    A test of signs has two arrangements of each query; one that exchanges an original with its draws has one more than draws.
-
-    Example:
-        >>> draws = {"convention": "mean of 3 draws, seed 0; p by exchange randomisation; the interval inverts this test"}
-        >>> _least_p({"convention": "p by flipping signs"}, 5), _least_p(draws, 3)
-        (0.0625, 0.015625)
-    """
-    if "permutation" in row["convention"]:
-        return 0.0
-    exchanged = _EXCHANGED.search(row["convention"])
-    draws = int(exchanged[1]) if exchanged else 1
-    return (1.0 if draws > 1 else 2.0) * (draws + 1.0) ** -changed
 
 
 def _per_query(result: AuditTables, row: Mapping[str, Any]) -> pd.Series:

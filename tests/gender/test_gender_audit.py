@@ -9,7 +9,17 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 
-from pyterrier_debias import ARaBEvaluator, Collection, InputError, PlantedCollection, PlantedRanker, System, WordList, audit
+from pyterrier_debias import (
+    ARaBEvaluator,
+    Collection,
+    InputError,
+    PlantedCollection,
+    PlantedRanker,
+    System,
+    WordList,
+    audit,
+    compare,
+)
 from pyterrier_debias.core.bias import PER_QUERY_COLUMNS
 from pyterrier_debias.core.statistics import randomisation_test
 from pyterrier_debias.core.systems import Context
@@ -264,6 +274,34 @@ def test_a_tokeniser_of_ones_own_splits_queries_and_texts():
     assert "never found" not in found.findings[0].text and "tokeniser by_blanks" in found.findings[0].convention
     with pytest.raises(InputError, match="tokeniser"):
         WordListBias(words, tokeniser="letters")
+
+
+def test_functions_of_one_name_are_told_apart(tmp_path):
+    """All lambdas have one name: results of one tokeniser must not be given for another."""
+    words = {"one": ["tea"], "other": ["sea"]}
+    letters, blanks = (lambda text: re.findall("[a-z]+", text.lower())), (lambda text: text.lower().split())
+    run = pd.DataFrame({"qid": ["q"] * 2 + ["r"] * 2, "docno": ["1", "2"] * 2, "score": [2.0, 1.0] * 2, "rank": [0, 1] * 2})
+    corpus = pd.DataFrame({"docno": ["1", "2"], "text": ["tea, tea", "sea"]})
+    topics = pd.DataFrame({"qid": ["q", "r"], "query": ["x", "y"]})
+    qrels = pd.DataFrame({"qid": ["q", "r"], "docno": ["1", "1"], "label": [1, 1]})
+    dataset = Collection("drinks", corpus=corpus, topics={"t": topics}, qrels={"t": qrels})
+
+    def found(tokeniser, checkpoint=None):
+        bias = WordListBias(words, "drinks", tokeniser=tokeniser)
+        return audit({"run": run}, dataset, biases=[bias], checkpoint=checkpoint)
+
+    def value(result):
+        own = result.findings[result.findings["contrast"] == "neutral queries"].set_index("measure")
+        return own.loc["ARaB@10", "value"]
+
+    audits = [found(one, tmp_path / "kept") for one in (letters, blanks, letters)]
+    assert [value(one) for one in audits] == [value(found(one)) for one in (letters, blanks, letters)]
+    assert value(audits[0]) != value(audits[1])
+    assert any("different conventions" in note for note in compare(*audits[:2]).notes)
+    assert not any("different conventions" in note for note in compare(audits[0], audits[2]).notes)
+    measures = [ARaB(wordlist=words, texts=dataset, tokeniser=one) @ 10 for one in (letters, blanks)]
+    table = pt.Experiment([pt.Transformer.from_df(run)], topics, qrels, measures)
+    assert measures[0] != measures[1] and len(table.columns) == 3
 
 
 def test_measures_for_an_experiment(context):

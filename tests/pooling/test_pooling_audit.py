@@ -9,7 +9,7 @@ import pytest
 from ir_measures import Judged
 from scipy import stats
 
-from pyterrier_debias import Collection, PlantedCollection, PlantedRanker, System, audit, bias_measures, open_dataset
+from pyterrier_debias import Collection, InputError, PlantedCollection, PlantedRanker, System, audit, bias_measures, open_dataset
 from pyterrier_debias.core.evaluation import per_query
 from pyterrier_debias.core.statistics import binomial_interval
 from pyterrier_debias.core.systems import Context
@@ -52,6 +52,19 @@ def test_needs_judgements_of_documents_that_are_not_relevant():
         qrels={"test": PLANTED.get_qrels().query("label > 0")},
     )  # fmt: skip
     assert "relevant documents only" in BIAS.needs(SYSTEMS[0], positives)
+
+
+def test_a_run_over_another_corpus_is_refused_and_the_others_are_examined():
+    run = PLANTED.get_runs()["bm25"]
+    other = run.assign(docno="msmarco_" + run["docno"])
+    with pytest.raises(InputError, match=r"none of its documents \(e.g. 'msmarco_.*those of another corpus"):
+        audit({"mine": other}, PLANTED, biases="pooling", depth=20)
+    found = audit({"bm25": run, "mine": other}, PLANTED, biases="pooling", depth=20)
+    assert set(found.findings["system"]) == {"bm25"} and found.skipped["system"].tolist() == ["mine"]
+    # Unjudged documents of the corpus are no mistake.
+    judged = set(PLANTED.get_qrels()["docno"])
+    unjudged = run[~run["docno"].isin(judged)]
+    assert audit({"mine": unjudged}, PLANTED, biases="pooling", depth=20).skipped.empty
 
 
 def test_a_few_labels_of_0_do_not_tell_what_is_unjudged():

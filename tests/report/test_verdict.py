@@ -222,6 +222,14 @@ def test_a_test_that_could_be_significant_is_not_called_too_small():
         assert "too few for a test" not in one.sentence
 
 
+def test_a_test_that_could_not_be_significant_says_so():
+    text = "it leans. With 7 queries and 8 tests, no effect can be significant."
+    one = answer(found("gender", 0.908, 0.734, 1.062, p=0.0156, p_corrected=0.125, n=7, text=text))
+    why = ", too few for any effect to be significant in 8 tests"
+    assert one.outcome == "cannot tell" and one.asides == (why,)
+    assert one.sentence.startswith(f"Could not tell: 0.908 [0.734, 1.062] ARaB@10 on 7 queries{why}; about ")
+
+
 def test_few_groups_of_queries_are_the_reason_for_no_interval():
     values = pd.Series([0.3] * 30, index=[f"q{i}" for i in range(30)])
     how = "tf; p by flipping signs of all queries with the same 'topic' together; the interval inverts this test"

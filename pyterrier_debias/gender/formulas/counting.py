@@ -8,6 +8,7 @@ several threads, one per core; the environment variable ``OMP_NUM_THREADS`` sets
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import logging
 import os
@@ -21,9 +22,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from pyterrier_debias.core.cache_key import function_name
 from pyterrier_debias.core.errors import InputError, check_choice
 from pyterrier_debias.core.frames import first_rows
 from pyterrier_debias.core.scripts import composed, more_characters
+from pyterrier_debias.core.stage import described
 from pyterrier_debias.core.text import TOKENISERS, Tokeniser, get_tokeniser
 from pyterrier_debias.gender.data.words import WordList, WordListLike
 
@@ -143,13 +146,16 @@ class WordCounts:
 
 
 def tokeniser_name(tokeniser: str | Tokeniser) -> str:
-    """The name of a tokeniser, as conventions and messages give it.
+    """The name of a tokeniser, as conventions and messages give it, different for different functions.
 
     Example:
         >>> tokeniser_name("blank"), tokeniser_name(str.split)
-        ('blank', 'split')
+        ('blank', 'str.split')
     """
-    return tokeniser if isinstance(tokeniser, str) else getattr(tokeniser, "__name__", "own")
+    if isinstance(tokeniser, str):
+        return tokeniser
+    plain = hasattr(tokeniser, "__qualname__") and not inspect.ismethod(tokeniser)
+    return function_name(tokeniser) if plain else described(tokeniser)
 
 
 def count_words(

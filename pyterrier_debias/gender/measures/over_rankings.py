@@ -28,7 +28,7 @@ from pyterrier_debias.gender.data.documents import Texts, counted, query_slices,
 from pyterrier_debias.gender.data.profiles import Lexicon, LexiconLike, category_counts, columns_of
 from pyterrier_debias.gender.data.words import WordList, WordListLike
 from pyterrier_debias.gender.formulas import arab
-from pyterrier_debias.gender.formulas.counting import document_numbers, get_gender_tokeniser
+from pyterrier_debias.gender.formulas.counting import document_numbers, get_gender_tokeniser, tokeniser_name
 from pyterrier_debias.gender.measures.background import Background, check_background, collection, is_collection, tell_outside
 
 logger = logging.getLogger(__name__)
@@ -257,7 +257,7 @@ class _OfTexts(Measure, metaclass=_Cut):
 def _brief(value: Any) -> str:
     if isinstance(value, (WordList, Lexicon)):
         return f"{value.name}:{value.fingerprint}"
-    return getattr(value, "__name__", repr(value)) if callable(value) else repr(value)
+    return tokeniser_name(value) if callable(value) else repr(value)
 
 
 class OfWords(_OfTexts):
