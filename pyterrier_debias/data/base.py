@@ -20,7 +20,7 @@ from pyterrier_debias.core.frames import shared_texts, with_string_ids
 from pyterrier_debias.core.stage import RowWise
 
 #: Advice (part of messages) for texts that an index stores truncated.
-STORE_WHOLE = "an index made with meta={'docno': 40, 'text': 8192} or more stores whole texts"
+STORE_WHOLE = "an index made with meta={'docno': 40, 'text': 20000} or more stores whole texts"
 
 
 #: By how many characters a truncated text may be shorter than the limit: one, and spaces at its end.

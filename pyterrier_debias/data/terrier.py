@@ -375,7 +375,7 @@ class TerrierCollection:
     :class:`TerrierIndexer`). An audit without systems examines BM25 over this index.
 
     When not to use it: for an index that stores no texts, or only their beginnings (``IterDictIndexer(..., meta={'docno': 40,
-    'text': 8192})`` stores them): use the dataset from which the index was made.
+    'text': 20000})`` stores them): use the dataset from which the index was made.
 
     Example:
         ::
@@ -425,7 +425,7 @@ class TerrierCollection:
         if text_field not in stored:
             raise InputError(
                 f"TerrierCollection: {self.name} stores no {text_field!r} of its documents (it stores {', '.join(stored)}); set "
-                f"text_field=..., or make the index with meta={{'docno': 40, {text_field!r}: 8192}}"
+                f"text_field=..., or make the index with meta={{'docno': 40, {text_field!r}: 20000}}"
             )
 
         self._check_judged()

@@ -187,6 +187,10 @@ def compare(
     for kind in ("bias", "cost"):
         own = table["kind"] == kind
         table.loc[own, "p_corrected"] = correct(table.loc[own, "p"].to_numpy(dtype=float))
+    table["text"] = [
+        f"{text[:-1]} (p corr. = {p_text(corrected)})." if corrected > p else text
+        for text, p, corrected in zip(table["text"], table["p"], table["p_corrected"])
+    ]
     return Comparison(table, margin, str(old[0].settings["dataset"]), tuple(notes))
 
 

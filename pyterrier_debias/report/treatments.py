@@ -137,6 +137,8 @@ TREATMENTS: Mapping[str, tuple[Treatment, ...]] = {
     ),
 }
 
+#: Treatments that do not help a ranker that prefers rotated passages; it may do so because it was trained on them.
+FOR_EARLY_ANSWERS = {"Train on rotated passages"}
 #: The treatments that are stages.
 _STAGES = {one.stage for several in TREATMENTS.values() for one in several if one.stage}
 

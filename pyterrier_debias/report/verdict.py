@@ -20,7 +20,7 @@ from pyterrier_debias.core.errors import shortened
 from pyterrier_debias.core.statistics import LEAST_UNITS, Interval, bootstrap_interval, detectable_effect, units_needed
 from pyterrier_debias.report.tables import AuditTables
 from pyterrier_debias.report.text import ALPHA, interval, number
-from pyterrier_debias.report.treatments import TREATMENTS, Treatment, treatments
+from pyterrier_debias.report.treatments import FOR_EARLY_ANSWERS, TREATMENTS, Treatment, treatments
 
 Outcome = Literal["yes", "no", "cannot tell", "not examined"]
 
@@ -101,6 +101,7 @@ class _Figure:
         noun: The unit after this multiplication, if it is another one.
         end: The end of both clauses, which a short line leaves out.
         most: The largest size that the figure can have.
+        short: What a short line says instead of both clauses, with ``{size}`` and ``{way}``, which is fewer or more.
     """
 
     measure: str
@@ -114,6 +115,7 @@ class _Figure:
     noun: str = ""
     end: str = ""
     most: float = math.inf
+    short: str = ""
 
 
 _LEAN = "{size} ARaB@10 compared with a random order of the same documents"
@@ -141,7 +143,7 @@ _JUDGED = _Figure(
     "Judged@10", "Judged@10", 0.02,
     "{size} fewer of its first ten documents are judged", "{size} more of its first ten documents are judged",
     "as many are judged as for the run the judgements came from", 1, 10, "judged documents in its first ten",
-    " than for the run the judgements came from", most=1,
+    " than for the run the judgements came from", most=1, short="{size} {way} of ten are judged than in the judged run",
 )  # fmt: skip
 _SOURCE = _Figure(
     "displacement", "ranks", 0.5, "the rewritten text of a relevant document is {size} ranks ahead of the original",
@@ -254,6 +256,12 @@ def by_sentence(answers: Iterable[Answer]) -> list[list[Answer]]:
     return list(same.values())
 
 
+def _unfit(bias: str, answer: Answer) -> set[str]:
+    """Names of treatments that do not fit the direction of a bias: of a ranker that ranks passages higher if they are rotated."""
+    higher = bias == "position" and (answer.effect < 0 if answer.unit == _DISPLACEMENT.unit else answer.effect > 0)
+    return FOR_EARLY_ANSWERS if higher else set()
+
+
 def _verdict(result: AuditTables, bias: str, rows: pd.DataFrame, systems: Iterable[str]) -> Verdict:
     own = _own_question(bias, rows), (_GROUPS,)
     question, figures = _BIASES.get(bias, own)
@@ -265,7 +273,10 @@ def _verdict(result: AuditTables, bias: str, rows: pd.DataFrame, systems: Iterab
     answers = tuple(replace(one, sentence=one.sentence + more) for one, more in zip(answers, beside))
     # The code is for the last of several biased systems: if one reranks another, that is the longest pipeline. A system that
     # already has a treatment is chosen only if all of them do.
-    biased = [treatments(bias, answer.system, result.settings) for answer in answers if answer.outcome == "yes"]
+    biased = [
+        tuple(one for one in treatments(bias, answer.system, result.settings) if one.name not in _unfit(bias, answer))
+        for answer in answers if answer.outcome == "yes"
+    ]  # fmt: skip
     helps = max(reversed(biased), key=len, default=())
     return Verdict(bias, question, answers, helps, _NOTHING_HELPS if biased and not helps else "")
 
@@ -366,7 +377,8 @@ def _told(result: AuditTables, row: Mapping[str, Any], figures: Sequence[_Figure
         little = f", but by less than the margin ({_amount(figure.margin, figure)})" if small else ""
         clause = (figure.falls if value < 0 else figure.rises).format(size=_size(row, figure, alone=True))
         beside, aside = _beside(result, row)
-        brief = f"Yes{little}: {clause}."
+        short = figure.short.format(size=_size(row, figure, alone=True), way="fewer" if value < 0 else "more")
+        brief = f"Yes{little}: {short or clause}."
         return answer("yes", f"Yes{little}: {clause}{figure.end}{beside}.", brief=brief, asides=(beside,) if aside else ())
     bound = max(abs(low), abs(high)) if bounded else detectable
     over = f"on {_queries(n)}"

@@ -152,7 +152,7 @@ class DocnoCache(pt.Transformer):
         return self.ranker(inp)
 
 
-def test_a_cache_by_docnos_is_refused_inside_and_fine_around():
+def test_a_cache_by_docnos_is_refused_inside_and_fine_around(tmp_path):
     inside = AverageRotations(DocnoCache(FIRST))
     candidates = pt.Transformer.from_df(CANDIDATES)
     for make in (
@@ -164,6 +164,12 @@ def test_a_cache_by_docnos_is_refused_inside_and_fine_around():
         with pytest.raises(InputError, match=r"DocnoCache behind AverageRotations would return .* key='text_variant'"):
             make()
     assert len(AverageRotations(DocnoCache(FIRST, key=VARIANT))(CANDIDATES)) == len(CANDIDATES)
+    # What the message recommends works, and every rotation has a score of its own.
+    caching = pytest.importorskip("pyterrier_caching")
+    with caching.ScorerCache(tmp_path / "cache", FIRST, key=VARIANT) as cache:
+        found = [AverageRotations(cache, rotations=2)(CANDIDATES) for _ in range(2)]
+    for one in found:
+        pd.testing.assert_frame_equal(one, AverageRotations(FIRST, rotations=2)(CANDIDATES), check_dtype=False)
     around = DocnoCache(AverageRotations(FIRST))
     assert len(around(CANDIDATES)) == len(CANDIDATES) and System.of("mine", candidates >> around)
 

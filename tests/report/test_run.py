@@ -641,7 +641,7 @@ def test_texts_that_an_index_cut_are_noted(dataset):
     systems = {"whole": first >> dataset.text_loader() >> ranker, "cut": first >> stored >> ranker}
     [note] = audit(systems, dataset, biases=[ORDER]).settings["notes"]
     assert note.startswith("cut: 12 of 12 texts that it reads seem to be truncated; ")
-    assert note.endswith("meta={'docno': 40, 'text': 8192} or more stores whole texts.")
+    assert note.endswith("meta={'docno': 40, 'text': 20000} or more stores whole texts.")
 
 
 def test_an_index_is_no_system(dataset):

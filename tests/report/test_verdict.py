@@ -80,8 +80,11 @@ def test_a_yes_also_says_what_it_means_for_effectiveness():
     (verdict,) = verdicts(made([change, beside], biases=["pooling"]))
     (one,) = verdict.answers
     beside = "; leaving out unjudged documents raises its nDCG@10 by 0.012"
-    assert one.sentence == f"{one.brief[:-1]} than for the run the judgements came from{beside}." and one.asides == (beside,)
-    assert one.brief == "Yes: 0.6 [0.2, 1.0] fewer of its first ten documents are judged."
+    assert one.sentence == (
+        f"Yes: 0.6 [0.2, 1.0] fewer of its first ten documents are judged than for the run the judgements came from{beside}."
+    )
+    assert one.asides == (beside,)
+    assert one.brief == "Yes: 0.6 [0.2, 1.0] fewer of ten are judged than in the judged run."
     early = found("survivorship", 0.96, measure="RR@10", contrast="first met at 1 to 3", primary=False)
     late = found("survivorship", 0.76, measure="RR@10", contrast="first met at 7 or later", primary=False)
     (verdict,) = verdicts(made([found("survivorship", -0.4), early, late], biases=["survivorship"]))
@@ -439,6 +442,19 @@ def test_every_figure_of_a_treatment_is_on_its_page_and_its_page_exists(bias):
         for share in re.findall(r"\d+ %", one.sentence):
             assert share in page, (one.name, share)
         assert one.address.endswith(f"/pt_docs/{one.page}.rst")
+
+
+def test_training_on_rotated_passages_is_not_recommended_to_a_ranker_that_prefers_them():
+    def told(**figure):
+        (verdict,) = verdicts(made([found("position", **figure)], biases=["position"]))
+        return [one.name for one in verdict.treatments]
+
+    both = ["Average over rotations", "Train on rotated passages"]
+    up = {"value": 0.03, "low": 0.01, "high": 0.05}
+    down = {"value": -0.03, "low": -0.05, "high": -0.01}
+    assert told(**down) == both and told(**up) == both[:1]
+    ranks = {"measure": "displacement of a relevant passage, rotated alone"}
+    assert told(**up, **ranks) == both and told(**down, **ranks) == both[:1]
 
 
 def test_a_treatment_is_not_recommended_to_a_system_that_has_it():

@@ -215,7 +215,7 @@ def test_gender_measures_read_texts_from_an_index(planted, planted_index, make_i
     values = pt.Evaluate(run, planted.get_qrels(), measures)
     assert len(set(values.values())) == 1
     textless = make_index(planted.get_corpus_iter(), meta={"docno": 40})
-    remedy = r"the TerrierIndex has no loader for 'text'.*meta=\{'docno': 40, 'text': 8192\}"
+    remedy = r"the TerrierIndex has no loader for 'text'.*meta=\{'docno': 40, 'text': 20000\}"
     with pytest.raises(InputError, match=remedy) as caught:
         ARaB(texts=textless)
     assert str(textless.path) not in str(caught.value)
@@ -265,7 +265,7 @@ def test_numbers_are_stored_as_text(planted, tmp_path):
     expected = [str(turn(d["text"], d["docno"])[1]) for d in planted.get_corpus_iter()]
     as_text = pt.apply.rotation(lambda row: str(row["rotation"]))
     for name, stages in {"plain": RotatePassages(seed=1), "written": RotatePassages(seed=1) >> as_text}.items():
-        indexer = pt.IterDictIndexer(str(tmp_path / name), meta={"docno": 40, "text": 8192, "rotation": 8})
+        indexer = pt.IterDictIndexer(str(tmp_path / name), meta={"docno": 40, "text": 20000, "rotation": 8})
         (stages >> indexer).index(planted.get_corpus_iter())
         stored = pt.terrier.TerrierIndex(str(tmp_path / name)).get_corpus_iter(return_toks=False)
         assert [d["rotation"] for d in stored] == expected
@@ -313,7 +313,7 @@ def test_an_error_of_terrier_is_one_readable_line(planted, planted_index):
 
 def test_an_index_in_memory_is_a_collection_that_is_not_made_anew(planted, tmp_path):
     """It does not tell how it was made; to ask it as one on disk would end the process."""
-    indexer = pt.IterDictIndexer(str(tmp_path), type=pt.IndexingType.MEMORY, meta={"docno": 40, "text": 8192})
+    indexer = pt.IterDictIndexer(str(tmp_path), type=pt.IndexingType.MEMORY, meta={"docno": 40, "text": 20000})
     collection = TerrierCollection(indexer.index(planted.get_corpus_iter()), planted)
     assert len(list(collection.get_corpus_iter())) == 200
     assert collection.longest_text is None

@@ -115,7 +115,8 @@ class Texts:
             if self.field not in frame.columns:
                 raise InputError(
                     f"{stage_name(stage)}: the results have no column {self.field!r}; put a text loader after the retriever, or "
-                    f"give one to the measure: texts=dataset.text_loader()"
+                    f"give one to the measure: texts=dataset.text_loader() (results that pt.Experiment reads from save_dir have "
+                    f"no texts)"
                 )
             if self.unknown == "raise":
                 check_text(frame, self.field, stage)
@@ -184,7 +185,7 @@ def _loader_of(source: Any, field: str) -> pt.Transformer:
     except Exception as error:
         raise InputError(
             f"texts: the {type(source).__name__} has no loader for {field!r} ({one_line(error)}); make the index with "
-            f"meta={{'docno': 40, {field!r}: 8192}}, or name another field by text_field"
+            f"meta={{'docno': 40, {field!r}: 20000}}, or name another field by text_field"
         ) from error
 
 

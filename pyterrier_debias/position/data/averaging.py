@@ -10,7 +10,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core import frames
-from pyterrier_debias.core.caches import check_caches, marked
+from pyterrier_debias.core.caches import VARIANT, check_caches, marked
 from pyterrier_debias.core.counterfactuals import scores_by
 from pyterrier_debias.core.decomposition import out_of_reach
 from pyterrier_debias.core.errors import InputError, check_choice, check_number, kind_of
@@ -144,7 +144,8 @@ class AverageRotations(Stage):
         with pt.validate.any(inp, context=self) as checked:
             for columns in modes:
                 needed = dict.fromkeys([*columns, self.text_field])
-                checked.result_frame([column for column in needed if column not in ("qid", "docno")])
+                # A cache inside reads the name of the rotated text, which this stage adds.
+                checked.result_frame([column for column in needed if column not in ("qid", "docno", VARIANT)])
         if len(inp) == 0:
             return frames.ranked(inp, self)
         for column in ("query", self.text_field):
