@@ -23,6 +23,7 @@ SETTINGS = {
     "complexity": "--queries small={queries} --out {out}",
     "damage": "--files 7",
     "faults": "--kills 1",
+    "few_queries": "--cases 2",
     "fuzz": "--calls 40 --only ^R",
     "further_calibration": f"{_CALIBRATING} --strengths 1.0 --power-seeds 1 --depth 12",
     "gender": "--passages {passages} --times 1 --queries 2 --repeat 1",

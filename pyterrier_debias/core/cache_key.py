@@ -78,7 +78,7 @@ def cache_key(value: Any, *, exact: bool = False) -> Any:
 
 
 def function_name(function: Any) -> str:
-    """A function's name; for a user's function, with a hash of what it computes, since all lambdas have one name.
+    """A function's name; for a user's or a nested one, with a hash of what it computes, since all lambdas have one name.
 
     Args:
         function: A function or a class.
@@ -92,7 +92,7 @@ def function_name(function: Any) -> str:
         ('len', False)
     """
     name: str = function.__qualname__
-    if not isinstance(function, FunctionType) or not _is_users(function):
+    if not isinstance(function, FunctionType) or not (_is_users(function) or "<" in name):
         return name
     try:
         key = cache_key(function, exact=True)
