@@ -437,7 +437,7 @@ CAPTIONS = {
     "questions": "The questions that rankers learn from",
     "means": "nDCG@10 by third of the test questions",
     "gap": "Gain over learning from simple questions, and the gap between complex and simple ones",
-    "treatments": "Treatments, trained on the same simple questions: how much of the gap each closes",
+    "treatments": "Treatments, trained on the same questions as plain training: how much of the gap each closes",
 }
 
 NOTES = [
