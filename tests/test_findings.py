@@ -178,6 +178,9 @@ def test_a_test_of_signs_over_few_queries_cannot_be_significant_among_many():
     # A test that permutes queries has more arrangements.
     permuted = [dataclasses.replace(one, convention="p by permutation") for one in few]
     assert np.isfinite(corrected([dataclasses.replace(one, n=7) for one in permuted], "two-step")[0].detectable)
+    larger = "p by studentised permutation and by flipping signs, whichever is larger"
+    few = [dataclasses.replace(one, n=7, p=0.0156, convention=larger) for one in few]
+    assert corrected(few, "two-step")[0].text.endswith("no effect can be significant.")
 
 
 def test_a_primary_test_says_what_it_could_have_missed():

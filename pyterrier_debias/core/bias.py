@@ -528,14 +528,14 @@ def least_p(convention: str, changed: int) -> float:
         changed: The number of queries.
 
     Returns:
-        The p value; 0 for a test that permutes the queries.
+        The p value; 0 for a test that permutes the queries and flips no signs.
 
     Example:
         >>> draws = "mean of 3 draws, seed 0; p by exchange randomisation; the interval inverts this test"
         >>> least_p("p by flipping signs", 5), least_p(draws, 3)
         (0.0625, 0.015625)
     """
-    if "permutation" in convention:
+    if "permutation" in convention and "flipping signs" not in convention:
         return 0.0
     exchanged = _EXCHANGED.search(convention)
     draws = int(exchanged[1]) if exchanged else 1

@@ -126,7 +126,7 @@ def _answers(answers: Sequence[Answer], width: int, detail: _Detail, *, found: b
     space = width - widest - 4
     for name, answer in told:
         # How many characters of this name fit into the column.
-        longest = max(widest * len(name) // _cells(name), 1) if name else widest
+        longest = max(widest * len(name) // max(_cells(name), 1), 1) if name else widest
         if detail.whole or (found and answer.outcome == "yes"):
             column = textwrap.wrap(name, longest, break_on_hyphens=False)
             lines = textwrap.wrap(answer.sentence, space)

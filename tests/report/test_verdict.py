@@ -525,7 +525,7 @@ def test_long_names_of_systems_are_shown_whole(values):
     assert max(map(len, text.splitlines())) <= 100
 
 
-@pytest.mark.parametrize("name", ["検索モデル", "ranker 検索", "e\u0301" * 8, "モデル" * 20])
+@pytest.mark.parametrize("name", ["検索モデル", "ranker 検索", "e\u0301" * 8, "モデル" * 20, "\u0301"])
 def test_answers_are_aligned_for_names_of_any_width(name):
     lines = made([found(system="BM25", value=0.1), found(system=name, value=0.4)], ["BM25", name], ["position"]).to_text(100)
     width = pytest.importorskip("wcwidth").wcswidth
