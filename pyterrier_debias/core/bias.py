@@ -515,7 +515,7 @@ def never_significant(n: int, tests: int) -> str:
         >>> never_significant(7, 8)
         'With 7 queries and 8 tests, no effect can be significant.'
     """
-    return f"With {n} {'query' if n == 1 else 'queries'} and {tests} test{'s' * (tests != 1)}, no effect can be significant."
+    return f"With {query_count(n)} and {tests} test{'s' * (tests != 1)}, no effect can be significant."
 
 
 def least_p(convention: str, changed: int) -> float:
@@ -626,3 +626,13 @@ def p_text(p: float) -> str:
         The text, such as ``'0.0013'`` or ``'0.42'``; never 0.
     """
     return "below 1e-16" if p < 1e-16 else f"{p:.2g}" if p < 0.095 else f"{p:.2f}"
+
+
+def query_count(n: int) -> str:
+    """A number of queries for a sentence.
+
+    Example:
+        >>> query_count(1), query_count(43)
+        ('1 query', '43 queries')
+    """
+    return f"{n} {'query' if n == 1 else 'queries'}"

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.core.bias import Bias, Figure, Finding, p_text
+from pyterrier_debias.core.bias import Bias, Figure, Finding, p_text, query_count
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.evaluation import deepest, judged_qids, per_query
 from pyterrier_debias.core.statistics import Interval, inverted_interval, randomisation_test
@@ -93,7 +93,7 @@ def mean_test(values: pd.Series, seed: int, *, least: float = -np.inf, most: flo
     numbers = values.sort_index().to_numpy(dtype=float)
     interval = inverted_interval(numbers, seed=seed, least=least, most=most)
     p = randomisation_test(np.zeros(len(numbers)), numbers, seed=seed).p
-    over = f"over {interval.n} {'query' if interval.n == 1 else 'queries'}"
+    over = f"over {query_count(interval.n)}"
     if not numbers.any():
         return interval, float("nan"), f"{over}: {UNCHANGED}"
     ends = "" if np.isnan(interval.low) else f"[{interval.low:+.3f}, {interval.high:+.3f}] "

@@ -230,16 +230,17 @@ class TwoTowers(Ranker):
         """Pass on representations to their comparison; a subclass that compares on the CPU moves them there."""
         return found
 
-    def encoded_documents(self, texts: Sequence[str]) -> Iterator[tuple[np.ndarray, Any]]:
-        """Encode the documents that are to be scored; a subclass may know some of them already.
+    def recalled(self, texts: Sequence[str], task: str) -> Iterator[tuple[np.ndarray, Any]]:
+        """Encode the queries or documents that are to be scored; a subclass may know some of them already.
 
         Args:
             texts: n distinct texts.
+            task: ``'query'`` or ``'document'``.
 
         Yields:
             The same items as :meth:`encoded`.
         """
-        return self.encoded(texts, "document")
+        return self.encoded(texts, task)
 
     def report_cuts(self, task: str, cut: np.ndarray, lengths: np.ndarray) -> None:
         """Log how many tokens of queries or documents did not fit; see :func:`~pyterrier_debias.rankers.engine.report_cuts`."""
@@ -248,9 +249,9 @@ class TwoTowers(Ranker):
     def score_pairs(self, queries: Sequence[str], docs: Sequence[str]) -> np.ndarray:
         """Score n pairs; see :class:`~pyterrier_debias.rankers.base.Ranker`."""
         pairs = engine.DistinctTexts(queries, docs)
-        sought = self.gather(len(pairs.queries), self.encoded(pairs.queries, "query"))
+        sought = self.gather(len(pairs.queries), self.recalled(pairs.queries, "query"))
         scores = engine.Gathered(len(docs), dtype=np.float64)
-        for indices, found in self.encoded_documents(pairs.docs):
+        for indices, found in self.recalled(pairs.docs, "document"):
             rows, query_rows, doc_rows = pairs.of(indices)
             scores.add(rows, self.compare(sought, query_rows, found, doc_rows))
         return scores.array()
@@ -374,7 +375,7 @@ def _size(row: Any) -> int:
 class CorpusEncoder(TwoTowers):
     """Base class of rankers with one representation per text, which can be stored for all documents of a corpus."""
 
-    #: Representations of documents by their texts, instead of scores.
+    #: Representations by text, of queries and of documents, instead of scores.
     _MEMORY = Memory
 
     @abstractmethod
@@ -387,15 +388,15 @@ class CorpusEncoder(TwoTowers):
 
     @contextmanager
     def remembering(self, limit: int | None = None) -> Iterator[Self]:
-        """Context in which no document is encoded twice, which saves most of the work if the same documents are scored again.
+        """Context in which no text is encoded twice, which saves most of the work if the same documents are scored again.
 
-        Representations are kept by the *texts* of documents, never by their ids, so a changed text is encoded anew. They are
-        forgotten when the context ends, and when an option or a weight changes, e.g. by ``fit``; copies, pickles and comparisons
+        Representations are kept by the *texts* of queries and documents, never by their ids, so a changed text is encoded anew.
+        They are forgotten when the context ends, and when an option or a weight changes, e.g. by ``fit``; copies, pickles and comparisons
         ignore them.
 
         Args:
-            limit: Largest number of documents to keep; others are encoded each time. None: as many as take 500 MB (325,000
-                vectors of 384 dimensions). Inside another context, its memory and its limit are used.
+            limit: Largest number of queries, and of documents, to keep; others are encoded each time. None: as many of each as
+                take 500 MB (325,000 vectors of 384 dimensions). Inside another context, its memory and its limit are used.
 
         Yields:
             The ranker.
@@ -409,13 +410,13 @@ class CorpusEncoder(TwoTowers):
         with super().remembering(limit):
             yield self
 
-    def encoded_documents(self, texts: Sequence[str]) -> Iterator[tuple[np.ndarray, Any]]:
-        """Encode documents, or look up their representations; see :meth:`remembering`."""
+    def recalled(self, texts: Sequence[str], task: str) -> Iterator[tuple[np.ndarray, Any]]:
+        """Encode texts, or look up their representations; see :meth:`remembering`."""
         if self._memory is None:
-            yield from super().encoded_documents(texts)
+            yield from super().recalled(texts, task)
             return
         memory, _ = self._memory
-        known = memory.kept(self.identity())
+        known = memory.kept(self.identity()).setdefault(task, {})
         there = np.array([text in known for text in texts], dtype=bool)
         remembered, new = np.flatnonzero(there), np.flatnonzero(~there)
         for start in range(0, len(remembered), COMPARED):
@@ -423,7 +424,7 @@ class CorpusEncoder(TwoTowers):
             yield rows, self.of_rows([known[texts[i]] for i in rows])
         if not len(new):
             return
-        for indices, found in super().encoded_documents([texts[i] for i in new.tolist()]):
+        for indices, found in super().recalled([texts[i] for i in new.tolist()], task):
             made = self.rows_of(found)
             limit = _REMEMBERED * len(made) // sum(map(_size, made)) if memory.limit is None else memory.limit
             for i, row in zip(new[indices], made):

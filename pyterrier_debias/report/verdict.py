@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from pyterrier_debias.core.bias import CORRELATION, FIGURE_KEY, least_p, p_text
+from pyterrier_debias.core.bias import CORRELATION, FIGURE_KEY, least_p, p_text, query_count
 from pyterrier_debias.core.errors import shortened
 from pyterrier_debias.core.statistics import LEAST_UNITS, Interval, bootstrap_interval, detectable_effect, units_needed
 from pyterrier_debias.report.tables import AuditTables
@@ -381,7 +381,7 @@ def _told(result: AuditTables, row: Mapping[str, Any], figures: Sequence[_Figure
         brief = f"Yes{little}: {short or clause}."
         return answer("yes", f"Yes{little}: {clause}{figure.end}{beside}.", brief=brief, asides=(beside,) if aside else ())
     bound = max(abs(low), abs(high)) if bounded else detectable
-    over = f"on {_queries(n)}"
+    over = f"on {query_count(n)}"
     judged = _other_value(result, row, _JUDGED.measure, "system") if row["bias"] == "pooling" else math.nan
     if _is_still(result, row):
         never = figure.never if figure else "the figure is 0 for every query"
@@ -450,7 +450,7 @@ def _few_changes(result: AuditTables, row: Mapping[str, Any], what: str) -> str:
     least = least_p(row["convention"], changed)
     other = math.isfinite(row["low"]) and row["p"] < 0.8 * least  # its test has more arrangements; p is drawn
     few = len(values) and least > ALPHA and not other
-    return f"; it differs from 0 for {_queries(changed)} only, too few for {what}" if few else ""
+    return f"; it differs from 0 for {query_count(changed)} only, too few for {what}" if few else ""
 
 
 def _per_query(result: AuditTables, row: Mapping[str, Any]) -> pd.Series:
@@ -482,15 +482,15 @@ def _doubt(result: AuditTables, row: Mapping[str, Any], figure: _Figure | None) 
     order. Adjacent texts have a displacement of 0, although one of them may be ahead in every pair.
     """
     if row["n"] < LEAST_UNITS and figure is not _ORDER:
-        return f"{_queries(row['n'])} {'is' if row['n'] == 1 else 'are'} too few to show that"
+        return f"{query_count(row['n'])} {'is' if row['n'] == 1 else 'are'} too few to show that"
     own = result.per_query[(result.per_query["bias"] == row["bias"]) & (result.per_query["system"] == row["system"])]
     quality = own[(own["measure"] == "nDCG@10") & (own["contrast"] == _QUALITY.get(row["bias"]))]["value"]
     # A retriever that only counts words cannot depend on positions, whatever its quality: that was not tested.
     if len(quality) and not quality.any() and not row["convention"].endswith("not tested"):
-        return f"its nDCG@10 is 0 for every query ({_queries(row['n'])})"
+        return f"its nDCG@10 is 0 for every query ({query_count(row['n'])})"
     pairs = own[own["measure"] == "share of pairs"]["value"]
     if figure is _SOURCE and (pairs != 0.5).any():
-        return f"the rewritten text is directly ahead in {pairs.mean():.1%} of a query's pairs, on {_queries(row['n'])}"
+        return f"the rewritten text is directly ahead in {pairs.mean():.1%} of a query's pairs, on {query_count(row['n'])}"
     return ""
 
 
@@ -504,10 +504,6 @@ def _why_no_interval(result: AuditTables, row: Mapping[str, Any]) -> str:
     together = _TOGETHER.search(row["convention"])
     grouped = f"; queries with the same {together[1]} count as one, too few for an interval" if together else ""
     return _few_changes(result, row, "an interval") or grouped
-
-
-def _queries(n: int) -> str:
-    return f"{n} {'query' if n == 1 else 'queries'}"
 
 
 def _size(row: Mapping[str, Any], figure: _Figure | None, *, alone: bool = False) -> str:

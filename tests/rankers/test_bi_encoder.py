@@ -212,12 +212,12 @@ def test_each_distinct_text_is_encoded_once(plain, monkeypatch):
     assert sum(seen) == len(TEXTS) + 3
 
 
-def test_no_document_is_encoded_twice_while_it_remembers(plain, monkeypatch):
-    model, seen = BiEncoder(plain), []
+def test_no_text_is_encoded_twice_while_it_remembers(plain, monkeypatch):
+    model, seen, asked = BiEncoder(plain), [], []
     encoded = BiEncoder.encoded
 
     def noting(self, texts, task, cuts=None):
-        seen.extend(texts if task == "document" else [])
+        (seen if task == "document" else asked).extend(texts)
         return encoded(self, texts, task, cuts)
 
     monkeypatch.setattr(BiEncoder, "encoded", noting)
@@ -225,9 +225,11 @@ def test_no_document_is_encoded_twice_while_it_remembers(plain, monkeypatch):
     changed = PAIRS.assign(text=[f"{text} new" if i % 2 else text for i, text in enumerate(PAIRS["text"])])
     expected = [model(frame).set_index(["qid", "docno"])["score"] for frame in (PAIRS, other, changed)]
     seen.clear()
+    asked.clear()
     with model.remembering():
         found = [model(frame).set_index(["qid", "docno"])["score"] for frame in (PAIRS, other, changed)]
     assert sorted(seen) == sorted({*PAIRS["text"], *changed["text"]})
+    assert sorted(asked) == sorted({*PAIRS["query"], "another question"})
     for one, two in zip(found, expected):
         pd.testing.assert_series_equal(one.sort_index(), two.sort_index(), atol=1e-6)
     seen.clear()
@@ -239,7 +241,7 @@ def test_no_document_is_encoded_twice_while_it_remembers(plain, monkeypatch):
     model(PAIRS)
     assert len(seen) == len(set(PAIRS["text"]))
     # Without a limit as many as fit: here 3 vectors.
-    ((_, vectors),) = model.encoded_documents(["a"])
+    ((_, vectors),) = model.recalled(["a"], "document")
     monkeypatch.setattr(dual_encoder, "_REMEMBERED", 3 * vectors.nbytes)
     seen.clear()
     with model.remembering():

@@ -325,12 +325,12 @@ def test_all_minilm_starts_a_sparse_encoder(caplog):
     assert any("has no masked-LM head" in message for message in caplog.messages)
 
 
-def test_no_document_is_encoded_twice_while_it_remembers(folder, monkeypatch):
-    model, seen = SparseEncoder(folder), []
+def test_no_text_is_encoded_twice_while_it_remembers(folder, monkeypatch):
+    model, seen, asked = SparseEncoder(folder), [], []
     encoded = SparseEncoder.encoded
 
     def noting(self, texts, task, cuts=None):
-        seen.extend(texts if task == "document" else [])
+        (seen if task == "document" else asked).extend(texts)
         return encoded(self, texts, task, cuts)
 
     monkeypatch.setattr(SparseEncoder, "encoded", noting)
@@ -338,9 +338,11 @@ def test_no_document_is_encoded_twice_while_it_remembers(folder, monkeypatch):
     other = changed.assign(query="river", docno=changed["docno"] + "%r1")
     expected = [model(frame)["score"].tolist() for frame in (PAIRS, changed, other)]
     seen.clear()
+    asked.clear()
     with model.remembering():
         found = [model(frame)["score"].tolist() for frame in (PAIRS, changed, other)]
     assert sorted(seen) == sorted({*PAIRS["text"], *changed["text"]})
+    assert sorted(asked) == sorted({*PAIRS["query"], "river"})
     np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-6)  # up to 150 in single precision: its last digit
     seen.clear()
     with model.remembering(limit=2):

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
+from pyterrier_debias.core.bias import query_count
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.evaluation import parse_measures, value_range
 from pyterrier_debias.core.frames import check_names, check_overlap, reads_frames, with_grades, with_string_ids
@@ -437,8 +438,7 @@ class Disparity(Stage):
             lacking = keep & merged[column].isna().to_numpy()
             if lacking.any():
                 n = merged.loc[lacking, ["dataset", "qid"]].drop_duplicates().shape[0]
-                who, left_out = ("1 query", "is") if n == 1 else (f"{n} queries", "are")
-                notes.append(f"{who} without a {words} {left_out} left out.")
+                notes.append(f"{query_count(n)} without a {words} {'is' if n == 1 else 'are'} left out.")
                 logger.info("Disparity: %s", notes[-1])
             keep &= ~lacking
         merged = merged[keep]
