@@ -577,3 +577,11 @@ def test_the_effective_number_is_kishs():
     # n over 1 plus the squared coefficient of variation of the weights
     assert ours.effective_number(weights) == pytest.approx(50 / (1 + (weights.std() / weights.mean()) ** 2))
     assert ours.effective_number(weights * 1e-200) == pytest.approx(ours.effective_number(weights))
+
+
+def test_an_interval_of_too_few_resamples_excludes_nothing():
+    values = np.random.default_rng(0).normal(0.1, 1, 20)
+    found = ours.inverted_interval(values, resamples=15)
+    assert np.isnan([found.low, found.high]).all()
+    bounded = ours.inverted_interval(values, resamples=15, least=-9.0, most=9.0)
+    assert (bounded.low, bounded.high) == (-9.0, 9.0)

@@ -211,7 +211,7 @@ def randomisation_test(
         resamples: The number of sign patterns.
         seed: Seed of the resamples.
         block: The largest number of sign patterns in memory at once; with more than 4,000 units it is lower. The resamples do
-            not depend on it.
+            not depend on it if it is a multiple of 4.
 
     Returns:
         The mean difference and p; ``n`` counts units, not clusters.
@@ -434,7 +434,9 @@ def inverted_interval(
         every = np.isnan(first) | np.isnan(second)  # a draw that is the sample itself agrees with every mu
         lows = np.where(every, -np.inf, np.fmin(first, second))
         highs = np.where(every, np.inf, np.fmax(first, second))
-        low, high = np.partition(lows, enough - 1)[enough - 1], np.partition(highs, size - enough)[size - enough]
+        low, high = -np.inf, np.inf  # with so few resamples, the test rejects nothing
+        if enough:
+            low, high = np.partition(lows, enough - 1)[enough - 1], np.partition(highs, size - enough)[size - enough]
         ends.append(np.clip([low, high], least, most) * number / of_units)
     low, high = min(ends[0][0], ends[1][0]), max(ends[0][1], ends[1][1])
     if not np.isfinite([low, high]).all():

@@ -540,7 +540,8 @@ class Ranker(Fittable, Stage):
         Scores are kept by the *texts* of query and document (or passage, if passages are scored), never by their ids, so a
         changed text is scored anew. They are forgotten when the last context ends, and when an option or a weight changes, e.g.
         by ``fit``; copies, pickles and comparisons ignore them. Document encoders (:class:`~pyterrier_debias.BiEncoder`) keep
-        the representations of queries and documents instead of scores. The log of truncated texts counts only texts that are computed.
+        the representations of queries and documents instead of scores. The log of truncated texts counts only texts that are
+        computed.
 
         Args:
             limit: Largest number of scores to keep; others are computed each time. None: four million scores (100 MB).

@@ -391,8 +391,8 @@ class CorpusEncoder(TwoTowers):
         """Context in which no text is encoded twice, which saves most of the work if the same documents are scored again.
 
         Representations are kept by the *texts* of queries and documents, never by their ids, so a changed text is encoded anew.
-        They are forgotten when the context ends, and when an option or a weight changes, e.g. by ``fit``; copies, pickles and comparisons
-        ignore them.
+        They are forgotten when the context ends, and when an option or a weight changes, e.g. by ``fit``; copies, pickles and
+        comparisons ignore them.
 
         Args:
             limit: Largest number of queries, and of documents, to keep; others are encoded each time. None: as many of each as

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -33,6 +34,8 @@ _KEPT, _LOST, _UNCLEAR = "kept", "lost", "not ruled out"
 
 #: Bias, measure and contrast.
 _Key: TypeAlias = tuple[str, str, str]
+#: Measures that are no mean over queries: their values are influence values of all queries of an audit.
+_INFLUENCES = re.compile("(slope|share|rho|gap) of ")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -202,6 +205,8 @@ def _nothing_in_common(results: Sequence[AuditTables]) -> str:
     if figures and len(qids) < 2:
         there = "1 query has" if qids else "no query has"
         return f"{there} values on both sides, but a comparison needs two or more; audit both with the same topics"
+    if any(_INFLUENCES.match(measure) for _, measure, _ in figures):
+        return "the figures in common are slopes or correlations over different topics; audit both with the same topics"
     return "the audits have no figure in common; audit both with the same biases"
 
 
@@ -359,9 +364,17 @@ class _Both:
         for key in keys:
             before, after = values_of(self.old, self.pair[0], *key), values_of(self.new, self.pair[1], *key)
             common = before.index.intersection(after.index).sort_values()  # queries are drawn by their place
+            if _INFLUENCES.match(key[1]) and any(n != len(common) for n in self._queries(*key)):
+                continue  # influence values average to the figure over all queries of their audit, and only there
             if len(common) > 1:
                 return key, (before.loc[common].to_numpy(dtype=float).T, after.loc[common].to_numpy(dtype=float).T)
         return None
+
+    def _queries(self, bias: str, measure: str, contrast: str) -> Iterator[int]:
+        """How many queries each audit has the figure for."""
+        for system, results in zip(self.pair, (self.old, self.new)):
+            for result in results:
+                yield len(values_of([result], system, bias, measure, contrast))
 
     def primary(self) -> dict[str, list[_Key]]:
         """Bias to its primary figures: that of the system before, then that of the system after."""
@@ -391,6 +404,8 @@ def _left_out(both: _Both, rows: Sequence[Mapping[str, Any]], measures: Sequence
     costs = {row["measure"] for row in rows if row["kind"] == "cost"}
     unknown = [measure for measure in measures if measure not in costs] or ([] if costs else ["effectiveness"])
     told = "cannot be compared: no figure is available on both sides."
+    if len({result.settings["judged_topics"] for result in (*both.old, *both.new)}) > 1:
+        told = f"{told} Slopes and correlations need audits of the same topics."
     return [f"{both.named(' and ')}: {what} {told}" for what in [*lacks, *unknown]]
 
 

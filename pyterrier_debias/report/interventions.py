@@ -74,7 +74,8 @@ def _sentence(row: Mapping[str, Any]) -> str:
             f"{row['change']}: no score of {row['items']} items of {row['n']} queries changed, so nothing is tested. Either the "
             f"ranker does not read what was changed, or the change never reached it (a text loader, a cache keyed by docno)."
         )
-    interval = "" if np.isnan(row["low"]) else f" [{row['low']:+.2f}, {row['high']:+.2f}]"
+    low, high = (row["low"], row["high"]) if row["displacement"] > 0 else (-row["high"], -row["low"])  # as the size is told
+    interval = "" if np.isnan(low) else f" [{low:+.2f}, {high:+.2f}]"
     return (
         f"{row['change']}: {row['items']} items of {row['n']} queries {moved}{interval}; "
         f"{row['down']:.0%} move down, {row['up']:.0%} up (p = {p_text(row['p'])}, corrected {p_text(row['p_corrected'])})."

@@ -39,7 +39,8 @@ class Training:
             ``'lambda'``, or a function ``loss(scores, labels=..., mask=..., weights=...)``; see
             :mod:`pyterrier_debias.training.losses`.
         loss_options: Further keywords of the loss, e.g. ``{'margin': 0.5}`` for the hinge.
-        epochs: How often each positive is used; may be a fraction.
+        epochs: How often each positive is used; may be a fraction. Rounded up to whole steps: the last one is filled with
+            positives of the next epoch.
         max_steps: Number of optimiser steps, instead of ``epochs``.
         batch_size: Examples per forward pass on each device.
         accumulation: Forward passes per step; a step uses ``batch_size`` times ``accumulation`` times the number of processes.

@@ -197,3 +197,12 @@ def test_matching_balances_profiles():
     u, v = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (first, second))
     after = standardised_differences(u, v, u[found.left], v[found.right])
     assert abs(before[0]) > 0.8 and np.abs(after).max() < 0.2
+
+
+def test_an_optimal_matching_leaves_profiles_alone_rather_than_lose_by_them():
+    one = np.array([[2, 0, -1], [1, 0, -1], [0, 1, 2], [2, 1, 0]], float)
+    other = np.array([[0, 0, 2], [-1, 1, 0], [-1, -1, 2], [-1, 0, 1]], float)
+    cosines = one @ other.T / np.linalg.norm(one, axis=1)[:, None] / np.linalg.norm(other, axis=1)
+    best = max(sum(max(cosines[i, j], 0) for i, j in enumerate(order)) for order in itertools.permutations(range(4)))
+    found = match(one, other, method="optimal", min_similarity=0.0)
+    assert found.similarity.sum() == pytest.approx(best, abs=1e-6)

@@ -276,6 +276,25 @@ def test_figures_of_other_conventions_topics_and_judgements_are_told():
     assert len(compare(seeds, [with_convention(made({"b": DEBIASED}), "tagger x") for _ in range(3)]).notes) == 1
 
 
+def test_a_slope_of_other_topics_is_not_compared():
+    """Influence values of 40 queries do not average to the slope of 20 of them."""
+    measure = "slope of nDCG@10"
+
+    def of_slope(name, qids):
+        result = made({name: tuple(v[: len(qids)] for v in PLAIN)}, qids=qids)
+        key = dict(result.findings.loc[result.findings["primary"].astype(bool), ["bias", "measure"]].iloc[0])
+        tables = [
+            frame.assign(measure=frame["measure"].where(frame["measure"] != key["measure"], measure))
+            for frame in (result.findings, result.per_query)
+        ]
+        return dataclasses.replace(result, findings=tables[0], per_query=tables[1])
+
+    alike = compare(of_slope("a", QIDS), of_slope("a", QIDS))
+    assert measure in set(alike.table["measure"])
+    with pytest.raises(InputError, match="slopes or correlations over different topics; audit both with the same topics"):
+        compare(of_slope("a", QIDS), of_slope("a", QIDS[:20]))
+
+
 def test_a_front_of_other_judgements_or_conventions():
     one, other = made({"a": PLAIN}), made({"b": DEBIASED})
     table = pareto([with_convention(one, "spaCy"), with_convention(other, "textblob")], "position")

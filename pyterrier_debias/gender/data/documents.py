@@ -140,7 +140,7 @@ class Texts:
         if self.unknown == "raise":
             raise InputError(
                 f"{stage_name(stage)}: {len(lost)} documents have no text, e.g. docno={example!r}; use the collection that the "
-                f"run was made from, or unknown='zero' to count them as documents without any words"
+                f"run was made from, or give them an empty text, '' (in a stage: unknown='zero'), to count them as without words"
             )
         logger.warning(
             "%s: %d of %d documents have no text and count as documents without words, e.g. docno=%r",

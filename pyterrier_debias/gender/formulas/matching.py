@@ -350,7 +350,7 @@ def _optimal_pairs(codes: _Codes, least: float) -> Pairs:
     cosines = np.minimum(codes.vectors[codes.left] @ codes.vectors[codes.right].T, 1.0)
     cosines[codes.left[:, None] == codes.right[None, :]] = 1.0
     # What may not be matched counts as much as staying alone.
-    gains = np.where(cosines >= least, cosines, min(0.0, float(cosines.min()))) if least > -np.inf else cosines
+    gains = np.where(cosines >= least, cosines, 0.0)
     one, other = linear_sum_assignment(gains, maximize=True)
     similarity = cosines[one, other]
     kept = similarity >= least

@@ -175,7 +175,11 @@ class HiddenResult:
         found = np.mean([one.mean(axis=1) for one in values], axis=0)
         # Each query's mean over seeds; if seeds have different queries, these are put side by side.
         crossed = all(one.columns.equals(wide[0].columns) for one in wide)
-        units = np.mean(values, axis=0) if crossed else np.concatenate(values, axis=1)
+        if crossed:
+            units = np.mean(values, axis=0)
+        else:  # weighted, so that their mean is the mean over seeds or collections, as the difference is
+            each = sum(one.shape[1] for one in values) / len(values)
+            units = np.concatenate([one * (each / one.shape[1]) for one in values], axis=1)
         base = names.index(self.baseline)
         gap, gaps, reason = None, None, "there is no oracle"
         if self.oracle is not None:
