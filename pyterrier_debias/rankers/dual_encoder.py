@@ -235,7 +235,7 @@ class TwoTowers(Ranker):
 
         Args:
             texts: n distinct texts.
-            task: ``'query'`` or ``'document'``.
+            task: See :meth:`encoded`.
 
         Yields:
             The same items as :meth:`encoded`.
