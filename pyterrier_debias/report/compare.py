@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.core.bias import p_text
+from pyterrier_debias.core.bias import CORRELATION, p_text
 from pyterrier_debias.core.errors import InputError, check_number, kind_of
 from pyterrier_debias.core.statistics import LEAST_UNITS, Interval, correct, differences, equivalence_test, paired_t
 from pyterrier_debias.report.noninferiority import bias_verdict, change_interval, leaves_out_zero, non_inferiority, size_interval
@@ -34,8 +33,8 @@ _KEPT, _LOST, _UNCLEAR = "kept", "lost", "not ruled out"
 
 #: Bias, measure and contrast.
 _Key: TypeAlias = tuple[str, str, str]
-#: Measures that are no mean over queries: their values are influence values of all queries of an audit.
-_INFLUENCES = re.compile("(slope|share|rho|gap) of ")
+#: How measures begin that are no mean over queries, but have influence values, which average to the figure.
+_INFLUENCES = (CORRELATION, "slope of ")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -205,7 +204,7 @@ def _nothing_in_common(results: Sequence[AuditTables]) -> str:
     if figures and len(qids) < 2:
         there = "1 query has" if qids else "no query has"
         return f"{there} values on both sides, but a comparison needs two or more; audit both with the same topics"
-    if any(_INFLUENCES.match(measure) for _, measure, _ in figures):
+    if any(measure.startswith(_INFLUENCES) for _, measure, _ in figures) and any(set(t["qid"]) != qids for t in tables):
         return "the figures in common are slopes or correlations over different topics; audit both with the same topics"
     return "the audits have no figure in common; audit both with the same biases"
 
@@ -364,17 +363,17 @@ class _Both:
         for key in keys:
             before, after = values_of(self.old, self.pair[0], *key), values_of(self.new, self.pair[1], *key)
             common = before.index.intersection(after.index).sort_values()  # queries are drawn by their place
-            if _INFLUENCES.match(key[1]) and any(n != len(common) for n in self._queries(*key)):
-                continue  # influence values average to the figure over all queries of their audit, and only there
-            if len(common) > 1:
+            if len(common) > 1 and not self.of_other_topics(key):
                 return key, (before.loc[common].to_numpy(dtype=float).T, after.loc[common].to_numpy(dtype=float).T)
         return None
 
-    def _queries(self, bias: str, measure: str, contrast: str) -> Iterator[int]:
-        """How many queries each audit has the figure for."""
-        for system, results in zip(self.pair, (self.old, self.new)):
-            for result in results:
-                yield len(values_of([result], system, bias, measure, contrast))
+    def of_other_topics(self, key: _Key) -> bool:
+        """Whether a figure has influence values of different queries: they average to it over all queries of their audit only."""
+        if not key[1].startswith(_INFLUENCES):
+            return False
+        sides = zip(self.pair, (self.old, self.new))
+        qids = [set(values_of([result], system, *key).index) for system, results in sides for result in results]
+        return all(qids) and any(own != qids[0] for own in qids)
 
     def primary(self) -> dict[str, list[_Key]]:
         """Bias to its primary figures: that of the system before, then that of the system after."""
@@ -400,13 +399,13 @@ def _row(kind: str, both: _Both, key: _Key, before: np.ndarray, after: np.ndarra
 def _left_out(both: _Both, rows: Sequence[Mapping[str, Any]], measures: Sequence[str]) -> list[str]:
     """Notes on what was to be compared and could not be."""
     there = {(row["kind"], row["bias"]) for row in rows}
-    lacks = [bias for bias in both.primary() if ("bias", bias) not in there]
+    lacks = {bias: keys for bias, keys in both.primary().items() if ("bias", bias) not in there}
     costs = {row["measure"] for row in rows if row["kind"] == "cost"}
     unknown = [measure for measure in measures if measure not in costs] or ([] if costs else ["effectiveness"])
     told = "cannot be compared: no figure is available on both sides."
-    if len({result.settings["judged_topics"] for result in (*both.old, *both.new)}) > 1:
-        told = f"{told} Slopes and correlations need audits of the same topics."
-    return [f"{both.named(' and ')}: {what} {told}" for what in [*lacks, *unknown]]
+    more = {bias: " Slopes and correlations need audits of the same topics." for bias, keys in lacks.items()
+            if any(map(both.of_other_topics, keys))}  # fmt: skip
+    return [f"{both.named(' and ')}: {what} {told}{more.get(what, '')}" for what in [*lacks, *unknown]]
 
 
 def _bias_rows(both: _Both, resamples: int, seed: int) -> list[dict[str, Any]]:

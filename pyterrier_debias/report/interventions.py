@@ -74,7 +74,7 @@ def _sentence(row: Mapping[str, Any]) -> str:
             f"{row['change']}: no score of {row['items']} items of {row['n']} queries changed, so nothing is tested. Either the "
             f"ranker does not read what was changed, or the change never reached it (a text loader, a cache keyed by docno)."
         )
-    low, high = (row["low"], row["high"]) if row["displacement"] > 0 else (-row["high"], -row["low"])  # as the size is told
+    low, high = (-row["high"], -row["low"]) if row["displacement"] < 0 else (row["low"], row["high"])  # "up by" has no sign
     interval = "" if np.isnan(low) else f" [{low:+.2f}, {high:+.2f}]"
     return (
         f"{row['change']}: {row['items']} items of {row['n']} queries {moved}{interval}; "

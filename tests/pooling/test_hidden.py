@@ -403,6 +403,25 @@ def test_collections_are_combined_as_seeds_with_queries_of_their_own(world):
         combined([one, two])
 
 
+def test_a_collection_of_more_queries_does_not_count_more_in_p_either(world):
+    made, train, test = world
+    whole = made.compare(CORRECTIONS, train, test, seeds=(1,), resamples=10)
+
+    def with_gains(gains):
+        """The result over as many queries, in which a correction gains this much."""
+        frame = whole.per_query.query("judgements == 'full' and measure == 'nDCG@10'")
+        frame = frame[frame["qid"].isin(sorted(frame["qid"].unique())[: len(gains)])]
+        own = frame["qid"].rank(method="dense").astype(int).to_numpy() - 1
+        return replace(whole, per_query=frame.assign(value=0.5 + np.array(gains)[own] * (frame["correction"] == "some")))
+
+    few, many = [0.2, 0.1], [-0.05, -0.04, -0.06, 0.01, -0.03, -0.02]
+    row = combined({"few": with_gains(few), "many": with_gains(many)}).table.query("correction == 'some'").iloc[0]
+    signs = np.array(list(itertools.product((-1, 1), repeat=8)))
+    drawn = ((signs[:, :2] * few).mean(axis=1) + (signs[:, 2:] * many).mean(axis=1)) / 2
+    assert row["difference"] == pytest.approx((np.mean(few) + np.mean(many)) / 2)
+    assert row["p"] == pytest.approx((np.abs(drawn) >= abs(row["difference"]) - 1e-12).mean(), abs=1e-6)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

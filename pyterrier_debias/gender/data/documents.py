@@ -160,7 +160,7 @@ class Texts:
             if self.unknown == "raise" and len(docnos) == 1:
                 raise InputError(
                     f"texts: no text of document {docnos[0]!r} could be loaded ({one_line(error)}); use the collection that the "
-                    f"run was made from, or unknown='zero' to count such documents as having no words"
+                    f"run was made from, or give it an empty text, '' (in a stage: unknown='zero'), to count it as without words"
                 ) from error
         else:
             if self.field not in loaded.columns:
