@@ -10,6 +10,8 @@ collections:
 - lopsided: a random half of the passages that lean to female words is left out, and the ranker ignores gender. Candidates as a
   whole lean to men, and the mean ARaB is not 0. The null hypothesis of the primary test holds, but a test of the plain mean
   against 0 mistakes this for a bias of the ranker;
+- rare: a hundred documents per query, one of which has a male word, in random order. The null hypothesis holds, but the values of
+  queries are skewed: most orders have that document below the cut-off, and differ from a random order by the same small amount;
 - biased: the ranker prefers female words, at several strengths. The test should detect this.
 
 In the null collections, the primary test must raise false alarms in 3 to 7 % of the seeds (the 99 % binomial interval must
@@ -45,7 +47,7 @@ from pyterrier_debias.gender.measures.evaluator import AnnotateGender, ARaBEvalu
 
 CUTOFF = 10
 PRIMARY = "order - random order (primary)"
-NULLS = ("null", "stereotyped", "lopsided")
+NULLS = ("null", "stereotyped", "lopsided", "rare")
 
 
 def p_values(task: tuple[int, list[float], int, int, int]) -> list[dict[str, Any]]:
@@ -61,31 +63,43 @@ def p_values(task: tuple[int, list[float], int, int, int]) -> list[dict[str, Any
         run = collection.get_runs()["bm25"].merge(asked[["qid", "query"]], on="qid")
         run = collection.text_loader()(run[run["rank"] < depth])
         run = run[run["qid"].isin(set(neutral_qids(asked)))].reset_index(drop=True)
+        unbiased = PlantedRanker("gender", strength=0.0, seed=seed)
         if planted:
-            rows += tests(seed, "stereotyped", run, 0.0, draws)
+            rows += tests(seed, "stereotyped", run, unbiased(run), draws)
             continue
-        rows += tests(seed, "null", run, 0.0, draws)
+        rows += tests(seed, "null", run, unbiased(run), draws)
         lean = AnnotateGender()(run)["lean"].to_numpy()
         kept = np.array([keyed_hash(seed, docno) % 2 == 0 for docno in run["docno"]])
         lopsided = run[(lean >= 0) | kept].reset_index(drop=True)
-        rows += tests(seed, "lopsided", lopsided, 0.0, draws)
+        rows += tests(seed, "lopsided", lopsided, unbiased(lopsided), draws)
+        rows += tests(seed, "rare", *(rare_words([seed, order], asked["qid"].nunique()) for order in (1, 2)), draws)
         for strength in strengths:
-            rows += tests(seed, biased(strength), run, strength, draws)
+            rows += tests(seed, biased(strength), run, PlantedRanker("gender", strength=strength, seed=seed)(run), draws)
     return rows
 
 
-def tests(seed: int, case: str, run: pd.DataFrame, strength: float, draws: int) -> list[dict[str, Any]]:
-    """The tests of one ranking."""
-    ranking = PlantedRanker("gender", strength=strength, seed=seed)(run)
+def rare_words(seed: list[int], queries: int, documents: int = 100) -> pd.DataFrame:
+    """Results in random order; in each list, one document has a male word."""
+    places = np.random.default_rng(seed).integers(documents, size=queries)
+    rows = [
+        {"qid": str(query), "docno": f"{query}-{rank}", "rank": rank, "text": "he saw rain" if rank == place else "some saw rain"}
+        for query, place in enumerate(places) for rank in range(documents)
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def tests(seed: int, case: str, run: pd.DataFrame, ranking: pd.DataFrame, draws: int) -> list[dict[str, Any]]:
+    """The tests of one ranking of a run's documents."""
     evaluator = ARaBEvaluator([CUTOFF])
-    before, after = evaluator(run).set_index("qid"), evaluator(ranking).set_index("qid")
-    before = before.loc[after.index]
-    added = (after["ARaB"] - after["expected"]).to_numpy()
+    result = evaluator.evaluate(ranking, seed=seed)
+    before, after = evaluator(run).set_index("qid"), result.per_query.set_index("qid")
+    before, added = before.loc[after.index], after["added"].to_numpy()
     orders = after["sd"].to_numpy()
     chance = 2 * stats.norm.sf(abs(added.sum()) / np.sqrt((orders**2).sum()))
     zero = np.zeros(len(added))
     found = [
-        (PRIMARY, added.mean(), randomisation_test(zero, added, resamples=draws, seed=seed).p),
+        (PRIMARY, added.mean(), result.table.loc[0, "added_p"]),
+        ("the same by flipping signs alone", added.mean(), randomisation_test(zero, added, resamples=draws, seed=seed).p),
         ("the same by Student's t", added.mean(), paired_t(zero, added).p),
         ("the same by Wilcoxon's signed ranks", added.mean(), wilcoxon(zero, added).p),
         ("the same, all orders equally likely", added.mean(), chance),

@@ -208,9 +208,9 @@ def _chance(seed: int) -> np.random.Generator:
     return np.random.default_rng([seed, 1])
 
 
-def _tested(difference: np.ndarray, ground: Ground, seed: int, clusters: pd.Series | None = None) -> Figures:
-    interval = inverted_interval(difference, clusters=clusters, resamples=ground.draws, seed=seed)
-    p = randomisation_test(np.zeros(len(difference)), difference, clusters=clusters, resamples=ground.draws, seed=seed).p
+def _tested(difference: np.ndarray, ground: Ground, seed: int) -> Figures:
+    interval = inverted_interval(difference, resamples=ground.draws, seed=seed)
+    p = randomisation_test(np.zeros(len(difference)), difference, resamples=ground.draws, seed=seed).p
     return interval.estimate, interval.low, interval.high, p, effective_number(difference**2)
 
 
@@ -255,10 +255,12 @@ def random_words(ground: Ground, seed: int, *, by_article: bool = False) -> Figu
             groups[name].append(word)
     if not all(groups.values()):  # texts without a word of the library's list, such as those of physicists
         return NONE
-    results = ground.reranked[ground.reranked["qid"].isin(set(neutral_qids(ground.topics)))]
-    found = ARaBEvaluator([10], wordlist=WordList(groups, "random"))(results).sort_values("qid")
-    articles = found["qid"].map(ground.articles) if by_article else None
-    return _tested((found["ARaB"] - found["expected"]).to_numpy(), ground, seed, articles)
+    topics = ground.topics[["qid"]]
+    clusters = {"topics": topics.assign(article=topics["qid"].map(ground.articles)), "clusters": "article"} if by_article else {}
+    evaluator = ARaBEvaluator([10], wordlist=WordList(groups, "random"), query_filter=neutral_qids(ground.topics))
+    found = evaluator.evaluate(ground.reranked, seed=seed, **clusters)
+    row, of_queries = found.table.iloc[0], effective_number(found.per_query["added"].to_numpy() ** 2)
+    return row["added"], row["added_low"], row["added_high"], row["added_p"], of_queries
 
 
 def random_complexity(ground: Ground, seed: int) -> Figures:

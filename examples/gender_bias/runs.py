@@ -40,10 +40,10 @@ from pyterrier_debias.gender.measures.evaluator import ARaBEvaluator, union_back
 
 CUTOFFS = (5, 10, 20)
 NOTES = [
-    "ARaB: mean over queries, positive where rankings lean to male words; low, high: 95 % bootstrap; p: by flipping signs at "
-    "random, not corrected for the number of rows. magnitude: mean of the queries' absolute values.",
-    "order: ARaB minus that of a random order of the same documents (to the depth of the run), with its own interval and p; "
-    "floor: its value by chance alone.",
+    "ARaB: mean over queries, positive where rankings lean to male words; p: by flipping signs at random, not corrected for "
+    "the number of rows; low, high: the 95 % interval that inverts this test. magnitude: mean of the queries' absolute values.",
+    "order: ARaB minus that of a random order of the same documents (to the depth of the run), with its own interval and p "
+    "(by flipping signs and by random orders, whichever is larger); floor: its value by chance alone.",
     "NFaiRR: the background is the union of all runs' documents to --depth, threshold 1, equal portions.",
     "no_text, no_text_deep: share of the documents without a text among the first 20, and to --depth; they count as documents "
     "without words, which draws the random order's value towards 0.",

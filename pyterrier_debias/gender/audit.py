@@ -1,15 +1,16 @@
 """The gender bias in an audit: do rankings for neutral queries lean to one gender's words?
 
 The null hypothesis of the primary test is that, over neutral queries, the ranker's ARaB@10 equals that of a random order of the
-same candidates, which has a closed form (their mean lean). The statistic is the mean signed difference; each query's sign is
-flipped at random. So the lean of the candidates themselves is not attributed to the ranker; it is reported separately. Candidates
-that a ranker leaves out, for example with a cut-off, count as ranked below the others. :class:`WordListBias` applies the same
-test to any other attribute that words indicate.
+same candidates, which has a closed form (their mean lean). So the lean of the candidates themselves is not attributed to the
+ranker; it is reported separately. The statistic is the mean signed difference. It is tested by flipping each query's sign at
+random and by random orders, and the larger p counts (:class:`~pyterrier_debias.gender.measures.evaluation.RandomOrders` says
+why). Candidates that a ranker leaves out, for example with a cut-off, count as ranked below the others. :class:`WordListBias`
+applies the same test to any other attribute that words indicate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, cast
@@ -33,12 +34,12 @@ from pyterrier_debias.core.frames import (
 from pyterrier_debias.core.statistics import Interval, bootstrap_interval, inverted_interval, randomisation_test
 from pyterrier_debias.core.systems import Context, System
 from pyterrier_debias.core.text import Tokeniser, regex_word
-from pyterrier_debias.gender.data.documents import Texts, counted
+from pyterrier_debias.gender.data.documents import LEFT_OUT, Texts, counted
 from pyterrier_debias.gender.data.query_gender import GenderClassifier, QueryGender
 from pyterrier_debias.gender.data.words import WordList
 from pyterrier_debias.gender.formulas.attributions import order_parts
 from pyterrier_debias.gender.formulas.counting import count_words, get_gender_tokeniser, tokeniser_name, unfindable
-from pyterrier_debias.gender.measures.evaluation import TIES_DRAWN, BiasResult, cluster_of
+from pyterrier_debias.gender.measures.evaluation import TIES_DRAWN, BiasResult, RandomOrders, cluster_of
 from pyterrier_debias.gender.measures.evaluator import ARaBEvaluator, union_background
 
 _CUTOFF = 10
@@ -367,22 +368,26 @@ class _Examined:
                 _CUTOFFS, wordlist=bias.wordlist, contrast=bias.contrast, tokeniser=bias.tokeniser, texts=texts, **background
             )  # fmt: skip
 
+        of = None
+        if bias.clusters is not None:
+            of = cluster_of(context.topics, bias.clusters, f"{bias.name} bias")
+        orders = {name: RandomOrders(clusters=of, seed=context.seed) for name in lists.systems}
         measured: dict[tuple[bool, str], list[pd.DataFrame]] = {}
         for part in lists.parts():
             own = evaluator(background=union_background(part.runs.values(), context.depth), depth=10 * context.depth)
-            for ranked_again, frames in ((True, part.runs), (False, part.candidates)):
-                for name, frame in frames.items():
-                    found = _also_with_ties_drawn(own, frame, context.seed) if ranked_again else own(frame)
-                    measured.setdefault((ranked_again, name), []).append(found)
+            for name, frame in part.runs.items():
+                found = _also_with_ties_drawn(own, frame, orders[name], context.seed)
+                measured.setdefault((True, name), []).append(found)
+            for name, frame in part.candidates.items():
+                measured.setdefault((False, name), []).append(own(frame))
         values = {key: pd.concat(parts, ignore_index=True) for key, parts in measured.items()}
         # Resampling draws by place: sorted by query, the same results in another order give the same p values.
         runs = {name: values[True, name].sort_values("qid", kind="stable") for name in lists.systems}
         candidates = {name: values[False, first] for name, first in lists.candidates.items() if len(values[False, first])}
-        if bias.clusters is not None:
-            of = cluster_of(context.topics, bias.clusters, f"{bias.name} bias")
+        if of is not None:
             runs = {name: frame.assign(cluster=frame["qid"].map(of)) for name, frame in runs.items()}
         whole = evaluator()
-        result = BiasResult.of(runs, set(qids), whole.convention(), seed=context.seed)
+        result = BiasResult.of(runs, orders, set(qids), whole.convention(), seed=context.seed)
         return cls(bias, context, whole, result, candidates, lists, texts, len(qids), len(judged))
 
     # ------------------------------------------------------------------------------------------- findings
@@ -476,7 +481,8 @@ class _Examined:
         yield self.bias.finding(
             name, _ARAB, _ORDER, added, text, p=row["added_p"], null_value=row["floor"], primary=True,
             convention=f"{how}; tied documents in random order; expectation over all orders in closed form; p by flipping "
-            f"signs{self._together}; the interval inverts this test",
+            f"signs{self._together} and by random orders, whichever is larger; the interval inverts the test of signs, and "
+            f"contains 0 if random orders do not reject",
             values=own["added"], parts=self._parts(name),
         )  # fmt: skip
         absolute = own["ARaB"].abs()
@@ -601,13 +607,15 @@ class _Examined:
             plots.label_axes(axes, x=f"contribution to the mean {_ARAB}", y="", title=name, n=n)
 
 
-def _also_with_ties_drawn(evaluate: Callable[[pd.DataFrame], pd.DataFrame], lists: pd.DataFrame, seed: int) -> pd.DataFrame:
+def _also_with_ties_drawn(evaluator: ARaBEvaluator, lists: pd.DataFrame, orders: RandomOrders, seed: int) -> pd.DataFrame:
     """The values of lists, and their ARaB with tied documents in random order, for the primary test."""
-    values = evaluate(lists).assign(**{TIES_DRAWN: lambda own: own["ARaB"]})
     tied = lists["qid"][tied_with_the_one_before(lists)].unique()
-    if not len(tied):
+    drawn = None
+    if len(tied):  # first, as random orders ignore a query that they have
+        drawn = evaluator.values(with_ties_drawn(lists[lists["qid"].isin(tied)].reset_index(drop=True), seed), orders)
+    values = evaluator.values(lists, orders).assign(**{TIES_DRAWN: lambda own: own["ARaB"]})
+    if drawn is None:
         return values
-    drawn = evaluate(with_ties_drawn(lists[lists["qid"].isin(tied)].reset_index(drop=True), seed))
     key = ["qid", "cutoff"]
     of = values[key].merge(drawn[[*key, "ARaB"]], on=key, how="left")["ARaB"].to_numpy()
     return values.assign(**{TIES_DRAWN: np.where(np.isnan(of), values["ARaB"], of)})
@@ -685,28 +693,28 @@ def _without_text(frame: pd.DataFrame) -> pd.DataFrame:
 def _whole(run: pd.DataFrame, candidates: pd.DataFrame) -> pd.DataFrame:
     """Append to a run the candidates that the ranker left out (for example with a cut-off), in their original order.
 
-    This is needed because a random order contains all documents that the ranker received. Queries for which it returned fewer
-    than the cut-off are left unchanged, because the appended documents would count.
+    This is needed because a random order contains all documents that the ranker received.
 
     Args:
         run: ``qid``, ``docno``, ``score`` and ``rank``.
         candidates: A frame with the same columns.
 
     Returns:
-        The extended run, sorted by query and rank; the scores of appended documents are below all others.
+        The extended run, sorted by query and rank; the scores of appended documents are below all others, and the column
+        :data:`LEFT_OUT` says which they are.
     """
     if len(run) >= len(candidates):
         return run
-    returned = run["qid"].value_counts()
     known, given = pair_numbers(run, candidates)
-    below = candidates[~np.isin(given, known) & candidates["qid"].isin(returned.index[returned >= _CUTOFF])]
+    below = candidates[~np.isin(given, known) & candidates["qid"].isin(run["qid"].unique())]
     if not len(below):
         return run
     rank, lowest = below["rank"] + run["rank"].max() + 1, run["score"].min()
     if not np.isfinite(lowest):
         run, lowest = run.assign(score=-run["rank"].astype(np.float64)), 0.0
     below = below.assign(rank=rank, score=lowest - rank.astype(np.float64))
-    both = pd.concat([frame[["qid", "docno", "score", "rank"]] for frame in (run, below)], ignore_index=True)
+    columns = ["qid", "docno", "score", "rank", LEFT_OUT]
+    both = pd.concat([run.assign(**{LEFT_OUT: False})[columns], below.assign(**{LEFT_OUT: True})[columns]], ignore_index=True)
     return both.iloc[np.lexsort((both["rank"], pd.factorize(both["qid"])[0]))].reset_index(drop=True)
 
 

@@ -81,6 +81,15 @@ def test_random_order_of_few():
     assert arab.random_order_arab(np.array([2.0]), 3) == (2.0, 0.0)
 
 
+@given(LEANS, st.integers(1, 15))
+def test_shifts_of_a_list(lean, t):
+    shifted = arab.shifted_arab(lean, t)
+    assert shifted == pytest.approx([arab.arab(np.roll(lean, -s), t) for s in range(len(lean))], abs=1e-12)
+    assert shifted.mean() == pytest.approx(arab.random_order_arab(lean, t)[0], abs=1e-12)
+    both = arab.shifted_arab(np.stack([lean, lean[::-1]]), t)
+    assert both == pytest.approx(np.stack([shifted, arab.shifted_arab(lean[::-1], t)]), abs=1e-12)
+
+
 def test_neutrality_worked_out():
     totals = np.array([[3, 1], [2, 0], [1, 0], [0, 0], [1, 1]])
     # 1 - |3/4 - 1/2| - |1/4 - 1/2| = 1/2; 1 - 1/2 - 1/2 = 0; one word and no word are neutral; 1.

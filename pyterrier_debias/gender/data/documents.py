@@ -19,6 +19,8 @@ from pyterrier_debias.gender.formulas.counting import WordCounts, document_numbe
 logger = logging.getLogger(__name__)
 
 UNKNOWN = ("raise", "zero")
+#: The column that says which candidates a ranker left out: they are ranked below its results, and a cut-off ends above them.
+LEFT_OUT = "left out"
 
 
 class Texts:
@@ -292,6 +294,18 @@ def _check_agreement(results: pd.DataFrame, order: np.ndarray, stage: Any) -> No
             f"{stage_name(stage)}: rank contradicts score in query {str(qid)!r}; drop the column 'rank' or rank again, e.g. by "
             f"pt.model.add_ranks(results)"
         )
+
+
+def kept_rows(run: pd.DataFrame) -> np.ndarray:
+    """Which rows the system returned: all but those that the column :data:`LEFT_OUT` marks.
+
+    Args:
+        run: Results, with or without the column.
+
+    Returns:
+        Booleans, shape [n].
+    """
+    return np.ones(len(run), dtype=bool) if LEFT_OUT not in run.columns else ~run[LEFT_OUT].to_numpy(dtype=bool)
 
 
 def query_slices(qids: pd.Series) -> dict[str, slice]:

@@ -168,6 +168,28 @@ def random_order_arab(lean: np.ndarray, cutoff: int) -> tuple[float, float]:
     return float(lean.mean()), float(np.sqrt(variance))
 
 
+def shifted_arab(lean: np.ndarray, cutoff: int) -> np.ndarray:
+    """ARaB@t of all cyclic shifts of a list: in shift s, document s is first, and those before it follow the last one.
+
+    The mean of the shifts is that of all orders (:func:`random_order_arab`), because each document is once at each rank.
+
+    Args:
+        lean: Shape [..., n], by rank; n at least 1.
+        cutoff: t, at least 1.
+
+    Returns:
+        Shape [..., n], each list itself first.
+
+    Example:
+        >>> shifted_arab(np.array([1.0, 0.0, 0.0]), 2).tolist()
+        [0.75, 0.0, 0.25]
+    """
+    lean = np.asarray(lean, dtype=np.float64)
+    weights = rank_weights(min(_positive(cutoff), lean.shape[-1]))
+    round_again = np.concatenate([lean, lean[..., : len(weights) - 1]], axis=-1)
+    return np.lib.stride_tricks.sliding_window_view(round_again, len(weights), axis=-1) @ weights
+
+
 def neutrality(
     totals: np.ndarray, groups: tuple[str, ...], portions: Mapping[str, float] | None = None, threshold: int = 1
 ) -> np.ndarray:

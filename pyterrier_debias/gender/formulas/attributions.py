@@ -14,7 +14,7 @@ import pandas as pd
 from pyterrier_debias.core.bias import ITEM
 from pyterrier_debias.core.frames import check_pairs, first_rows, with_string_ids
 from pyterrier_debias.core.text import Tokeniser
-from pyterrier_debias.gender.data.documents import counted, in_order, query_slices
+from pyterrier_debias.gender.data.documents import counted, in_order, kept_rows, query_slices
 from pyterrier_debias.gender.data.words import WordList, WordListLike
 from pyterrier_debias.gender.formulas import arab
 from pyterrier_debias.gender.formulas.counting import WordCounts
@@ -117,7 +117,9 @@ def order_parts(
         number, documents = pd.factorize(number)
         counts = counts.take(documents)
         slices = query_slices(run["qid"])
-        weight = np.concatenate([np.empty(0), *(order_weights(rows.stop - rows.start, cutoff) for rows in slices.values())])
+        kept = kept_rows(run)
+        weights = (order_weights(rows.stop - rows.start, min(cutoff, int(kept[rows].sum()))) for rows in slices.values())
+        weight = np.concatenate([np.empty(0), *weights])
         lean = arab.leans(arab.magnitudes(counts, method, tf_form), words, contrast)
         found = [", ".join(f"{word} {count}" for word, count in said.items()) for said in counts.found()]
         query, qids = pd.factorize(run["qid"], sort=True)

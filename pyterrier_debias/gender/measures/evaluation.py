@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ import pandas as pd
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.frames import stage_name
 from pyterrier_debias.core.statistics import (
+    ALPHA,
     Interval,
     TestResult,
     bootstrap_interval,
@@ -21,6 +22,8 @@ from pyterrier_debias.core.statistics import (
     inverted_interval,
     randomisation_test,
 )
+from pyterrier_debias.core.text import keyed_hash
+from pyterrier_debias.gender.formulas.arab import shifted_arab
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -98,6 +101,100 @@ def mean_floor(sd: np.ndarray) -> float:
 
 #: The column for ARaB with tied documents in random order.
 TIES_DRAWN = "ARaB, ties drawn"
+#: How many random orders of all lists are drawn for a test.
+_ORDERS = 10_000
+#: At least how many different orders of each list these are drawn from, if it has as many.
+_OF_EACH = 2_000
+
+
+class RandomOrders:
+    """The sum over queries of what a random order adds to ARaB, drawn many times, for a test of what an order added.
+
+    The test that flips signs (:func:`against_zero`) assumes that a query leans as strongly to either side by chance. This does
+    not hold where listed words are rare and of one group: of a hundred documents, one that leans by 1 adds 0.28 to ARaB@10 at
+    the first rank, and subtracts 0.01 below the tenth. For twenty queries with such lists in random order, that test rejects in
+    30 % of cases. This test compares with random orders, however skewed their values are. The orders of a list are random
+    permutations with all of their cyclic shifts (:func:`~pyterrier_debias.gender.formulas.arab.shifted_arab`), so that each
+    document is equally often at each rank.
+
+    It does not replace the other test: a system whose order leans to one side in some queries and to the other in the rest
+    differs from random orders, too. What an order adds is significant only if both tests reject.
+
+    Args:
+        qids: The queries that count; None for all.
+        clusters: Mapping from each query to its cluster; lists of a cluster that are equally long get the same order. None if
+            each query gets its own.
+        seed: Seed of the orders. Those of a query depend on this and its cluster or qid, not on the other queries.
+
+    Example:
+        >>> orders = RandomOrders()
+        >>> for qid in "123456":
+        ...     orders.add(qid, np.array([0.0, 0.0, 1.0]), {1: 1})
+        >>> orders.p(1, 6 * (0 - 1 / 3)) > 0.1  # in 9 % of random orders the third document is never first
+        True
+
+    When not to use it: alone, to test whether a system leans to one side; see above.
+    """
+
+    def __init__(self, qids: set[str] | None = None, clusters: Mapping[str, str] | None = None, seed: int = 0):
+        self._qids, self._clusters, self._seed = qids, clusters, seed
+        self._sums: dict[int, np.ndarray] = {}
+        self._added: set[str] = set()
+
+    def add(self, qid: str, lean: np.ndarray, cutoffs: Mapping[int, int]) -> None:
+        """Add a query, unless it does not count or was added before.
+
+        Args:
+            qid: The query.
+            lean: The leans of its documents by rank, shape [n].
+            cutoffs: Mapping from each cut-off to t, which is lower where the system returned fewer documents.
+        """
+        if qid in self._added or (self._qids is not None and qid not in self._qids):
+            return
+        self._added.add(qid)
+        for cutoff in cutoffs:
+            self._sums.setdefault(cutoff, np.zeros(_ORDERS))
+        if np.ptp(lean) == 0:
+            return  # all orders are alike
+        unit = qid if self._clusters is None else self._clusters[qid]
+        generator = np.random.default_rng(keyed_hash(self._seed, "order", unit))
+        shuffled = generator.permuted(np.tile(lean, (-(-_OF_EACH // len(lean)), 1)), axis=1)
+        drawn = generator.integers(0, shuffled.size, _ORDERS)
+        for cutoff, t in cutoffs.items():
+            values = shifted_arab(shuffled, t).ravel()
+            self._sums[cutoff] += (values - values.mean())[drawn]
+
+    def p(self, cutoff: int, total: float) -> float:
+        """How often random orders add at least as much, to either side.
+
+        Args:
+            cutoff: t.
+            total: What the order added, summed over the queries.
+
+        Returns:
+            (1 + number at least as extreme) / (1 + number of draws).
+        """
+        sizes = np.abs(self._sums[cutoff])
+        same = 1e-9 * sizes.max()  # sums in a different order differ in their last bits
+        return float((1 + (sizes >= abs(total) - same).sum()) / (1 + _ORDERS))
+
+    def widened(self, cutoff: int, interval: Interval) -> Interval:
+        """An interval of the mean that contains 0 if this test does not reject.
+
+        Args:
+            cutoff: t.
+            interval: The interval of the test that flips signs.
+
+        Returns:
+            The interval; if it excludes 0 and this test does not reject, it is extended to the estimate -/+ the size that 5 % of
+            random orders reach, which contains 0.
+        """
+        if self.p(cutoff, interval.estimate * interval.n) <= ALPHA or not (interval.low > 0 or interval.high < 0):
+            return interval
+        sizes = np.sort(np.abs(self._sums[cutoff]))
+        reach = sizes[-int(ALPHA * (_ORDERS + 1))] / interval.n  # p of a smaller mean is above ALPHA
+        low, high = min(interval.low, interval.estimate - reach, 0.0), max(interval.high, interval.estimate + reach, 0.0)
+        return replace(interval, low=low, high=high)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,9 +208,10 @@ class BiasResult:
             mean ``ARaB`` with ``low``, ``high`` and ``p`` (:func:`against_zero`; the 95 % interval is this test inverted, NaN
             if fewer than six queries are not 0); ``magnitude``: the mean of absolute values; ``first``, ``second``, ``neither``:
             how many queries lean to which side; ``expected``: the mean over all orders of the same documents; ``added``,
-            ``added_low``, ``added_high``, ``added_p``: what the order adds to it; ``floor``: the value of ``added`` to expect by
-            chance alone (:func:`mean_floor`); ``NFaiRR``, ``NFaiRR_low``, ``NFaiRR_high`` (95 % bootstrap), ``NFaiRR_n`` over
-            the queries where it is defined.
+            ``added_low``, ``added_high``, ``added_p``: what the order adds to it, with the larger p of :func:`against_zero` and
+            of random orders (:class:`RandomOrders`), and an interval that contains 0 if this p is above .05; ``floor``: the
+            value of ``added`` to expect by chance alone (:func:`mean_floor`); ``NFaiRR``, ``NFaiRR_low``, ``NFaiRR_high`` (95 %
+            bootstrap), ``NFaiRR_n`` over the queries where it is defined.
         convention: The options under which this was computed, those of FaiRR and NFaiRR at the end. If it contains ``background
             each system's own results``, do not compare the NFaiRR of systems whose results are different documents.
         seed: Seed of intervals and tests.
@@ -127,12 +225,15 @@ class BiasResult:
     seed: int = 0
 
     @classmethod
-    def of(cls, found: Mapping[str, pd.DataFrame], asked: set[str], convention: str, *, seed: int) -> BiasResult:
+    def of(
+        cls, found: Mapping[str, pd.DataFrame], orders: Mapping[str, RandomOrders], asked: set[str], convention: str, *, seed: int
+    ) -> BiasResult:
         """Make the result from the values of the systems.
 
         Args:
             found: Mapping from each system to the evaluator's output, sorted by qid; resampling draws by position. If it has a
                 column :data:`TIES_DRAWN`, ``added`` is computed from that instead of ``ARaB``.
+            orders: Random orders of the same lists, of the queries that count.
             asked: The queries that count.
             convention: The options under which it was computed.
             seed: Seed of everything random.
@@ -154,7 +255,7 @@ class BiasResult:
         rows = []
         for name, frame in found.items():
             for cutoff, part in frame.groupby("cutoff", sort=True):
-                rows.append(_row(name, int(cutoff), part, len(asked) - len(part), seed))
+                rows.append(_row(name, int(cutoff), part, len(asked) - len(part), orders[name], seed))
         per_query = pd.concat([frame.assign(system=name) for name, frame in found.items()], ignore_index=True)
         per_query = per_query[["system", *(column for column in per_query.columns if column != "system")]]
         missing = {row["system"]: row["missing"] for row in rows if row["missing"]}
@@ -255,10 +356,11 @@ class BiasResult:
         return axes
 
 
-def _row(name: str, cutoff: int, part: pd.DataFrame, missing: int, seed: int) -> dict[str, Any]:
+def _row(name: str, cutoff: int, part: pd.DataFrame, missing: int, orders: RandomOrders, seed: int) -> dict[str, Any]:
     values, added = part["ARaB"].to_numpy(), part["added"].to_numpy()
     how: dict[str, Any] = {"clusters": part["cluster"].to_numpy() if "cluster" in part.columns else None, "seed": seed}
-    mean, order = inverted_interval(values, **how), inverted_interval(added, **how)
+    mean, order = inverted_interval(values, **how), orders.widened(cutoff, inverted_interval(added, **how))
+    added_p = max(against_zero(added, **how).p, orders.p(cutoff, added.sum()))
     fair = part["NFaiRR"].dropna().to_numpy()
     fairness = bootstrap_interval(fair, seed=seed) if len(fair) else Interval(np.nan, np.nan, np.nan, 0.95, 0)
     return {
@@ -267,7 +369,7 @@ def _row(name: str, cutoff: int, part: pd.DataFrame, missing: int, seed: int) ->
         "magnitude": float(np.abs(values).mean()),
         "first": int((values > 0).sum()), "second": int((values < 0).sum()), "neither": int((values == 0).sum()),
         "expected": float(part["expected"].mean()),
-        "added": order.estimate, "added_low": order.low, "added_high": order.high, "added_p": against_zero(added, **how).p,
+        "added": order.estimate, "added_low": order.low, "added_high": order.high, "added_p": added_p,
         "floor": mean_floor(part["sd"].to_numpy()),
         "NFaiRR": fairness.estimate, "NFaiRR_low": fairness.low, "NFaiRR_high": fairness.high, "NFaiRR_n": fairness.n,
     }  # fmt: skip

@@ -17,12 +17,12 @@ from pyterrier_debias.core.scripts import composed, word_places
 from pyterrier_debias.core.stage import RowWise, Stage
 from pyterrier_debias.core.text import Tokeniser, content_mark
 from pyterrier_debias.data.base import corpus_batches
-from pyterrier_debias.gender.data.documents import Texts, counted, in_order, query_slices, wanted_qids
+from pyterrier_debias.gender.data.documents import Texts, counted, in_order, kept_rows, query_slices, wanted_qids
 from pyterrier_debias.gender.data.words import WordList, WordListLike
 from pyterrier_debias.gender.formulas import arab
 from pyterrier_debias.gender.formulas.counting import WordCounts, get_gender_tokeniser, tokeniser_name, word_counts
 from pyterrier_debias.gender.measures.background import Background, check_background, collection, is_collection, tell_outside
-from pyterrier_debias.gender.measures.evaluation import BiasResult, cluster_of
+from pyterrier_debias.gender.measures.evaluation import BiasResult, RandomOrders, cluster_of
 
 #: Columns that :class:`ARaBEvaluator` returns after ``qid`` and the columns about the query.
 VALUES = ("ARaB", "RaB", "FaiRR", "IFaiRR", "NFaiRR", "agnostic", "expected", "sd")
@@ -246,6 +246,21 @@ class ARaBEvaluator(_OfWords):
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """The values of each query at each cut-off, in the columns that the class describes."""
+        return self.values(inp)
+
+    @reads_frames
+    def values(self, inp: pd.DataFrame, orders: RandomOrders | None = None) -> pd.DataFrame:
+        """What the stage returns; also adds the lists to random orders of them, for a test.
+
+        Args:
+            inp: As for the stage. If there is a column :data:`~pyterrier_debias.gender.data.documents.LEFT_OUT`, documents
+                for which it is True must be ranked below the others. They belong to the documents of which
+                ``expected`` and ``sd`` describe all orders, but a cut-off ends above them.
+            orders: Random orders, to which the lists are added; None for none.
+
+        Returns:
+            The values of each query at each cut-off, in the columns that the class describes.
+        """
         needed = ["qid", "docno", *([] if self.texts is not None else [self.text_field])]
         with pt.validate.any(inp, context=self) as v:
             v.columns(includes=[*needed, "score"], mode="score")
@@ -254,7 +269,7 @@ class ARaBEvaluator(_OfWords):
         check_background(self.background, self.depth, self.outside, "ARaBEvaluator")
         run, texts, counts, own = self._read(inp, words)
         lean, neutral = self._lean(counts)[own], self._neutral(counts)[own]
-        slices = query_slices(run["qid"])
+        slices, kept = query_slices(run["qid"]), kept_rows(run)
         background, docnos = self._background(run, neutral, slices, texts, words), run["docno"].array
         about = [column for column in _ABOUT_QUERY if column in run.columns]
         rows, outside = [], []
@@ -262,19 +277,23 @@ class ARaBEvaluator(_OfWords):
             candidates, ranked_docnos, beyond = background(qid), docnos[part].tolist(), 0
             possible = Background() if candidates is None else candidates
             first = {column: run[column].iloc[part.start] for column in about}
+            length = int(kept[part].sum())
+            if orders is not None:
+                orders.add(qid, lean[part], {cutoff: min(cutoff, length) for cutoff in cutoffs})
             for cutoff in cutoffs:
-                expected, sd = arab.random_order_arab(lean[part], cutoff)
-                fair = possible.compare(ranked_docnos, neutral[part], cutoff, self.outside)
+                t, ranked_neutral = min(cutoff, length), neutral[part][:length]
+                expected, sd = arab.random_order_arab(lean[part], t)
+                fair = possible.compare(ranked_docnos[:length], ranked_neutral, cutoff, self.outside)
                 beyond = max(beyond, fair.outside)
                 rows.append(
                     {
                         "qid": qid,
                         **first,
                         "cutoff": cutoff,
-                        "documents": min(cutoff, part.stop - part.start),
-                        "ARaB": arab.arab(lean[part], cutoff),
-                        "RaB": arab.rab(lean[part], cutoff),
-                        "FaiRR": arab.fairr(neutral[part], cutoff),
+                        "documents": t,
+                        "ARaB": arab.arab(lean[part], t),
+                        "RaB": arab.rab(lean[part], t),
+                        "FaiRR": arab.fairr(ranked_neutral, cutoff),
                         "IFaiRR": fair.ideal,
                         "NFaiRR": fair.nfairr,
                         "agnostic": fair.agnostic,
@@ -369,20 +388,23 @@ class ARaBEvaluator(_OfWords):
             >>> found.table[["system", "cutoff", "n", "ARaB"]].values.tolist()
             [['system', 10, 2, 1.0]]
         """
-        # Resampling draws by place: sorted by query, the same results in another order give the same p values.
-        found = {name: self(run).sort_values("qid", kind="stable") for name, run in self._runs(results, topics)}
-        if clusters is not None:
-            of = cluster_of(topics, clusters, self)
-            found = {name: frame.assign(cluster=frame["qid"].map(of)) for name, frame in found.items()}
+        of = None if clusters is None else cluster_of(topics, clusters, self)
         if topics is not None:
             pt.validate.columns(topics, includes=["qid"], context=self)
-            asked = set(topics["qid"])
-        else:
+        asked = None if topics is None else set(topics["qid"])
+        found, orders = {}, {}
+        for name, run in self._runs(results, topics):
+            orders[name] = RandomOrders(asked, of, seed)
+            # Resampling draws by place: sorted by query, the same results in another order give the same p values.
+            found[name] = self.values(run, orders[name]).sort_values("qid", kind="stable")
+            if of is not None:
+                found[name] = found[name].assign(cluster=found[name]["qid"].map(of))
+        if asked is None:
             asked = {qid for frame in found.values() for qid in frame["qid"]}
         wanted = wanted_qids(self.query_filter, self)
         asked = asked if wanted is None else asked & wanted
         convention = "; ".join(filter(None, (self.convention(), self.fairness_convention())))
-        return BiasResult.of(found, asked, convention, seed=seed)
+        return BiasResult.of(found, orders, asked, convention, seed=seed)
 
     def fairness_convention(self) -> str:
         """The options that only FaiRR and NFaiRR depend on, as text; empty for a list of one group, which has neither."""

@@ -468,7 +468,8 @@ class FaiRR(OfWords):
     Raises:
         InputError: For an unknown option; during evaluation, if a document has no text.
 
-    When not to use it: to compare queries or collections, because short lists have low sums; use :class:`NFaiRR` for this.
+    When not to use it: to compare queries or collections, because the sum depends on how many documents there were to
+    rank; use :class:`NFaiRR` for this.
 
     Example:
         >>> import pandas as pd
@@ -554,8 +555,8 @@ class NFaiRR(FaiRR):
 
     The sums for the ideal and for the run are over the same ranks: up to the cut-off, and at most to the depth of the background.
     Ranked documents that are not in the background are added to it. So no value exceeds 1. Values below 0 occur where neutrality
-    is below 0 (unequal portions, three groups). A query that is not in the background, or whose ideal is not above 0, has no
-    value; see :class:`ARaB`.
+    is below 0 (unequal portions, three groups). As FaiRR is a sum, a list shorter than the cut-off has a low value. A query that
+    is not in the background, or whose ideal is not above 0, has no value; see :class:`ARaB`.
 
     A background is ranked and counted once for all systems and cut-offs: after ``fair = NFaiRR(background=run)``, ``fair @ 5``
     and ``fair @ 10`` share it.
