@@ -226,8 +226,8 @@ def check(
     Exit codes:
       0   every budget is kept
       1   a budget is exceeded, its bias failed, or one of its systems could not be examined
-      2   the input is invalid: unknown keys, or biases and systems that are not audited, which are reported
-          before anything is scored; or figures that the audit does not have
+      2   the input is invalid: no collection and no saved audit, unknown keys, or biases and systems that are not
+          audited, which are reported before anything is scored; or figures that the audit does not have
     """
     with _one_line_errors():
         from dataclasses import replace
@@ -243,8 +243,13 @@ def check(
         if file is not None:
             result = read_audit(file)
         else:
-            check_names(gate, budgets)
             asked = gate.request
+            if not gate.named:
+                raise InputError(
+                    f"{budgets} does not say what to audit; add a table [audit] with dataset = \"...\" (or terrier, queries and "
+                    f"qrels) or file = \"audit.json\", or give a saved audit: --audit FILE"
+                )
+            check_names(gate, budgets)
             changed: dict[str, Any] = {"verbose": verbose or asked.verbose, "overwrite": overwrite or asked.overwrite}
             if out is not None:
                 changed["out"] = out

@@ -73,11 +73,14 @@ class Gate:
         budgets: The budgets.
         request: The audit to run.
         file: A saved audit to use instead; None runs one.
+        named: Whether the file names the collection to audit. If not, there must be a saved audit: an audit of the planted
+            collection would let a mistyped file pass.
     """
 
     budgets: tuple[Budget, ...]
     request: Request
     file: Path | None = None
+    named: bool = True
 
 
 @dataclass(frozen=True)
@@ -131,6 +134,7 @@ def read_gate(path: str | Path) -> Gate:
         tuple(_budget(b, f"{path}: budget {i}") for i, b in enumerate(budgets, start=1)),
         Request.from_table(table, f"{path}: [audit]"),
         file,
+        "dataset" in table or "queries" in table,
     )
 
 

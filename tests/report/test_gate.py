@@ -267,6 +267,8 @@ def test_the_file_may_name_what_to_audit(tmp_path, monkeypatch):
         ("[audit]\nverbose = 1\n[[budget]]\nbias = 'order'\nat_most = 1\n", "verbose is 1; it must be true or false"),
         ("[audit]\nfile = 'a.json'\ndepth = 3\n[[budget]]\nbias = 'order'\nat_most = 1\n", "the only key"),
         ("[audit]\nfile = 'nowhere.json'\n[[budget]]\nbias = 'order'\nat_most = 1\n", "nowhere.json cannot be read"),
+        ("[[budget]]\nbias = 'pooling'\nat_least = -0.9\n", "does not say what to audit; add a table [audit] with dataset"),
+        ("[audit]\nbiases = ['pooling']\n[[budget]]\nbias = 'pooling'\nat_most = 1\n", "does not say what to audit"),
         ("[audit]\ndataset = '/nowhere'\n[[budget]]\nbias = 'gender'\nat_most = 1\n", "no such folder"),
     ],
 )
@@ -348,4 +350,6 @@ def test_a_file_is_read_as_written(tmp_path):
     path = budget_file(tmp_path, "bias = 'order'\nat_most = 1", audit="[audit]\nbiases = ['order']\ntopics = 7\nout = 'here'\n")
     gate = read_gate(path)
     assert gate.request.biases == ["order"] and gate.request.topics == 7 and str(gate.request.out) == "here"
+    path = budget_file(tmp_path, "bias = 'order'\nat_most = 1", audit="[audit]\ndataset = 'planted'\n")
+    assert read_gate(path).named and not gate.named
     assert gate.budgets == (Budget("order", at_most=1),) and gate.file is None
