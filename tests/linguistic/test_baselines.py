@@ -146,12 +146,10 @@ def test_shares_follow_the_source(tiny):
     names = ["bin 1 of 2", "bin 2 of 2"]
     q = np.full(2, 0.5)
     for entry in logs(stage):
-        there = [f"loss of {name}" in entry for name in names]
         losses = np.array([entry.get(f"loss of {name}", 0.0) for name in names])
         q = q * np.exp(0.5 * losses)
         q /= q.sum()
-        shares = [entry[f"share of {name}"] for name, is_there in zip(names, there) if is_there]
-        assert shares == pytest.approx(q[there], rel=1e-5)
+        assert [entry[f"share of {name}"] for name in names] == pytest.approx(q, rel=1e-5)
         assert entry["loss"] == pytest.approx(q @ losses, rel=1e-4)
     assert sum(map(all, ([f"loss of {name}" in entry for name in names] for entry in logs(stage)))) > 0
 
@@ -189,17 +187,45 @@ def test_the_harder_group_comes_to_count_more():
     assert found[0.5][2][1] > 0.5
 
 
+class Given(torch.nn.Module):
+    """A ranking whose losses are given."""
+
+    def __init__(self):
+        super().__init__()
+        self.loss = lambda scores, **more: scores.mean()
+
+    def scores(self, batch):
+        return batch["given"]
+
+
+def test_shares_grow_as_much_in_several_passes_of_a_step():
+    """Four forward passes, each with the same losses, and one: the shares grow alike. The log has those of all groups."""
+    from pyterrier_debias.linguistic.training.dro_method import GroupDRO, places_of
+
+    found = []
+    for passes in (1, 4):
+        method = GroupDRO(Given(), {}, ["a", "b", "c"], step=2.0, passes=passes).train()
+        given = torch.tensor([[0.9], [0.1]])
+        more = {name: torch.ones_like(given) for name in ("grades", "mask", "weights")}
+        for _ in range(passes):
+            out = method(given=given, **more, **places_of(np.array([0, 2])))
+        assert sum(float(out[f"share of {name}"]) for name in "abc") == pytest.approx(1.0) and "loss of b" not in out
+        found.append(method.shares.tolist())
+    assert found[0] == pytest.approx(found[1], rel=1e-5)
+    assert found[0] == pytest.approx(np.exp([1.8, 0.0, 0.2]) / np.exp([1.8, 0.0, 0.2]).sum(), rel=1e-5)
+
+
+def test_training_divides_the_step_by_the_number_of_passes(tiny):
+    stage = GroupDROReranker(CrossEncoder(tiny()), bins=2, step=4.0, training=small(max_steps=1, batch_size=1, accumulation=8))
+    (entry,) = logs(stage.fit(complexity(), qrels()))
+    shares = [entry[f"share of bin {bin} of 2"] for bin in (1, 2)]
+    # Eight losses of about .7 in one group would at most multiply its share by exp(4 * .7) within the step, not by exp(22).
+    assert sum(shares) == pytest.approx(1.0) and min(shares) > 0.05
+
+
 def test_a_large_step_follows_the_worst_group():
     """Exponents beyond float32: the shares are those of the largest exponent, and a group that comes back can grow again."""
     from pyterrier_debias.linguistic.training.dro_method import GroupDRO, places_of
-
-    class Given(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.loss = lambda scores, **more: scores.mean()
-
-        def scores(self, batch):
-            return batch["given"]
 
     method = GroupDRO(Given(), {}, ["a", "b"], step=1000.0).train()
     for losses, groups, expected in (

@@ -241,8 +241,9 @@ class GroupDROReranker(TrainedRanker):
 
     Each group g has a share :math:`q_g`; all are equal at first. In each step, the shares of the groups in the batch grow with
     their losses, :math:`q_g \leftarrow q_g e^{\eta L_g}`, and are divided by their sum; the loss of the step is
-    :math:`\sum_g q_g L_g`. Groups that stay hard therefore count most in the end. With several processes, the shares are those
-    of the first one. The log of ``fit`` has ``share of`` and ``loss of`` each group.
+    :math:`\sum_g q_g L_g`. Groups that stay hard therefore count most in the end. With ``Training(accumulation=k)``, shares grow
+    in each of the k forward passes of a step, with eta / k, and a group counts in the passes whose batch has queries of it. With
+    several processes, the shares are those of the first one. The log of ``fit`` has ``share of`` and ``loss of`` each group.
 
     ===============  ==========================================================================
     columns in       ``qid``, ``docno``, ``query``, the ranker's text columns; for ``fit`` also ``group``
@@ -300,7 +301,8 @@ class GroupDROReranker(TrainedRanker):
         from pyterrier_debias.training.method import ranking_of
 
         group_of = {one.qid: int(code) for one, code in zip(groups.groups, codes)}
-        return GroupDRO(ranking_of(ranker, training, "GroupDROReranker"), group_of, names, step=self.step)
+        ranking, passes = ranking_of(ranker, training, "GroupDROReranker"), training.accumulation
+        return GroupDRO(ranking, group_of, names, step=self.step, passes=passes)
 
     def check_options(self) -> None:
         """Check the options, before anything is loaded.

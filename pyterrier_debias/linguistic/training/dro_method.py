@@ -42,16 +42,18 @@ class GroupDRO(Around):
         ranking: The result of the ranker's own ``method``, with any loss.
         group_of: Group of each query, by qid, from 0.
         names: The groups' names.
-        step: How fast shares grow.
+        step: How fast shares grow, over all forward passes of a training step.
+        passes: Forward passes of a training step.
     """
 
     shares: torch.Tensor
 
-    def __init__(self, ranking: Ranking, group_of: Mapping[str, int], names: Sequence[str], *, step: float):
+    def __init__(self, ranking: Ranking, group_of: Mapping[str, int], names: Sequence[str], *, step: float, passes: int = 1):
         super().__init__(ranking)
         self.group_of = dict(group_of)
         self.names = list(names)
         self.step = step
+        self.passes = passes
         # Part of the state, so that a resumed run continues with them.
         self.register_buffer("shares", torch.full((len(names),), 1 / len(names)))
 
@@ -69,8 +71,8 @@ class GroupDRO(Around):
         """The weighted sum of the groups' losses.
 
         Returns:
-            ``loss``, ``scores``; for the log ``mean_loss`` (without weights), and for each group in the batch ``loss of ...`` and
-            ``share of ...``.
+            ``loss``, ``scores``; for the log ``mean_loss`` (without weights), ``share of ...`` each group, and ``loss of ...``
+            each group in the batch.
         """
         scores = self.ranking.scores(batch)
         given = loss_inputs(batch)
@@ -81,7 +83,7 @@ class GroupDRO(Around):
                 losses[int(name.removeprefix(_GROUP))] = self.ranking.loss(scores[rows], **own)
         if self.training:
             with torch.no_grad():
-                grown = {code: self.step * one.detach().float() for code, one in losses.items()}
+                grown = {code: self.step / self.passes * one.detach().float() for code, one in losses.items()}
                 # A factor for all shares keeps the exponential within float32, and a smallest share keeps their sum above 0.
                 beyond = (torch.stack(list(grown.values())).max() - _MOST_GROWN).clamp(min=0)
                 for code in range(len(self.names)):
@@ -91,6 +93,6 @@ class GroupDRO(Around):
         loss = cast(torch.Tensor, sum(self.shares[code].clone() * one for code, one in losses.items()))
         with torch.no_grad():
             out = {"loss": loss, "scores": scores, "mean_loss": self.ranking.loss(scores.detach(), **given)}
-            for code, one in losses.items():
-                out |= {f"loss of {self.names[code]}": one.detach(), f"share of {self.names[code]}": self.shares[code].clone()}
+            out |= {f"loss of {self.names[code]}": one.detach() for code, one in losses.items()}
+            out |= {f"share of {name}": share for name, share in zip(self.names, self.shares.clone())}
         return out
