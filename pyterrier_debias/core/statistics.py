@@ -27,6 +27,8 @@ ALPHA = 0.05
 POWER = 0.8
 #: Of fewer units there is no interval: a test that flips the signs of so few could not reject at 5 %.
 LEAST_UNITS = 6
+#: Correlations that differ by less than this are treated as equal.
+SAME_CORRELATION = 1e-12
 #: Larger correlations count as this one, because Fisher's z of 1 is infinite.
 _LARGEST = 1 - 1e-9
 
@@ -728,6 +730,59 @@ def correct(p: np.ndarray, method: str = "holm") -> np.ndarray:
     adjusted = np.minimum(np.maximum.accumulate(p[tested][order] * factors), 1.0)
     corrected[np.flatnonzero(tested)[order]] = adjusted
     return corrected
+
+
+def rank_correlation_interval(rho: float, freedom: int, permuted: np.ndarray, *, level: float = 0.95) -> tuple[float, float]:
+    """The interval of Spearman's rank correlation; it contains 0 exactly if a permutation test does not reject.
+
+    Usually it is Bonett and Wright's, atanh(rho) -/+ z sqrt((1 + rho^2 / 2) / (n - 3)) on Fisher's scale. This assumes a normal
+    distribution, and the test does not, so that in one to three samples in a hundred one excludes 0 and the other does not
+    reject. In this case, the width comes from the test: with q, the size of a correlation beyond which the test rejects, the
+    interval is atanh(rho) -/+ atanh(q) sqrt((1 + rho^2 / 2) / (1 + q^2 / 2)). As atanh(x) / sqrt(1 + x^2 / 2) rises with x, it
+    contains 0 exactly if the size of rho is at most q.
+
+    Args:
+        rho: The correlation.
+        freedom: The number of units less that of strata within which ranks are centred, less 2; for one stratum n - 3.
+        permuted: Sizes of the correlation in permuted samples; if there are too few to reject anything, they are not used.
+        level: Coverage of the interval, 1 minus the level of the test.
+
+    Returns:
+        Both ends. Both are rho if it is 1 or -1. NaN if rho is NaN, for fewer than two degrees of freedom, or if no interval
+        agrees with the test.
+
+    Example:
+        >>> sizes = np.linspace(0, 0.5, 99)  # beyond .4796 the test rejects
+        >>> [round(end, 3) for end in rank_correlation_interval(0.475, 17, sizes)]
+        [-0.005, 0.777]
+        >>> [round(end, 3) for end in rank_correlation_interval(0.49, 17, sizes)]
+        [0.033, 0.778]
+
+    References:
+        Bonett and Wright, Sample size requirements for estimating Pearson, Kendall and Spearman correlations, Psychometrika 65,
+        2000.
+    """
+    from scipy import stats
+
+    if not np.isfinite(rho) or (freedom < 2 and abs(rho) <= 1 - SAME_CORRELATION):
+        return float("nan"), float("nan")
+    low = high = rho
+    if abs(rho) <= 1 - SAME_CORRELATION:
+        half = stats.norm.ppf((1 + level) / 2) * np.sqrt((1 + rho**2 / 2) / freedom)
+        low, high = (float(np.tanh(np.arctanh(rho) + side * half)) for side in (-1, 1))
+    # The test rejects if at most this many permuted samples are as extreme.
+    most = int(np.floor(round(1 - level, 12) * (len(permuted) + 1) + 1e-9)) - 1
+    if most < 0:
+        return low, high
+    beyond = float(np.partition(permuted, len(permuted) - 1 - most)[len(permuted) - 1 - most])
+    rejects = beyond < abs(rho) - SAME_CORRELATION
+    if rejects == (low > 0 or high < 0):
+        return low, high
+    if abs(rho) > 1 - SAME_CORRELATION or not 0 < beyond < 1:
+        return float("nan"), float("nan")
+    half = np.arctanh(beyond) * np.sqrt((1 + rho**2 / 2) / (1 + beyond**2 / 2))
+    low, high = (float(np.tanh(np.arctanh(rho) + side * half)) for side in (-1, 1))
+    return (low, high) if rejects else (min(low, 0.0), max(high, 0.0))
 
 
 def binomial_interval(successes: int, n: int, level: float = 0.99) -> Interval:

@@ -189,6 +189,24 @@ def test_p_values_are_those_of_all_permutations(strata):
     assert found.gap_floor == pytest.approx(null[:, 2].mean(), abs=0.01)
 
 
+def test_the_interval_of_a_rank_correlation_agrees_with_its_p():
+    """Also where ranks are centred within collections, each of which takes one degree of freedom."""
+    contradicted, within = 0, 0
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        x, strata = rng.normal(size=20), np.repeat(np.arange(5), 4)
+        y = rng.normal(size=20) - 0.3 * x * (seed % 2)
+        for labels in (None, strata):
+            found = permutation_tests(y, x, np.zeros(20, dtype=int), strata=labels, resamples=199, seed=seed)
+            assert (found.rho_low > 0 or found.rho_high < 0) == (found.rho_p <= 0.05), seed
+            assert found.rho_low <= found.rho <= found.rho_high
+            half = 1.959964 * np.sqrt((1 + found.rho**2 / 2) / (20 - (1 if labels is None else 5) - 2))
+            usual = np.tanh(np.arctanh(found.rho) + np.array([-half, half]))
+            contradicted += (usual[0] > 0 or usual[1] < 0) != (found.rho_p <= 0.05)
+            within += np.allclose(usual, [found.rho_low, found.rho_high])
+    assert contradicted > 3 and within == 400 - contradicted
+
+
 def test_many_queries_are_permuted_a_few_at_a_time(monkeypatch):
     y, x = a_sample(400)
     bins = bin_numbers(x, inner_edges(x, "tertile"))

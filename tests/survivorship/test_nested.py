@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from pyterrier_debias import InputError
-from pyterrier_debias.core.statistics import binomial_interval
+from pyterrier_debias.core.statistics import binomial_interval, rank_correlation_interval
 from pyterrier_debias.survivorship.formulas import nested
 from pyterrier_debias.survivorship.formulas.nested import (
     difference_of_means,
@@ -304,8 +304,9 @@ def test_an_interval_from_a_permutation_test_is_that_of_bonett_and_wright_for_ma
     sizes = np.abs(np.array([stats.pearsonr(rng.permutation(n), np.arange(n))[0] for _ in range(4_999)]))
     half = 1.959964 * np.sqrt((1 + 0.3**2 / 2) / (n - 3))
     expected = np.tanh(np.arctanh(0.3) + np.array([-half, half]))
-    # What is given holds 0, which makes it contradict a test that rejects.
-    assert nested.agreeing(0.3, -0.1, 0.7, sizes, 0.95) == pytest.approx(tuple(expected), abs=0.005)
+    # With so few degrees of freedom, the interval holds 0, which makes it contradict a test that rejects.
+    assert rank_correlation_interval(0.3, 2, sizes) == pytest.approx(tuple(expected), abs=0.005)
+    assert rank_correlation_interval(0.3, n - 3, sizes) == pytest.approx(tuple(expected), abs=1e-6)
 
 
 def test_no_interval_where_every_order_is_the_same_and_the_test_cannot_reject():

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pyterrier_debias.core.errors import InputError, check_choice
-from pyterrier_debias.core.statistics import Interval
+from pyterrier_debias.core.statistics import Interval, rank_correlation_interval
 from pyterrier_debias.linguistic.formulas.slope import at_once, check_finite
 
 #: Statistics of the values of queries.
@@ -223,7 +223,8 @@ class Tests:
 
     Attributes:
         rho: Spearman's rank correlation of complexity and effectiveness, with mean ranks for ties; NaN if one does not vary.
-        rho_low: Lower end of its interval (Bonett and Wright, 2000).
+        rho_low: Lower end of its interval (Bonett and Wright, 2000), which agrees with p; see
+            :func:`~pyterrier_debias.core.statistics.rank_correlation_interval`.
         rho_high: Upper end of its interval.
         rho_p: Two-sided p value of the rank correlation.
         kruskal: Kruskal and Wallis' H over the bins, corrected for ties; NaN for fewer than two bins.
@@ -313,7 +314,7 @@ def permutation_tests(
     if not several:
         observed[1:] = np.nan
     generator = np.random.default_rng(seed)
-    extreme, floor = np.zeros(3), 0.0
+    extreme, floor, sizes = np.zeros(3), 0.0, [np.empty(0)]
     tolerance = 1e-9 * np.maximum(np.abs(observed), 1.0)
     block = at_once(500, n)
     for start in range(0, resamples if n else 0, block):
@@ -323,24 +324,14 @@ def permutation_tests(
         null = statistics(y[order], ranks_y[order])
         extreme += (np.abs(null) >= np.abs(observed) - tolerance).sum(axis=0)
         floor += float(null[:, 2].sum())
+        sizes.append(np.abs(null[:, 0]))
     p = np.where(np.isnan(observed), np.nan, (1 + extreme) / (1 + resamples))
     means = y @ member / np.maximum(counts, 1)
-    low, high = _rho_interval(float(observed[0]), n, level)
+    low, high = rank_correlation_interval(float(observed[0]), n - len(places) - 2, np.concatenate(sizes), level=level)
     return Tests(
         float(observed[0]), low, high, float(p[0]), float(observed[1]), float(p[1]), float(observed[2]), float(p[2]),
         floor / resamples if several else float("nan"), int(np.unique(bins)[np.argmin(means)]) if several else -1, n,
     )  # fmt: skip
-
-
-def _rho_interval(rho: float, n: int, level: float) -> tuple[float, float]:
-    from scipy import stats
-
-    if np.isnan(rho) or n < 5:
-        return float("nan"), float("nan")
-    if abs(rho) > 1 - 1e-12:
-        return rho, rho
-    half = stats.norm.ppf((1 + level) / 2) * np.sqrt((1 + rho**2 / 2) / (n - 3))
-    return float(np.tanh(np.arctanh(rho) - half)), float(np.tanh(np.arctanh(rho) + half))
 
 
 # ---------------------------------------------------------------------------------------------- the curve

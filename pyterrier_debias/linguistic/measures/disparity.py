@@ -611,7 +611,7 @@ class Disparity(Stage):
             level=self.level, resamples=self.resamples, seed=self.seed,
         )  # fmt: skip
         rho = tests.rho, tests.rho_low, tests.rho_high
-        yield _test("rank correlation", *rho, p=tests.rho_p, convention="Spearman's; p by permutation")
+        yield _test("rank correlation", *rho, p=tests.rho_p, convention="Spearman's; p by permutation; the interval agrees with it")
         if tests.worst < 0:
             return
         yield _test("Kruskal-Wallis", tests.kruskal, p=tests.kruskal_p, convention=f"H over bins {self.bins}; p by permutation")

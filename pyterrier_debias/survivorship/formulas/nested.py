@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.core.statistics import Interval, t_interval
+from pyterrier_debias.core.statistics import SAME_CORRELATION, Interval, rank_correlation_interval, t_interval
 
 
 @dataclass(frozen=True)
@@ -271,7 +271,8 @@ class Trend:
 
     Attributes:
         rho: Spearman's rank correlation, with midranks for ties; NaN if quality or rank does not vary.
-        low: Lower end of its interval (Bonett and Wright, 2000), which agrees with p; see :func:`agreeing`.
+        low: Lower end of its interval (Bonett and Wright, 2000), which agrees with p; see
+            :func:`~pyterrier_debias.core.statistics.rank_correlation_interval`.
         high: Upper end.
         p: Two-sided p, by permutation.
         noise_floor: Mean absolute correlation of permuted queries, the value to expect by chance alone.
@@ -353,62 +354,13 @@ def trend(
             drawn[:, place] = generator.permuted(drawn[:, place], axis=1)
         sizes.append(np.abs(drawn @ x + summed[start : start + rows]))
     size = np.concatenate(sizes)
-    extreme = int((size >= abs(rho) - _SAME).sum())
-    low = high = nan
-    freedom = n - len(places) - 2
-    if abs(rho) > 1 - _SAME:
-        low = high = rho
-    elif freedom >= 2:
-        half = stats.norm.ppf((1 + level) / 2) * np.sqrt((1 + rho**2 / 2) / freedom)
-        low, high = (float(np.tanh(np.arctanh(rho) + side * half)) for side in (-1, 1))
-    low, high = agreeing(rho, low, high, size, level)
+    extreme = int((size >= abs(rho) - SAME_CORRELATION).sum())
+    low, high = rank_correlation_interval(rho, n - len(places) - 2, size, level=level)
     later = _centred(r, names)
     slope = float(later @ v / (later @ later))
     return Trend(rho, low, high, (1 + extreme) / (1 + resamples), float(size.mean()), n, slope)
 
 
-def agreeing(rho: float, low: float, high: float, permuted: np.ndarray, level: float) -> tuple[float, float]:
-    """Make the interval of a correlation agree with a permutation test: it contains 0 exactly if the test does not reject.
-
-    Bonett and Wright's interval assumes a normal distribution, and the test does not, so that in about one sample in a hundred
-    one excludes 0 and the other does not reject. In this case, the width comes from the test: with q, the size of a correlation
-    beyond which the test rejects, the interval is atanh(rho) -/+ atanh(q) sqrt((1 + rho^2 / 2) / (1 + q^2 / 2)) on Fisher's
-    scale. As atanh(x) / sqrt(1 + x^2 / 2) rises with x, it contains 0 exactly if the size of rho is at most q.
-
-    Args:
-        rho: The correlation.
-        low: Lower end of its interval.
-        high: Upper end.
-        permuted: Sizes of the correlation in permuted samples; if there are too few to reject anything, they are not used.
-        level: Coverage of the interval, 1 minus the level of the test.
-
-    Returns:
-        Both ends; unchanged if they agree with the test, and NaN if no interval does.
-
-    Example:
-        >>> sizes = np.linspace(0, 0.5, 99)  # beyond .4796 the test rejects
-        >>> [round(end, 3) for end in agreeing(0.475, 0.01, 0.76, sizes, 0.95)]
-        [-0.005, 0.777]
-        >>> agreeing(0.49, 0.01, 0.76, sizes, 0.95)
-        (0.01, 0.76)
-    """
-    # The test rejects if at most this many permuted samples are as extreme.
-    most = int(np.floor(round(1 - level, 12) * (len(permuted) + 1) + 1e-9)) - 1
-    if most < 0 or not np.isfinite([low, high]).all():
-        return low, high
-    beyond = float(np.partition(permuted, len(permuted) - 1 - most)[len(permuted) - 1 - most])
-    rejects = beyond < abs(rho) - _SAME
-    if rejects == (low > 0 or high < 0):
-        return low, high
-    if abs(rho) > 1 - _SAME or not 0 < beyond < 1:
-        return float("nan"), float("nan")
-    half = np.arctanh(beyond) * np.sqrt((1 + rho**2 / 2) / (1 + beyond**2 / 2))
-    low, high = (float(np.tanh(np.arctanh(rho) + side * half)) for side in (-1, 1))
-    return (low, high) if rejects else (min(low, 0.0), max(high, 0.0))
-
-
-#: Correlations that differ by less than this are treated as equal.
-_SAME = 1e-12
 #: With more queries than this, permutations of values with few distinct levels are drawn as tables.
 _LARGE = 20_000
 #: Drawing a cell of a table takes as long as shuffling this many values.
