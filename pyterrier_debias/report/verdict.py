@@ -411,7 +411,10 @@ def _told(result: AuditTables, row: Mapping[str, Any], figures: Sequence[_Figure
     too_few = _few_changes(result, row, "a test") or (f", too few to detect {missed}" if blind else "")
     if hopeless and not too_few:
         too_few = f", too few for any effect to be significant in {hopeless[1]}"
-    more = f"about {needed:,} would detect {_amount(margin, figure, bare=True)}"
+    limit = _amount(margin, figure, bare=True)
+    more = f"about {needed:,} would detect {limit}"
+    if smallest <= margin:
+        more = f"{limit} would probably have been found, but the interval exceeds it; about {needed:,} would narrow it to {limit}"
     brief = f"Could not tell ({needed:,} queries needed): {size}"
     asides = (too_few,) if too_few else ()
     return answer("cannot tell", f"{found}{too_few}; {more}.{hint}", queries_needed=needed, brief=brief, asides=asides)

@@ -611,7 +611,8 @@ class Disparity(Stage):
             level=self.level, resamples=self.resamples, seed=self.seed,
         )  # fmt: skip
         rho = tests.rho, tests.rho_low, tests.rho_high
-        yield _test("rank correlation", *rho, p=tests.rho_p, convention="Spearman's; p by permutation; the interval agrees with it")
+        how = "Spearman's; p by permutation; the interval agrees with it"
+        yield _test("rank correlation", *rho, p=tests.rho_p, convention=how)
         if tests.worst < 0:
             return
         yield _test("Kruskal-Wallis", tests.kruskal, p=tests.kruskal_p, convention=f"H over bins {self.bins}; p by permutation")
