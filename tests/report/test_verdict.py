@@ -259,8 +259,8 @@ def test_what_could_not_be_seen_says_how_many_queries_would_tell():
     between = made([found(value=0.012, low=0.0, high=0.024, p=0.06, p_corrected=0.06)], biases=["position"])
     between.findings["detectable"] = 0.018
     assert verdicts(between)[0].answers[0].sentence == (
-        "Could not tell: 0.012 [0.000, 0.024] nDCG@10 on 50 queries; 0.02 would probably have been found, but the interval exceeds "
-        "it; about 72 would narrow it to 0.02."
+        "Could not tell: 0.012 [0.000, 0.024] nDCG@10 on 50 queries; 0.02 would probably have been found, but the interval "
+        "exceeds it; about 72 would narrow it to 0.02."
     )
 
 
