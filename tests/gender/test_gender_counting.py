@@ -123,6 +123,9 @@ def test_words_that_cannot_be_found_are_named(caplog):
         count_words(["he"], words, "whitespace")
     assert "1 of its 4 words are never found" in caplog.records[-1].getMessage()
     with caplog.at_level(logging.WARNING):
+        count_words(["he"], words, str.split)
+    assert "because tokeniser str.split never returns them" in caplog.records[-1].getMessage()
+    with caplog.at_level(logging.WARNING):
         count_words(["he"], {"m": [f"m{i}." for i in range(4)], "f": [f"f{i}." for i in range(3)]})
     assert caplog.records[-1].getMessage().count(".'") == 5  # of seven, examples
 

@@ -244,11 +244,11 @@ def _warn_of_unfindable(wordlist: WordList, tokeniser: str | Tokeniser, split: T
         _warned.add(key)
     if lost:
         logger.warning(
-            "word list %s: %d of its %d words are never found, because tokeniser %r never returns them, e.g. %s",
+            "word list %s: %d of its %d words are never found, because tokeniser %s never returns them, e.g. %s",
             wordlist,
             len(lost),
             wordlist.size,
-            tokeniser,
+            tokeniser_name(tokeniser),
             ", ".join(map(repr, lost[:5])),
         )
 
