@@ -150,10 +150,15 @@ class WordListBias(JointBias):
             ARaB(name=f"ARaB({queries})", **own) @ _CUTOFF,
             ARaB(name=f"abs(ARaB({queries}))", per_query_abs=True, **own) @ _CUTOFF,
         ]
-        if len(self.wordlist.names) > 1:
+        lists = _Lists(context, own["query_filter"])
+        if len(self.wordlist.names) > 1 and lists.systems:
+            # One background for all systems: with its own documents as the background, each would have another ideal.
+            background = union_background((run for part in lists.parts() for run in part.runs.values()), context.depth)
             own.pop("contrast", None)
-            found.append(NFaiRR(name=f"NFaiRR({queries})", **own) @ _CUTOFF)
+            found.append(NFaiRR(name=f"NFaiRR({queries})", background=background, depth=10 * context.depth, **own) @ _CUTOFF)
         second = {f"{_ARAB}, {_ORDER}": "ARaBEvaluator(...).evaluate(results).table, column 'added'"}
+        if len(self.wordlist.names) > 1 and not lists.systems:
+            second[_NFAIRR] = "bias_measures(..., systems=...), or NFaiRR(background=union_background(results)) @ 10"
         return found, second
 
     @property
@@ -487,7 +492,7 @@ class _Examined:
         )  # fmt: skip
         absolute = own["ARaB"].abs()
         interval = self._interval(absolute)
-        floor = float(folded_mean(own["expected"].to_numpy(), own["sd"].to_numpy()).mean())
+        floor = float(own["expected_abs"].mean())
         text = (
             f"regardless of direction, the {_ARAB} of a neutral query is {interval.estimate:.3f} [{interval.low:.3f}, "
             f"{interval.high:.3f}] on average; a random order of the same documents has {floor:.3f}."
@@ -510,10 +515,17 @@ class _Examined:
         interval = self._interval(own)
         text = (
             f"{_NFAIRR} is {interval.estimate:.3f} [{interval.low:.3f}, {interval.high:.3f}] over {interval.n} neutral queries "
-            f"(1: as neutral as its documents allow)."
+            f"(1: as neutral as its documents allow).{self._short(name)}"
         )
         convention = f"{self._evaluator.convention()}; background: the documents of all systems; threshold 1, equal portions"
         yield self.bias.finding(name, _NFAIRR, _NEUTRAL, interval, text, convention=convention, values=own)
+
+    def _short(self, name: str) -> str:
+        """How many lists are shorter than the cut-off, which lowers their NFaiRR, as a sentence; empty if none is."""
+        few = int((self._own(name)["documents"] < _CUTOFF).sum())
+        if not few:
+            return ""
+        return f" {few} of its lists {'has' if few == 1 else 'have'} fewer than {_CUTOFF} documents, which lowers it."
 
     def _against_candidates(self, name: str) -> Iterator[Finding]:
         before, after = self.candidates[name], self._own(name)
@@ -536,7 +548,8 @@ class _Examined:
             if column == "NFaiRR":
                 # BM25 prefers short documents, which hold fewer words of any group: a fair ranker that does not moves this.
                 convention = f"{self._evaluator.convention()}; paired by query; not tested"
-                yield self.bias.finding(name, measure, _ADDED, interval, f"{text}.", convention=convention, values=change)
+                text = f"{text}.{self._short(name)}"
+                yield self.bias.finding(name, measure, _ADDED, interval, text, convention=convention, values=change)
                 continue
             test = randomisation_test(both["before"].to_numpy(), both["after"].to_numpy(), clusters=of, seed=self.context.seed)
             convention = (
@@ -700,41 +713,17 @@ def _whole(run: pd.DataFrame, candidates: pd.DataFrame) -> pd.DataFrame:
         candidates: A frame with the same columns.
 
     Returns:
-        The extended run, sorted by query and rank; the scores of appended documents are below all others, and the column
-        :data:`LEFT_OUT` says which they are.
+        The extended run, sorted by query and rank, with scores that keep its ties. The scores of appended documents are below all
+        others, and the column :data:`LEFT_OUT` says which they are.
     """
-    if len(run) >= len(candidates):
-        return run
     known, given = pair_numbers(run, candidates)
     below = candidates[~np.isin(given, known) & candidates["qid"].isin(run["qid"].unique())]
     if not len(below):
         return run
-    rank, lowest = below["rank"] + run["rank"].max() + 1, run["score"].min()
-    if not np.isfinite(lowest):
-        run, lowest = run.assign(score=-run["rank"].astype(np.float64)), 0.0
-    below = below.assign(rank=rank, score=lowest - rank.astype(np.float64))
-    columns = ["qid", "docno", "score", "rank", LEFT_OUT]
-    both = pd.concat([run.assign(**{LEFT_OUT: False})[columns], below.assign(**{LEFT_OUT: True})[columns]], ignore_index=True)
+    # New scores, since the lowest may be infinite, or so low that no score is below it.
+    group = np.cumsum(~tied_with_the_one_before(run))
+    last, rank = int(group[-1]), below["rank"] + run["rank"].max() + 1
+    above = run.assign(score=-group.astype(np.float64), **{LEFT_OUT: False})
+    below = below.assign(rank=rank, score=-(last + 1.0 + rank), **{LEFT_OUT: True})
+    both = pd.concat([frame[["qid", "docno", "score", "rank", LEFT_OUT]] for frame in (above, below)], ignore_index=True)
     return both.iloc[np.lexsort((both["rank"], pd.factorize(both["qid"])[0]))].reset_index(drop=True)
-
-
-def folded_mean(mean: np.ndarray, sd: np.ndarray) -> np.ndarray:
-    """The mean absolute value of normally distributed variables.
-
-    Args:
-        mean: Shape [n].
-        sd: Shape [n]; if it is 0, the value is the absolute mean.
-
-    Returns:
-        Shape [n].
-
-    Example:
-        >>> folded_mean(np.array([0.0, -2.0]), np.array([1.0, 0.0])).round(4).tolist()
-        [0.7979, 2.0]
-    """
-    from scipy.special import erf
-
-    mean, sd = np.asarray(mean, dtype=np.float64), np.asarray(sd, dtype=np.float64)
-    z = np.where(sd > 0, mean / np.where(sd > 0, sd, 1.0), 0.0)
-    spread = sd * np.sqrt(2 / np.pi) * np.exp(-(z**2) / 2)
-    return np.where(sd > 0, spread + mean * erf(z / np.sqrt(2)), np.abs(mean))

@@ -17,6 +17,16 @@ from tests.gender.stereotypes import documents, labelled
 # Pairs
 
 
+def test_abbreviations_of_genders_are_not_those_of_other_groups():
+    """"o" may be old, and "other" is then another group."""
+    profiles = {"profile.x": [1.0, 1.0, 1.0, 0.2], "profile.y": [0.1, 0.3, 0.1, 1.0]}
+    frame = pd.DataFrame({"qid": list("1234"), "docno": list("abcd"), **profiles})
+    ages = BalancedPairs(group="age", groups=("y", "o"))(frame.assign(age=["y", "o", "other", "o"]))
+    assert ages["qid"].tolist() == ["1", "2"]
+    genders = BalancedPairs()(frame.assign(gender=["F", "male", "o", "m"]))
+    assert sorted(genders["gender"]) == ["F", "male"]
+
+
 def test_pairs_from_documents_to_matches():
     frame, stage = labelled(), BalancedPairs()
     out = stage(frame)

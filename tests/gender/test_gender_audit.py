@@ -18,12 +18,13 @@ from pyterrier_debias import (
     System,
     WordList,
     audit,
+    bias_measures,
     compare,
 )
 from pyterrier_debias.core.bias import PER_QUERY_COLUMNS
 from pyterrier_debias.core.statistics import randomisation_test
 from pyterrier_debias.core.systems import Context
-from pyterrier_debias.gender.audit import GenderBias, WordListBias, folded_mean, neutral_qids
+from pyterrier_debias.gender.audit import GenderBias, WordListBias, neutral_qids
 from pyterrier_debias.gender.data import documents
 from pyterrier_debias.gender.data.query_gender import GenderClassifier
 from pyterrier_debias.gender.formulas.arab import arab
@@ -342,10 +343,129 @@ def test_each_text_is_counted_once_for_all_systems(context, monkeypatch):
     assert len(counted) == given["docno"].nunique() < len(given) and len(findings) > 10
 
 
-def test_mean_of_absolute_normal_values():
-    generator = np.random.default_rng(0)
-    drawn = np.abs(0.7 + 1.3 * generator.standard_normal(200_000)).mean()
-    assert folded_mean(np.array([0.7]), np.array([1.3]))[0] == pytest.approx(drawn, abs=0.01)
+AGES = WordListBias({"old": ["old"], "young": ["young"]}, "age")
+
+
+def of_ages(share=0.3, queries=30, documents=30):
+    """A collection in which some documents, those with the last docnos, have the word "old", and its run."""
+    draw = np.random.default_rng(0)
+    old = [draw.random(documents) < share for _ in range(queries)]
+    rows = [
+        (f"q{query:02}", f"{'z' if is_old else 'a'}{query}-{rank:02}", -float(rank), "an old boat" if is_old else "a boat")
+        for query, own in enumerate(old) for rank, is_old in enumerate(own)
+    ]  # fmt: skip
+    run = pt.model.add_ranks(pd.DataFrame(rows, columns=["qid", "docno", "score", "text"]).assign(query="boat"))
+    topics = run[["qid", "query"]].drop_duplicates()
+    qrels = run.groupby("qid").head(1)[["qid", "docno"]].assign(label=1)
+    return Collection("ages", corpus=run[["docno", "text"]], topics={"t": topics}, qrels={"t": qrels}), run
+
+
+def primary_values(change_of):
+    """The primary figure of rankers by name, each a function that changes the frame of candidates."""
+    dataset, run = of_ages()
+    texts = pt.Transformer.from_df(run.drop(columns="text")) >> dataset.text_loader()
+    systems = [System(name, texts, pt.apply.generic(change)) for name, change in change_of.items()]
+    found = audit(systems, dataset, biases=[AGES], depth=30)
+    own = found.per_query[found.per_query["contrast"] == "order - random order"]
+    return found.findings[found.findings["primary"]].set_index("system"), own.pivot(index="qid", columns="system", values="value")
+
+
+def scored(score, rows=25):
+    return lambda frame: pt.model.add_ranks(frame[frame["rank"] < rows].assign(score=score))
+
+
+def test_an_infinite_score_changes_no_other_query():
+    """All documents are tied, so that their order is drawn; in one system, one document of one query has the score -inf."""
+
+    def lowest(frame):
+        return np.where((frame["qid"] == "q03") & (frame["rank"] == 24), -np.inf, 1.0)
+
+    table, values = primary_values({"tied": scored(1.0), "one": scored(lowest)})
+    others = values.drop(index="q03")
+    assert others["tied"].tolist() == others["one"].tolist()
+    assert (table["p"] > 0.05).all()
+
+
+def test_left_out_candidates_are_below_the_lowest_score():
+    """Scores of masks are so low that no number is below them by 1."""
+
+    def only_old(score):
+        return lambda frame: pt.model.add_ranks(frame[frame["text"].str.contains("old")].assign(score=score))
+
+    table, _ = primary_values({"usual": only_old(-1.0), "mask": only_old(float(np.finfo(np.float32).min))})
+    assert table.loc["usual", "value"] > 0.4
+    assert table.loc["mask", ["value", "p"]].tolist() == table.loc["usual", ["value", "p"]].tolist()
+
+
+def test_left_out_candidates_count_query_by_query():
+    """A ranker that returns documents of its own instead of half of the candidates, as many in all; in one query one fewer."""
+
+    def own_documents(few=()):
+        def rerank(frame):
+            parts = []
+            for qid, part in frame.groupby("qid"):
+                more = pd.DataFrame({"qid": qid, "query": "boat", "docno": [f"a0-{i:02}x" for i in range(15)], "text": "a boat"})
+                more = more.assign(score=-100.0 - np.arange(15.0)).head(14 if qid in few else 15)
+                parts.append(pd.concat([part[part["rank"] < 15], more]))
+            return pt.model.add_ranks(pd.concat(parts).drop(columns="rank"))
+
+        return rerank
+
+    dataset, run = of_ages()
+    more = pd.DataFrame({"docno": [f"a0-{i:02}x" for i in range(15)], "text": "a boat"})
+    corpus = pd.concat([run[["docno", "text"]], more])
+    dataset = Collection("ages", corpus=corpus, topics={"t": dataset.get_topics()}, qrels={"t": dataset.get_qrels()})
+    texts = pt.Transformer.from_df(run.drop(columns="text")) >> dataset.text_loader()
+    systems = [System(name, texts, pt.apply.generic(own_documents(few))) for name, few in (("all", []), ("q03", ["q03"]))]
+    own = audit(systems, dataset, biases=[AGES], depth=30).per_query
+    values = own[own["contrast"] == "order - random order"].pivot(index="qid", columns="system", values="value").drop(index="q03")
+    assert values["all"].tolist() == values["q03"].tolist()
+
+
+def test_absolute_values_are_compared_with_those_of_random_orders():
+    """One document in a hundred with a word: the mean over all places, which a normal distribution would put at .023."""
+    draw = np.random.default_rng(1)
+    texts = [["an old boat" if i == place else "a boat" for i in range(100)] for place in draw.integers(100, size=20)]
+    run = pd.DataFrame(
+        [(f"q{q}", "boat", f"{q}-{i}", -float(i), text) for q, own in enumerate(texts) for i, text in enumerate(own)],
+        columns=["qid", "query", "docno", "score", "text"],
+    )
+    qrels = run.groupby("qid").head(1)[["qid", "docno"]].assign(label=1)
+    topics = run[["qid", "query"]].drop_duplicates()
+    dataset = Collection("rare", corpus=run[["docno", "text"]], topics={"t": topics}, qrels={"t": qrels})
+    found = audit({"run": run.drop(columns="text")}, dataset, biases=[AGES], depth=100).findings.set_index("measure")
+    lean = np.r_[np.log(2), np.zeros(99)]
+    expected = np.mean([arab(np.roll(lean, place), 10) for place in range(100)])
+    assert found.loc["abs(ARaB@10)", "null_value"] == pytest.approx(expected)
+
+
+def test_short_lists_are_named_where_they_lower_the_fairness():
+    dataset, run = of_ages(share=0.0)
+    systems = {"whole": run.drop(columns="text"), "five": run[run["rank"] < 5].drop(columns="text")}
+    corpus = dataset.get_corpus().assign(text=lambda c: c["text"] + " and a young man")
+    dataset = Collection("ages", corpus=corpus, topics={"t": dataset.get_topics()}, qrels={"t": dataset.get_qrels()})
+    found = audit(systems, dataset, biases=[AGES], depth=30).findings
+    own = found[found["measure"] == "NFaiRR@10"].set_index("system")
+    assert own.loc["five", "text"].endswith("30 of its lists have fewer than 10 documents, which lowers it.")
+    assert own.loc["five", "value"] < own.loc["whole", "value"] == 1 and "fewer" not in own.loc["whole", "text"]
+
+
+def test_an_experiment_has_the_fairness_of_the_audit():
+    """One background for all systems, so that it needs them."""
+    dataset, run = of_ages(share=0.6)
+    run = run.assign(text=run["text"] + " of an old man")
+    corpus = run[["docno", "text"]]
+    dataset = Collection("ages", corpus=corpus, topics={"t": dataset.get_topics()}, qrels={"t": dataset.get_qrels()})
+    results = pt.Transformer.from_df(run.drop(columns="text")) >> dataset.text_loader()
+    systems = {"whole": results, "five": results >> pt.apply.generic(lambda frame: frame[frame["rank"] < 5])}
+    assert "NFaiRR@10" in bias_measures(dataset, biases=[AGES]).second_run
+    measures = [m for m in bias_measures(dataset, biases=[AGES], systems=systems, depth=30) if "NFaiRR" in str(m)]
+    asked = dataset.get_topics(), dataset.get_qrels()
+    table = pt.Experiment(list(systems.values()), *asked, measures, names=list(systems), plan="tree")
+    found = audit(systems, dataset, biases=[AGES], depth=30).findings
+    own = found[(found["measure"] == "NFaiRR@10") & (found["contrast"] == "neutral queries")].set_index("system")["value"]
+    assert table.set_index("name")[str(measures[0])].to_dict() == pytest.approx(own.to_dict())
+    assert own["five"] < own["whole"] < 1
 
 
 def test_queries_that_share_candidates_flip_together():

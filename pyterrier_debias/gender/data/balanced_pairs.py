@@ -16,7 +16,7 @@ from pyterrier_debias.core.files import write_whole
 from pyterrier_debias.core.frames import numbers, reads_frames
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.text import keyed_hash
-from pyterrier_debias.gender.data.query_gender import label_of
+from pyterrier_debias.gender.data.query_gender import LABELS, label_of
 from pyterrier_debias.gender.formulas.matching import DIRECTIONS, METHODS, match, standardised_differences
 
 if TYPE_CHECKING:
@@ -152,7 +152,10 @@ class BalancedPairs(Stage):
 
     def _sides(self, frame: pd.DataFrame) -> list[np.ndarray]:
         """Which rows belong to which group."""
-        labels = frame[self.group].astype(object).where(frame[self.group].notna(), None).map(label_of, na_action="ignore")
+        labels = frame[self.group].astype(object).where(frame[self.group].notna(), None)
+        if not set(map(label_of, self.groups)) <= set(LABELS):  # of another attribute, "o" is no abbreviation of "other"
+            return [labels.isin([group]).to_numpy(dtype=bool) for group in self.groups]
+        labels = labels.map(label_of, na_action="ignore")
         return [labels.isin([label_of(group)]).to_numpy(dtype=bool) for group in self.groups]
 
     def _tell_absent(self, frame: pd.DataFrame, sides: list[np.ndarray]) -> None:

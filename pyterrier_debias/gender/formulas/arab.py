@@ -78,7 +78,9 @@ def leans(magnitude: np.ndarray, wordlist: WordList, contrast: str | tuple[str, 
     Returns:
         Shape [n]; positive towards the first group of the contrast.
     """
-    return magnitude @ np.array(list(wordlist.contrast(contrast).values()))
+    lean = magnitude @ np.array(list(wordlist.contrast(contrast).values()))
+    # One group against the mean of several: equal magnitudes would differ in their last bits.
+    return np.where(np.abs(lean) <= 1e-12 * magnitude.sum(axis=1), 0.0, lean)
 
 
 def rab(lean: np.ndarray, cutoff: int) -> float:

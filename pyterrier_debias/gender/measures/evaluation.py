@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from pyterrier_debias.core.statistics import (
     inverted_interval,
     randomisation_test,
 )
-from pyterrier_debias.core.text import keyed_hash
+from pyterrier_debias.core.text import keyed_hash, mixed
 from pyterrier_debias.gender.formulas.arab import shifted_arab
 
 if TYPE_CHECKING:
@@ -103,8 +103,10 @@ def mean_floor(sd: np.ndarray) -> float:
 TIES_DRAWN = "ARaB, ties drawn"
 #: How many random orders of all lists are drawn for a test.
 _ORDERS = 10_000
-#: At least how many different orders of each list these are drawn from, if it has as many.
+#: At least how many orders of each list these are drawn from.
 _OF_EACH = 2_000
+#: How many permutations of the documents of a cluster.
+_OF_CLUSTER = 32
 
 
 class RandomOrders:
@@ -122,14 +124,14 @@ class RandomOrders:
 
     Args:
         qids: The queries that count; None for all.
-        clusters: Mapping from each query to its cluster; lists of a cluster that are equally long get the same order. None if
-            each query gets its own.
-        seed: Seed of the orders. Those of a query depend on this and its cluster or qid, not on the other queries.
+        clusters: Mapping from each query to its cluster. In all lists of a cluster, documents have the same random order. None if
+            each list has its own.
+        seed: Seed of the orders. Those of a query depend on this and its qid or cluster, not on the other queries.
 
     Example:
         >>> orders = RandomOrders()
         >>> for qid in "123456":
-        ...     orders.add(qid, np.array([0.0, 0.0, 1.0]), {1: 1})
+        ...     orders.add(qid, ["a", "b", "c"], np.array([0.0, 0.0, 1.0]), {1: 1})
         >>> orders.p(1, 6 * (0 - 1 / 3)) > 0.1  # in 9 % of random orders the third document is never first
         True
 
@@ -139,44 +141,73 @@ class RandomOrders:
     def __init__(self, qids: set[str] | None = None, clusters: Mapping[str, str] | None = None, seed: int = 0):
         self._qids, self._clusters, self._seed = qids, clusters, seed
         self._sums: dict[int, np.ndarray] = {}
+        self._sizes: dict[tuple[str, int], float] = {}
         self._added: set[str] = set()
 
-    def add(self, qid: str, lean: np.ndarray, cutoffs: Mapping[int, int]) -> None:
+    def add(self, qid: str, docnos: Sequence[str], lean: np.ndarray, cutoffs: Mapping[int, int]) -> None:
         """Add a query, unless it does not count or was added before.
 
         Args:
             qid: The query.
-            lean: The leans of its documents by rank, shape [n].
+            docnos: Its documents by rank.
+            lean: Their leans, shape [n].
             cutoffs: Mapping from each cut-off to t, which is lower where the system returned fewer documents.
         """
         if qid in self._added or (self._qids is not None and qid not in self._qids):
             return
         self._added.add(qid)
-        for cutoff in cutoffs:
-            self._sums.setdefault(cutoff, np.zeros(_ORDERS))
-        if np.ptp(lean) == 0:
-            return  # all orders are alike
-        unit = qid if self._clusters is None else self._clusters[qid]
-        generator = np.random.default_rng(keyed_hash(self._seed, "order", unit))
-        shuffled = generator.permuted(np.tile(lean, (-(-_OF_EACH // len(lean)), 1)), axis=1)
-        drawn = generator.integers(0, shuffled.size, _ORDERS)
+        if np.ptp(lean) == 0:  # all orders are alike
+            for cutoff in cutoffs:
+                self._sums.setdefault(cutoff, np.zeros(_ORDERS))
+                self._sizes[qid, cutoff] = abs(float(lean[0]))
+            return
+        shuffled, drawn = self._shuffled(qid, docnos, lean)
         for cutoff, t in cutoffs.items():
             values = shifted_arab(shuffled, t).ravel()
-            self._sums[cutoff] += (values - values.mean())[drawn]
+            self._sizes[qid, cutoff] = float(np.abs(values).mean())
+            self._sums[cutoff] = self._sums.get(cutoff, 0.0) + (values - values.mean())[drawn]
+
+    def _shuffled(self, qid: str, docnos: Sequence[str], lean: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Permutations of a list, and which of their shifts are drawn."""
+        n = len(lean)
+        if self._clusters is None:
+            generator = np.random.default_rng(keyed_hash(self._seed, "order", qid))
+            shuffled = generator.permuted(np.tile(lean, (-(-_OF_EACH // n), 1)), axis=1)
+            return shuffled, generator.integers(0, shuffled.size, _ORDERS)
+        cluster = self._clusters[qid]
+        names = np.array([keyed_hash(self._seed, "order", docno) for docno in docnos], dtype=np.uint64)
+        keys = [keyed_hash(self._seed, "order", cluster, str(number)) for number in range(_OF_CLUSTER)]
+        generator = np.random.default_rng(keyed_hash(self._seed, "order", cluster))
+        permutation, shift = generator.integers(0, _OF_CLUSTER, _ORDERS), generator.random(_ORDERS)
+        # The same shift in a list that has a document more or less.
+        return np.stack([lean[mixed(names, key).argsort()] for key in keys]), permutation * n + (shift * n).astype(np.int64)
+
+    def size(self, qid: str, cutoff: int) -> float:
+        """The mean absolute ARaB of a query over random orders.
+
+        Args:
+            qid: A query that was added.
+            cutoff: The cut-off.
+
+        Returns:
+            The mean.
+        """
+        return self._sizes[qid, cutoff]
 
     def p(self, cutoff: int, total: float) -> float:
-        """How often random orders add at least as much, to either side.
+        """How often random orders add at least as much, with equal tails.
 
         Args:
             cutoff: t.
             total: What the order added, summed over the queries.
 
         Returns:
-            (1 + number at least as extreme) / (1 + number of draws).
+            Twice the smaller of both one-sided p values, (1 + number at least as extreme) / (1 + number of draws); at most 1.
         """
-        sizes = np.abs(self._sums[cutoff])
-        same = 1e-9 * sizes.max()  # sums in a different order differ in their last bits
-        return float((1 + (sizes >= abs(total) - same).sum()) / (1 + _ORDERS))
+        sums = self._sums[cutoff]
+        same = 1e-9 * np.abs(sums).max()  # sums in a different order differ in their last bits
+        extreme = min((sums >= total - same).sum(), (sums <= total + same).sum())
+        return float(min(2 * (1 + extreme) / (1 + _ORDERS), 1.0))
 
     def widened(self, cutoff: int, interval: Interval) -> Interval:
         """An interval of the mean that contains 0 if this test does not reject.
@@ -186,15 +217,15 @@ class RandomOrders:
             interval: The interval of the test that flips signs.
 
         Returns:
-            The interval; if it excludes 0 and this test does not reject, it is extended to the estimate -/+ the size that 5 % of
-            random orders reach, which contains 0.
+            The interval; if it excludes 0 and this test does not reject, it is extended by the means that this test does not
+            reject, which contain 0.
         """
         if self.p(cutoff, interval.estimate * interval.n) <= ALPHA or not (interval.low > 0 or interval.high < 0):
             return interval
-        sizes = np.sort(np.abs(self._sums[cutoff]))
-        reach = sizes[-int(ALPHA * (_ORDERS + 1))] / interval.n  # p of a smaller mean is above ALPHA
-        low, high = min(interval.low, interval.estimate - reach, 0.0), max(interval.high, interval.estimate + reach, 0.0)
-        return replace(interval, low=low, high=high)
+        sums = np.sort(self._sums[cutoff])
+        beyond = int(ALPHA / 2 * (_ORDERS + 1))  # a sum that so many draws reach is not rejected
+        low, high = (interval.estimate - end / interval.n for end in (sums[-beyond], sums[beyond - 1]))
+        return replace(interval, low=min(interval.low, low, 0.0), high=max(interval.high, high, 0.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,8 +233,8 @@ class BiasResult:
     """The result of :meth:`ARaBEvaluator.evaluate`: how far each system leans.
 
     Attributes:
-        per_query: The evaluator's output, sorted by qid, preceded by ``system``, with ``added`` (``ARaB`` less ``expected``), and
-            ``cluster`` if queries flip by cluster.
+        per_query: The evaluator's output, sorted by qid, preceded by ``system``, with ``added`` (``ARaB`` less ``expected``),
+            ``expected_abs`` (the mean of absolute values of ARaB over all orders), and ``cluster`` if queries flip by cluster.
         table: One row per system and cut-off: ``system``, ``cutoff``, ``n`` (queries), ``missing`` (queries without results); the
             mean ``ARaB`` with ``low``, ``high`` and ``p`` (:func:`against_zero`; the 95 % interval is this test inverted, NaN
             if fewer than six queries are not 0); ``magnitude``: the mean of absolute values; ``first``, ``second``, ``neither``:
@@ -246,7 +277,13 @@ class BiasResult:
         """
         found = {name: frame[frame["qid"].isin(asked)] for name, frame in found.items()}
         ordered = {name: frame.get(TIES_DRAWN, frame["ARaB"]) for name, frame in found.items()}
-        found = {name: frame.assign(added=ordered[name] - frame["expected"]) for name, frame in found.items()}
+        found = {
+            name: frame.assign(
+                added=ordered[name] - frame["expected"],
+                expected_abs=[orders[name].size(qid, cutoff) for qid, cutoff in zip(frame["qid"], frame["cutoff"])],
+            )
+            for name, frame in found.items()
+        }
         empty = [name for name, frame in found.items() if len(frame) == 0]
         if empty:
             raise InputError(

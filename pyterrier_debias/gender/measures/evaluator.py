@@ -279,7 +279,7 @@ class ARaBEvaluator(_OfWords):
             first = {column: run[column].iloc[part.start] for column in about}
             length = int(kept[part].sum())
             if orders is not None:
-                orders.add(qid, lean[part], {cutoff: min(cutoff, length) for cutoff in cutoffs})
+                orders.add(qid, ranked_docnos, lean[part], {cutoff: min(cutoff, length) for cutoff in cutoffs})
             for cutoff in cutoffs:
                 t, ranked_neutral = min(cutoff, length), neutral[part][:length]
                 expected, sd = arab.random_order_arab(lean[part], t)
@@ -663,7 +663,8 @@ def union_background(runs: Iterable[pd.DataFrame], depth: int = 200) -> pd.DataF
         depth: How many documents are taken from the top of each run.
 
     Returns:
-        Frame with each (qid, docno) once, without ranks; ``score`` decreases in the order in which they were first found.
+        Frame with each (qid, docno) once, without ranks; ``score`` decreases in the order in which they were first found. Other
+        columns have their first value that is not missing.
 
     Example:
         >>> run = lambda docnos: pd.DataFrame({"qid": "1", "docno": docnos, "score": [2.0, 1.0]})
@@ -676,6 +677,9 @@ def union_background(runs: Iterable[pd.DataFrame], depth: int = 200) -> pd.DataF
         top = run[run["rank"] < depth].drop(columns="rank")
         # One after another: all at once would be large.
         frame = pd.concat([top] if frame is None else [frame, top], ignore_index=True)
+        if frame.isna().to_numpy().any():  # such as texts that only some of the runs have
+            columns = frame.columns.difference(["qid", "docno"])
+            frame[columns] = frame.groupby(["qid", "docno"], sort=False)[list(columns)].transform("first")
         frame = frame.drop_duplicates(["qid", "docno"], ignore_index=True)
     if frame is None:
         raise InputError("union_background: there are no runs; give at least one result frame")
