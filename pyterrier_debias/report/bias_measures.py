@@ -58,8 +58,8 @@ def bias_measures(
     Args:
         dataset: As for :func:`pyterrier_debias.audit`.
         biases: As for :func:`pyterrier_debias.audit`.
-        systems: Systems whose rankings are compared; they are run. Without them, only the figures that need all rankings
-            (labels inferred for unjudged documents) are left out.
+        systems: Systems whose rankings are compared; they are run. Without them, only the figures that need all rankings are left
+            out: NFaiRR, with the documents of all systems as the background, and labels inferred for unjudged documents.
         split: As for :func:`pyterrier_debias.audit`.
         topics: As for :func:`pyterrier_debias.audit`.
         qrels: As for :func:`pyterrier_debias.audit`.
