@@ -30,6 +30,8 @@ _EXCHANGED = re.compile(r"mean of (\d+) draws?\b.*p by exchange randomisation")
 
 #: How the names of measures begin that are correlations.
 CORRELATION = "rho of "
+#: How the names of measures begin whose values per query are influence values, which average to the figure over all queries only.
+INFLUENCES = (CORRELATION, "slope of ")
 
 #: How a sentence about a single query counts it.
 _ONE_QUERY = re.compile(r"\bover 1 (neutral )?queries\b")
@@ -261,7 +263,8 @@ class Bias(ABC):
             text: One plain sentence, without the system's name.
             values: The values per query; their number is ``n``, unless that is given. If all of them are 0, no query changed, and
                 a ``p`` becomes NaN: a figure that could not have come out otherwise, such as that of BM25 against the pool that
-                was made from it, is not a test, and the correction does not count it.
+                was made from it, is not a test, and the correction does not count it. Of a correlation or slope, give influence
+                values, and a ``measure`` that begins with "rho of" or "slope of": these are compared only over equal topics.
             beside: Further values per query; see :class:`Finding`.
             parts: What contributes to the figure: kind to items, or :class:`Parts`; parts that do not sum to it are left out.
             more: Other attributes of :class:`Finding`.

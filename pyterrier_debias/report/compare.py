@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.core.bias import CORRELATION, p_text
+from pyterrier_debias.core.bias import INFLUENCES, p_text
 from pyterrier_debias.core.errors import InputError, check_number, kind_of
 from pyterrier_debias.core.statistics import LEAST_UNITS, Interval, correct, differences, equivalence_test, paired_t
 from pyterrier_debias.report.noninferiority import bias_verdict, change_interval, leaves_out_zero, non_inferiority, size_interval
@@ -33,8 +33,6 @@ _KEPT, _LOST, _UNCLEAR = "kept", "lost", "not ruled out"
 
 #: Bias, measure and contrast.
 _Key: TypeAlias = tuple[str, str, str]
-#: How measures begin that are no mean over queries, but have influence values, which average to the figure.
-_INFLUENCES = (CORRELATION, "slope of ")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -204,7 +202,7 @@ def _nothing_in_common(results: Sequence[AuditTables]) -> str:
     if figures and len(qids) < 2:
         there = "1 query has" if qids else "no query has"
         return f"{there} values on both sides, but a comparison needs two or more; audit both with the same topics"
-    if any(measure.startswith(_INFLUENCES) for _, measure, _ in figures) and any(set(t["qid"]) != qids for t in tables):
+    if any(measure.startswith(INFLUENCES) for _, measure, _ in figures) and any(set(t["qid"]) != qids for t in tables):
         return "the figures in common are slopes or correlations over different topics; audit both with the same topics"
     return "the audits have no figure in common; audit both with the same biases"
 
@@ -369,7 +367,7 @@ class _Both:
 
     def of_other_topics(self, key: _Key) -> bool:
         """Whether a figure has influence values of different queries: they average to it over all queries of their audit only."""
-        if not key[1].startswith(_INFLUENCES):
+        if not key[1].startswith(INFLUENCES):
             return False
         sides = zip(self.pair, (self.old, self.new))
         qids = [set(values_of([result], system, *key).index) for system, results in sides for result in results]
