@@ -27,6 +27,7 @@ from pyterrier_debias.core.statistics import (
     bootstrap_interval,
     inverted_interval,
     randomisation_test,
+    without_rounding,
 )
 from pyterrier_debias.core.systems import Context, System, UnfitSystemError, check_run
 from pyterrier_debias.pooling.formulas.attributions import unjudged_parts
@@ -220,19 +221,22 @@ class PoolingBias(JointBias):
         reason = self.needs(None, context.asked)
         if reason is not None:
             return [], {_JUDGED: reason}
-        found = parse_measures([_JUDGED, f"nDCG(judged_only=True)@{_CUTOFF}"])
+        found, second = parse_measures([_JUDGED, f"nDCG(judged_only=True)@{_CUTOFF}"]), {}
+        if (context.qrels["label"] < 0).any():  # judged_only=True removes documents with such labels, too
+            found = found[:1]
+            second[f"nDCG(judged_only=True)@{_CUTOFF}"] = "OnlyJudged(qrels) after each system, or raise labels below 0 to 0"
         inferred = f"{_MAIN} with inferred labels"
         if not context.systems:
             how = (
                 "bias_measures(..., systems=...), or ExpectedNDCG(infer_judgements(runs, qrels)) @ 10: all rankings are needed "
                 "to infer labels"
             )
-            return found, {inferred: how}
+            return found, {**second, inferred: how}
         try:
             judgements = pd.concat(_Lists(context).judgements(), ignore_index=True)
         except InputError as error:
-            return found, {inferred: str(error)}
-        return [*found, ExpectedNDCG(judgements) @ _CUTOFF], {}
+            return found, {**second, inferred: str(error)}
+        return [*found, ExpectedNDCG(judgements) @ _CUTOFF], second
 
     def compute(self, context: Context) -> Examined:
         """See :meth:`JointBias.compute`."""
@@ -324,8 +328,17 @@ class _Examined:
         if not self.values:
             text += f"; {self.positives}"
         elif self.pool is None:
-            text += "; the collection names no run that judgements were pooled from (get_runs), so nothing is tested"
-        convention = f"share of the first {_CUTOFF}, or of all results if there are fewer, that has a label"
+            named = pools_run(self.context.dataset)
+            text += (
+                "; the collection names no run that judgements were pooled from (get_runs), so nothing is tested"
+                if named is None
+                else f"; the run {named[0]!r}, which judgements were pooled from, has results for no judged query, so nothing is "
+                f"tested"
+            )
+        convention = (
+            f"share of the first {_CUTOFF}, or of all results if there are fewer, that has a label; queries without results are "
+            f"left out"
+        )
         yield self.bias.finding(system.name, _JUDGED, "system", interval, f"{text}.", convention=convention, values=own)
         if not self.values or self.pool is None:
             return
@@ -366,6 +379,7 @@ class _Examined:
             yield self.bias.finding(name, _MAIN, treatment, interval, text, convention=how, values=own)
         for treatment in TREATMENTS[1:]:
             change = values[treatment] - values[TREATMENTS[0]]
+            change = pd.Series(without_rounding(change.to_numpy()), index=change.index)
             interval = inverted_interval(change.to_numpy(), seed=self.context.seed, least=-1, most=1)
             interval = interval.of_change_from(values[TREATMENTS[0]].mean())
             if change.any():
@@ -418,7 +432,8 @@ class _Examined:
         means = {name: self.values[name].mean() for name in names}
         swapped = []
         for one, other in combinations(names, 2):
-            before, after = (means[one][t] - means[other][t] for t in (TREATMENTS[0], treatment))
+            differences = [means[one][t] - means[other][t] for t in (TREATMENTS[0], treatment)]
+            before, after = without_rounding(np.array(differences))
             if before * after < 0:
                 over, under = (one, other) if before > 0 else (other, one)
                 swapped.append(
@@ -438,7 +453,7 @@ class _Examined:
         figures = [
             Figure(
                 "judged",
-                f"Share of the first k documents that is judged, mean over {n} judged queries."
+                f"Share of the first k documents that is judged, mean over those of {n} judged queries that have results."
                 + (f" Dashed: {self.pool[0]}, the pool's run." if self.pool else ""),
                 self._draw_judged,
             )

@@ -174,7 +174,8 @@ def on_front(bias: Sequence[float], effectiveness: Sequence[float]) -> np.ndarra
         >>> on_front([0.3, 0.1, 0.2, 0.3], [0.5, 0.4, 0.3, 0.5]).tolist()
         [True, True, False, True]
     """
-    b, e = np.asarray(bias, dtype=float), np.asarray(effectiveness, dtype=float)
+    # Equal means may differ in their last bits.
+    b, e = (np.asarray(values, dtype=float).round(12) for values in (bias, effectiveness))
     known = ~(np.isnan(b) | np.isnan(e))
     as_good = (b[:, None] <= b) & (e[:, None] >= e)
     better = (b[:, None] < b) | (e[:, None] > e)

@@ -247,6 +247,26 @@ def test_intervals_and_tests_are_those_of_the_statistics(result):
     assert row["p"] == pytest.approx(p) and row["p_corrected"] == pytest.approx(p)
 
 
+def test_with_one_seed_the_interval_of_a_difference_agrees_with_its_p():
+    """Also if few queries change, where a bootstrap excludes 0 too often."""
+    draw, agrees = np.random.default_rng(0), []
+    for changing in (3, 8, 20):
+        for _ in range(10):
+            change = np.zeros(50)
+            change[:changing] = draw.normal(0.05, 0.1, changing)
+            rows = [
+                (correction, 0, f"q{i:02}", judgements, "nDCG@10", 0.5 + (own if correction == "CET" else 0.0))
+                for judgements in ("full", "pooled") for correction in ("plain", "CET") for i, own in enumerate(change)
+            ]  # fmt: skip
+            values = pd.DataFrame(rows, columns=["correction", "seed", "qid", "judgements", "measure", "value"])
+            drawn = pd.DataFrame(columns=["correction", "seed", "qid", "docno", "kind", "emphasis", "positives", "drawn"])
+            table = HiddenResult(values, drawn, pd.DataFrame(), ["plain", "CET"], "plain", None, {}, ()).table
+            row = table[(table["correction"] == "CET") & (table["judgements"] == "full")].iloc[0]
+            assert (row["difference_low"] > 0 or row["difference_high"] < 0) == (row["p"] <= 0.05)
+            agrees.append(row["p"] <= 0.05)
+    assert 0 < sum(agrees) < 30
+
+
 def test_no_share_of_a_gap_that_may_be_none(world):
     made, train, test = world
     same = {"plain": Taste(1.0), "other": Taste(1.1), "oracle": Taste(1.0001)}

@@ -424,3 +424,53 @@ def test_systems_are_resampled_a_few_times_at_once_with_the_same_draws():
     drawn = np.random.default_rng(4).integers(0, 2500, (999, 2500))
     for found, table in zip(_resampled_means(tables, 4), tables):
         np.testing.assert_array_equal(found, np.stack([table[rows].mean(axis=0) for rows in drawn]))
+
+
+def toy(lists, labels, pool):
+    """A collection of ten queries, each with the documents d00 to d39, and a run."""
+    qids = [f"q{i}" for i in range(10)]
+    topics = pd.DataFrame({"qid": qids, "query": qids})
+    rows = [(q, f"d{d:02}", label) for q in qids for d, label in enumerate(labels)]
+    qrels = pd.DataFrame(rows, columns=["qid", "docno", "label"])
+    rows = [(q, f"d{d:02}", -float(i), i) for q in pool for i, d in enumerate(lists)]
+    run = pd.DataFrame(rows, columns=["qid", "docno", "score", "rank"])
+    corpus = pd.DataFrame({"docno": [f"d{d:02}" for d in range(40)], "text": "rain"})
+    return Collection("toy", corpus=corpus, topics={"t": topics}, qrels={"t": qrels}, runs={"pool": run}), run
+
+
+def test_a_pool_without_judged_queries_is_named():
+    dataset, run = toy(range(15), [0, 1] * 5, pool=[f"q{i}" for i in range(10)])
+    judged = {"t": dataset.get_qrels().query("qid < 'q8'")}
+    runs = {"bm25": run[run["qid"] >= "q8"]}
+    other = Collection("toy", corpus=dataset.get_corpus(), topics={"t": dataset.get_topics()}, qrels=judged, runs=runs)
+    text = audit({"mine": run}, other, biases="pooling").findings["text"][0]
+    assert "the run 'bm25', which judgements were pooled from, has results for no judged query, so nothing is tested" in text
+
+
+def test_experiments_leave_judged_only_out_where_it_would_remove_labels_below_0():
+    dataset, run = toy(range(15), [-2, 1, 0, 1, 0, 1], pool=[f"q{i}" for i in range(10)])
+    found = bias_measures(dataset, biases="pooling", systems={"mine": run})
+    assert [str(m) for m in found] == ["nDCG@10", "Judged@10", "ExpectedNDCG@10"]
+    assert found.second_run["nDCG(judged_only=True)@10"].startswith("OnlyJudged(qrels)")
+    usual, run = toy(range(15), [0, 1, 0, 1, 0, 1], pool=[f"q{i}" for i in range(10)])
+    assert "nDCG(judged_only=True)@10" in [str(m) for m in bias_measures(usual, biases="pooling")]
+
+
+def test_differences_due_to_rounding_are_no_changes():
+    """All documents are judged: inferred labels are the judged ones, and sums in another order differ in their last bits."""
+    draw = np.random.default_rng(0)
+    qids = [f"q{i:02}" for i in range(30)]
+    docnos = [f"d{i:02}" for i in range(40)]
+    labels = [(q, d, int(draw.choice([0, 0, 1, 2, 3]))) for q in qids for d in docnos]
+    qrels = pd.DataFrame(labels, columns=["qid", "docno", "label"])
+
+    def ranking():
+        rows = [(q, d, -float(i), i) for q in qids for i, d in enumerate(draw.permutation(docnos)[:15])]
+        return pd.DataFrame(rows, columns=["qid", "docno", "score", "rank"])
+
+    topics = pd.DataFrame({"qid": qids, "query": qids})
+    corpus = pd.DataFrame({"docno": docnos, "text": "rain"})
+    dataset = Collection("all", corpus=corpus, topics={"t": topics}, qrels={"t": qrels}, runs={"pool": ranking()})
+    found = audit({"a": ranking(), "b": ranking()}, dataset, biases="pooling").findings
+    own = found[found["contrast"] == "inferred - as non-relevant"]
+    assert own["text"].str.endswith("nDCG@10 does not change in any query where unjudged documents are inferred.").all()

@@ -456,3 +456,18 @@ def test_expected_ndcg_rejects_a_cutoff_that_is_not_a_rank(cutoff):
     judged = pd.DataFrame({"qid": ["q1"], "docno": ["d1"], "label": [1]})
     with pytest.raises(InputError, match=r"^ExpectedNDCG: cutoff=.* must be a whole number of at least 1"):
         ExpectedNDCG(judged) @ cutoff
+
+
+def test_equal_means_are_equal_whatever_their_last_bits():
+    """Three runs with the same reciprocal ranks in another order of queries, whose mean differs in its last bits."""
+    ranks = [1, 2, 3, 7, 6, 9, 2, 3]
+    means = [np.mean([1 / rank for rank in own]) for own in (ranks, ranks[::-1], sorted(ranks))]
+    assert len(set(means)) > 1  # otherwise this tests nothing
+    assert np.isnan(kendall_tau(np.array(means), np.array([3.0, 2.0, 1.0])))
+    assert kendall_tau(np.array([means[0], means[1], 0.9]), np.array([0.1, 0.1, 0.9])) == 1
+    runs = {}
+    for name, own in zip("abc", (ranks, ranks[::-1], sorted(ranks))):
+        runs[name] = run_of({f"q{i}": [f"x{j}" for j in range(rank - 1)] + ["d"] for i, rank in enumerate(own)})
+    labels = judged({f"q{i}": {"d": 1, **{f"x{j}": 0 for j in range(9)}} for i in range(len(ranks))})
+    found = leave_one_out(runs, labels, ["RR@10"])
+    assert found["place"].tolist() == found["place_without"].tolist() == [1, 1, 1] and found["tau"].isna().all()

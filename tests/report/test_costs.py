@@ -111,3 +111,4 @@ def test_the_front_is_what_brute_force_finds(points):
 
 def test_what_is_not_defined_is_not_on_the_front():
     assert on_front([0.1, np.nan, 0.2], [0.5, 0.9, np.nan]).tolist() == [True, False, False]
+    assert on_front([0.3, 0.1 + 0.2], [0.5, 0.5]).tolist() == [True, True]  # equal but for the last bits

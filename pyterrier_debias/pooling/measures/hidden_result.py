@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_debias.core.errors import InputError, kind_of
-from pyterrier_debias.core.statistics import correct, randomisation_test
+from pyterrier_debias.core.statistics import correct, inverted_interval, randomisation_test
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -157,11 +157,12 @@ class HiddenResult:
 
         ``judgements``, ``measure``, ``correction``; ``mean`` over seeds and queries, ``low``, ``high``; ``difference`` from the
         baseline, ``difference_low``, ``difference_high``, ``p`` (randomisation test over queries, on each query's mean over
-        seeds: it generalises over queries, for these seeds), ``p_corrected`` (Holm, over the corrections for a kind of judgements
-        and a measure, without the oracle and the training on all judgements); ``gap_closed``: the share of the oracle's
-        difference that the correction reaches, with ``gap_low`` and ``gap_high``; all three are NaN, and ``gap_reason`` says why,
-        if there is no oracle or the interval of the oracle's own difference is not above 0 (without a gain of the oracle there is
-        no gap); ``seeds`` and ``queries``.
+        seeds: it generalises over queries, for these seeds). With one seed, the interval of the difference inverts this test;
+        with several, it is over seeds, too. ``p_corrected`` (Holm, over the corrections for a kind of judgements and a measure,
+        without the oracle and the training on all judgements); ``gap_closed``: the share of the oracle's difference that the
+        correction reaches, with ``gap_low`` and ``gap_high``; all three are NaN, and ``gap_reason`` says why, if there is no
+        oracle or the interval of the oracle's own difference is not above 0 (without a gain of the oracle there is no gap);
+        ``seeds`` and ``queries``.
         """
         parts = self.per_query.groupby(["judgements", "measure"], sort=False)
         return pd.DataFrame([row for (judgements, measure), part in parts for row in self._compared(judgements, measure, part)])
@@ -194,6 +195,9 @@ class HiddenResult:
             row["low"], row["high"] = _limits(means[number], self.level)
             row["difference"] = float(found[number] - found[base])
             row["difference_low"], row["difference_high"] = _limits(means[number] - means[base], self.level)
+            if len(values) == 1:  # then p and interval are about the same thing, and must agree
+                change = inverted_interval(units[number] - units[base], level=self.level, seed=self.seed)
+                row["difference_low"], row["difference_high"] = change.low, change.high
             test = randomisation_test(units[base], units[number], seed=self.seed)
             row |= {"p": float("nan") if number == base else test.p, "p_corrected": float("nan")}
             row |= dict.fromkeys(("gap_closed", "gap_low", "gap_high"), float("nan")) | {"gap_reason": reason}

@@ -34,6 +34,7 @@ from pyterrier_debias.core.frames import (
     with_string_ids,
 )
 from pyterrier_debias.core.stage import Stage
+from pyterrier_debias.core.statistics import without_rounding
 from pyterrier_debias.core.systems import check_run
 
 logger = logging.getLogger(__name__)
@@ -49,7 +50,8 @@ class OnlyJudged(Stage):
     stay the same. A query without judgements keeps no row; a warning is logged if no row at all is judged.
 
     Put it last in a pipeline that is *evaluated*. It has the effect of ``judged_only=True`` for measures that lack this option,
-    such as ``RR@10``. Sakai (SIGIR 2007) proposes condensed lists in place of measures made for incomplete judgements.
+    such as ``RR@10``; but that option removes documents with labels below 0, too. Sakai (SIGIR 2007) proposes condensed lists in
+    place of measures made for incomplete judgements.
 
     When not to use it: before any stage that is trained (it reveals which documents are judged), or as the only figure. A system
     with many unjudged documents looks better than it is, and this error is larger than the opposite one that is made when
@@ -469,7 +471,7 @@ def leave_one_out(
         own = pairs.isin(top[times.loc[top].to_numpy() == 1])
         left = scores(qrels[~own])
         for measure in whole.columns:
-            before, after = whole[measure], left[measure]
+            before, after = (scored[measure].round(12) for scored in (whole, left))  # equal means may differ in their last bits
             rows.append(
                 {
                     "system": name,
@@ -510,15 +512,15 @@ def kendall_tau(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         b: Shape [..., systems].
 
     Returns:
-        Shape [...]: 1 for the same order of systems, -1 for the reverse order; NaN if all scores of one list are equal.
+        Shape [...]: 1 for the same order of systems, -1 for the reverse order; NaN if all scores of one list are equal, up to
+        rounding.
 
     Example:
         >>> kendall_tau(np.array([3.0, 2.0, 1.0]), np.array([3.0, 1.0, 2.0])).round(3).tolist()
         0.333
     """
     first, second = np.triu_indices(np.shape(a)[-1], 1)
-    one = np.sign(np.asarray(a)[..., first] - np.asarray(a)[..., second])
-    other = np.sign(np.asarray(b)[..., first] - np.asarray(b)[..., second])
+    one, other = (np.sign(without_rounding(np.asarray(x)[..., first] - np.asarray(x)[..., second])) for x in (a, b))
     untied = np.sqrt((one**2).sum(-1) * (other**2).sum(-1))
     return np.where(untied > 0, (one * other).sum(-1) / np.where(untied > 0, untied, 1.0), np.nan)
 

@@ -153,12 +153,15 @@ def difference_of_means(
         influence[one] += sign * (v[one] - mean) / one.sum()
     estimate = means[0] - (means[1] if len(means) > 1 else 0.0)
     read = np.logical_or.reduce(sets)
-    names = np.arange(len(v))[read] if clusters is None else np.asarray(clusters, dtype=object)[read]
-    return influence_interval(estimate, influence[read], names.tolist(), n=n, level=level)
+    names = np.arange(len(v)) if clusters is None else np.asarray(clusters, dtype=object)
+    # The smaller of the two groups that are compared carries most of the variance.
+    groups = [sets[0]] if len(sets) == 1 else [one for one in (sets[0], sets[1] & ~sets[0]) if one.any()]
+    fewest = min(len(set(names[one].tolist())) for one in groups)
+    return influence_interval(estimate, influence[read], names[read].tolist(), n=n, level=level, fewest=fewest)
 
 
 def influence_interval(
-    estimate: float, influence: np.ndarray, clusters: Sequence[object], *, n: int, level: float = 0.95
+    estimate: float, influence: np.ndarray, clusters: Sequence[object], *, n: int, level: float = 0.95, fewest: int | None = None
 ) -> Interval:
     """An interval from each query's influence on an estimate, for queries in clusters.
 
@@ -173,6 +176,7 @@ def influence_interval(
         clusters: The names of the queries' clusters, shape [n].
         n: The number of queries that the interval reports.
         level: Coverage of the interval.
+        fewest: The number of clusters that Student's quantile allows for, if that of a group is lower than C.
 
     Returns:
         The interval; NaN ends for fewer than two clusters.
@@ -182,11 +186,12 @@ def influence_interval(
     from scipy import stats
 
     names = {name: number for number, name in enumerate(dict.fromkeys(clusters))}
-    if len(names) < 2:
+    fewest = len(names) if fewest is None else fewest
+    if min(len(names), fewest) < 2:
         return Interval(estimate, float("nan"), float("nan"), level, n)
     sums = np.bincount([names[name] for name in clusters], weights=influence)
     error = np.sqrt(len(sums) / (len(sums) - 1) * (sums**2).sum())
-    half = float(stats.t.ppf((1 + level) / 2, len(sums) - 1) * error)
+    half = float(stats.t.ppf((1 + level) / 2, fewest - 1) * error)
     return Interval(estimate, estimate - half, estimate + half, level, n)
 
 

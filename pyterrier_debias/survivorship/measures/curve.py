@@ -169,9 +169,9 @@ class SurvivorshipResult:
 
         rows: list[dict[str, Any]] = []
         for measure, wide, subsets, clusters in _by_measure(self.per_query, self._thresholds):
-            every, means = np.ones(len(wide), dtype=bool), wide.mean()
+            every, means = np.ones(len(wide), dtype=bool), wide.mean().round(12)  # equal means may differ in their last bits
             for subset, within in subsets.items():
-                there = wide[within].mean()
+                there = wide[within].mean().round(12)
                 swapped, surely = [], []
                 for better, worse in permutations(wide.columns, 2):
                     if not (means[better] > means[worse] and there[better] < there[worse]):
