@@ -216,7 +216,8 @@ class PoolingBias(JointBias):
 
         With tied scores, Judged@10 uses ir_measures' order of ties, which differs from that of :func:`judged_shares`. An
         audit cuts all lists to one depth before it removes unjudged documents; a measure gets lists as they are, and deeper ones
-        have more documents that move up. Labels are inferred from the same lists as in an audit.
+        have more documents that move up. Labels are inferred from the same lists as in an audit. A query for which a system
+        has no results has a Judged@10 of 0 in an experiment; an audit leaves it out of this figure.
         """
         reason = self.needs(None, context.asked)
         if reason is not None:

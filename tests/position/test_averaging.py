@@ -134,6 +134,19 @@ def test_scores_without_bounds():
     assert scores(AverageRotations(never, 2), passages("tea or", "or tea", "so or")).tolist() == [-np.inf, -np.inf, 1.0]
 
 
+def test_the_lowest_scores_have_a_mean_and_opposite_infinities_none():
+    frame = pd.DataFrame({"qid": "1", "query": "tea", "docno": ["d1", "d2"], "text": ["tea and rain", "rain"]})
+    lowest = float(np.finfo(np.float64).min)
+    for low in (lowest, -np.inf):
+        ranker = pt.apply.doc_score(lambda row, low=low: 0.0 if row["text"].startswith("tea") else low)
+        found = AverageRotations(ranker, "all")(frame).set_index("docno")["score"]
+        assert found["d2"] == low and found["d1"] == pytest.approx(2 / 3 * low)
+    ranker = pt.apply.doc_score(lambda row: np.inf if row["text"].startswith("tea") else -np.inf)
+    with pytest.raises(InputError, match="rotations of one passage have the scores inf and -inf, which have no mean"):
+        AverageRotations(ranker, "all")(frame)
+    assert AverageRotations(ranker, "all", combine="max")(frame)["score"].tolist() == [np.inf, -np.inf]
+
+
 def test_texts_and_other_columns_stay():
     frame = CANDIDATES.assign(kept=range(len(CANDIDATES)))
     out = AverageRotations(Overlap(early=1.0))(frame)

@@ -22,7 +22,15 @@ from pyterrier_debias.position.data.rotation import RotatePassages
 
 def _mean(scores: list[float]) -> float:
     """The mean, rounded once, so that the order of the rotations makes no difference."""
-    return (math.fsum(scores) if all(map(math.isfinite, scores)) else sum(scores)) / len(scores)
+    if math.inf in scores and -math.inf in scores:
+        raise InputError(
+            "AverageRotations: rotations of one passage have the scores inf and -inf, which have no mean; use combine='max', or "
+            "a ranker with finite scores"
+        )
+    try:
+        return (math.fsum(scores) if all(map(math.isfinite, scores)) else sum(scores)) / len(scores)
+    except OverflowError:  # the sum of the lowest floats
+        return math.fsum(score / len(scores) for score in scores)
 
 
 COMBINE: dict[str, Callable[[list[float]], float]] = {"mean": _mean, "max": max}
