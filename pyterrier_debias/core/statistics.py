@@ -766,10 +766,15 @@ def rank_correlation_interval(rho: float, freedom: int, permuted: np.ndarray, *,
 
     if not np.isfinite(rho) or (freedom < 2 and abs(rho) <= 1 - SAME_CORRELATION):
         return float("nan"), float("nan")
+
+    def ends(half: float) -> tuple[float, float]:
+        """The ends of an interval with this half width on Fisher's scale."""
+        low, high = (float(np.tanh(np.arctanh(rho) + side * half)) for side in (-1, 1))
+        return low, high
+
     low = high = rho
     if abs(rho) <= 1 - SAME_CORRELATION:
-        half = stats.norm.ppf((1 + level) / 2) * np.sqrt((1 + rho**2 / 2) / freedom)
-        low, high = (float(np.tanh(np.arctanh(rho) + side * half)) for side in (-1, 1))
+        low, high = ends(stats.norm.ppf((1 + level) / 2) * np.sqrt((1 + rho**2 / 2) / freedom))
     # The test rejects if at most this many permuted samples are as extreme.
     most = int(np.floor(round(1 - level, 12) * (len(permuted) + 1) + 1e-9)) - 1
     if most < 0:
@@ -780,8 +785,7 @@ def rank_correlation_interval(rho: float, freedom: int, permuted: np.ndarray, *,
         return low, high
     if abs(rho) > 1 - SAME_CORRELATION or not 0 < beyond < 1:
         return float("nan"), float("nan")
-    half = np.arctanh(beyond) * np.sqrt((1 + rho**2 / 2) / (1 + beyond**2 / 2))
-    low, high = (float(np.tanh(np.arctanh(rho) + side * half)) for side in (-1, 1))
+    low, high = ends(np.arctanh(beyond) * np.sqrt((1 + rho**2 / 2) / (1 + beyond**2 / 2)))
     return (low, high) if rejects else (min(low, 0.0), max(high, 0.0))
 
 

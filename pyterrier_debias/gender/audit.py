@@ -150,15 +150,17 @@ class WordListBias(JointBias):
             ARaB(name=f"ARaB({queries})", **own) @ _CUTOFF,
             ARaB(name=f"abs(ARaB({queries}))", per_query_abs=True, **own) @ _CUTOFF,
         ]
-        lists = _Lists(context, own["query_filter"])
-        if len(self.wordlist.names) > 1 and lists.systems:
-            # One background for all systems: with its own documents as the background, each would have another ideal.
-            background = union_background((run for part in lists.parts() for run in part.runs.values()), context.depth)
-            own.pop("contrast", None)
-            found.append(NFaiRR(name=f"NFaiRR({queries})", background=background, depth=10 * context.depth, **own) @ _CUTOFF)
         second = {f"{_ARAB}, {_ORDER}": "ARaBEvaluator(...).evaluate(results).table, column 'added'"}
-        if len(self.wordlist.names) > 1 and not lists.systems:
+        if len(self.wordlist.names) < 2:
+            return found, second
+        lists = _Lists(context, own["query_filter"])
+        if not lists.systems:
             second[_NFAIRR] = "bias_measures(..., systems=...), or NFaiRR(background=union_background(results)) @ 10"
+            return found, second
+        # One background for all systems: with its own documents as the background, each would have another ideal.
+        background = union_background((run for part in lists.parts() for run in part.runs.values()), context.depth)
+        own.pop("contrast", None)
+        found.append(NFaiRR(name=f"NFaiRR({queries})", background=background, depth=10 * context.depth, **own) @ _CUTOFF)
         return found, second
 
     @property

@@ -156,7 +156,7 @@ def difference_of_means(
     names = np.arange(len(v)) if clusters is None else np.asarray(clusters, dtype=object)
     # The smaller of the two groups that are compared carries most of the variance.
     groups = [sets[0]] if len(sets) == 1 else [one for one in (sets[0], sets[1] & ~sets[0]) if one.any()]
-    fewest = min(len(set(names[one].tolist())) for one in groups)
+    fewest = min(int(one.sum()) if clusters is None else len(set(names[one])) for one in groups)
     return influence_interval(estimate, influence[read], names[read].tolist(), n=n, level=level, fewest=fewest)
 
 
