@@ -27,6 +27,9 @@ PLACEMENTS = ("start", "middle", "end")
 class SensitivityIndex:
     """A PSI with its interval, its null values and p values.
 
+    Judge significance by p. The interval comes from another method, the bootstrap: where p is close to 1 - level, the interval
+    can include 0 though p is significant, or exclude it though p is not.
+
     Attributes:
         value: The index, from 0 to 1; NaN if quality is 0 in every bucket or there are fewer than two buckets.
         low: Lower end of its interval.
