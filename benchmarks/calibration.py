@@ -74,7 +74,7 @@ from pyterrier_debias.data import planted, planted_rankers
 from pyterrier_debias.data.planted_rankers import BIASES, wording_complexity
 from pyterrier_debias.gender.audit import neutral_qids
 from pyterrier_debias.gender.measures.evaluator import ARaBEvaluator
-from pyterrier_debias.linguistic.audit import COMPLEXITY, prepared_topics, ranker_slope
+from pyterrier_debias.linguistic.audit import COMPLEXITY, of_candidates, prepared_topics, ranker_slope
 from pyterrier_debias.linguistic.formulas.slope import Slope
 from pyterrier_debias.pooling.audit import judged_difference
 from pyterrier_debias.position.measures.sensitivity_result import displacements
@@ -341,10 +341,8 @@ def slope_given(case: Case, topics: pd.DataFrame) -> Slope:
     """The slope, given the controls and the candidates' quality; complexity is measured if the topics do not have it."""
     prepared, controls, _ = prepared_topics(topics, case.qrels)
     prepared = prepared.dropna(subset=[COMPLEXITY]).sort_values("qid")
-    before, after = (
-        pd.Series(case.quality(results), index=topics["qid"]).loc[prepared["qid"]].to_numpy()
-        for results in (case.ground.bm25, case.results)
-    )
+    after = pd.Series(case.quality(case.results), index=topics["qid"]).loc[prepared["qid"]].to_numpy()
+    before = of_candidates(case.ground.bm25, case.qrels, list(prepared["qid"]))
     return ranker_slope(after, before, prepared, controls, resamples=case.setting.draws, seed=case.seed)
 
 

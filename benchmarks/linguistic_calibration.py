@@ -36,9 +36,8 @@ from calibrating import LEVEL, biased, draw, over_cases, rates, shared_options, 
 from scipy import stats
 
 from pyterrier_debias import PlantedCollection, PlantedRanker
-from pyterrier_debias.core.evaluation import per_query
 from pyterrier_debias.data.planted_rankers import wording_complexity
-from pyterrier_debias.linguistic.audit import complexity_stage, prepared_topics, ranker_slope
+from pyterrier_debias.linguistic.audit import complexity_stage, of_candidates, prepared_topics, ranker_slope
 from pyterrier_debias.linguistic.formulas.slope import design, partial_slope
 from pyterrier_debias.linguistic.formulas.spread import bin_numbers, inner_edges, permutation_tests
 from pyterrier_debias.linguistic.measures.wording import ORIGINAL, WordingSensitivity
@@ -65,12 +64,11 @@ def p_values(task: tuple[int, list[float], int, int, int]) -> list[dict[str, Any
         found = probe.evaluate(candidates, qrels, topics=asked)
         planted = asked.assign(complexity=asked["query"].map(wording_complexity))
         values = found.per_query.set_index("qid")[ORIGINAL]
-        before = per_query(candidates, qrels, [MEASURE], list(values.index))[MEASURE]
         measured = {"planted": planted, "measured": complexity_stage()(asked)}
         for how, complexity in measured.items():
             prepared, controls, _ = prepared_topics(complexity, qrels)
             prepared = prepared.sort_values("qid")
-            y, given = (own.loc[prepared["qid"]].to_numpy() for own in (values, before))
+            y, given = values.loc[prepared["qid"]].to_numpy(), of_candidates(candidates, qrels, list(prepared["qid"]))
             x = prepared["complexity"].to_numpy()
             rows += tests(seed, case, how, y, given, prepared, controls, draws)
             if case == NULL:
@@ -88,7 +86,7 @@ def p_values(task: tuple[int, list[float], int, int, int]) -> list[dict[str, Any
 def tests(
     seed: int, case: str, how: str, y: np.ndarray, given: np.ndarray, topics: pd.DataFrame, controls: list[str], draws: int
 ) -> list[dict[str, Any]]:
-    """The tests over different queries; y is the effectiveness of the ranker, ``given`` that of its candidates."""
+    """The tests over different queries; y is the effectiveness of the ranker, ``given`` what its candidates leave it."""
     x = topics["complexity"].to_numpy()
     z, longer = design(topics, controls), design(topics, [*controls, "length"])
     added = ranker_slope(y, given, topics, controls, resamples=draws, seed=seed)

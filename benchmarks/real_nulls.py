@@ -52,7 +52,7 @@ from pyterrier_debias.core.statistics import effective_number, exchange_test, in
 from pyterrier_debias.core.text import regex_word
 from pyterrier_debias.data.planted_rankers import wording_complexity
 from pyterrier_debias.gender.audit import neutral_qids
-from pyterrier_debias.linguistic.audit import prepared_topics, ranker_slope
+from pyterrier_debias.linguistic.audit import of_candidates, prepared_topics, ranker_slope
 from pyterrier_debias.pooling.audit import judged_difference
 from pyterrier_debias.position.measures.sensitivity_result import displacements
 from pyterrier_debias.report.first_stage import first_stage
@@ -177,15 +177,13 @@ class Ground:
 
     @cached_property
     def prepared(self) -> tuple[pd.DataFrame, list[str], np.ndarray, np.ndarray]:
-        """Topics with the complexity of their wording, as the audit measures it, and the controls; and quality of the candidates
-        and of the ranker."""
+        """Topics with the complexity of their wording, as the audit measures it, and the controls; what the candidates leave the
+        ranker; and its quality."""
         found, controls, _ = prepared_topics(self.topics, self.qrels)
         found = found.dropna(subset=["complexity"]).sort_values("qid", ignore_index=True)
-        values = [
-            pd.Series(self.quality(results), index=self.topics["qid"]).loc[found["qid"]].to_numpy()
-            for results in (self.bm25, self.reranked)
-        ]
-        return found, controls, *values
+        qids = list(found["qid"])
+        values = pd.Series(self.quality(self.reranked), index=self.topics["qid"]).loc[qids].to_numpy()
+        return found, controls, of_candidates(self.bm25, self.qrels, qids), values
 
     @cached_property
     def gains(self) -> np.ndarray:

@@ -2,14 +2,15 @@
 
 Null hypothesis of the primary test: quality does not depend on the complexity of a query's wording, given the number of its
 relevant documents and, if known, its type (partial slope, permutation test). For a ranker, the effectiveness of its candidates is
-a control too: most differences in effectiveness between queries exist before the ranker, and hide what the ranker adds.
+a control too, in the order before the ranker and in the best order: most differences between queries exist before the ranker, and
+it cannot find relevant documents that are not among its candidates.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -21,7 +22,7 @@ import pyterrier as pt
 from pyterrier_debias.core.bias import Examined, Figure, Finding, JointBias, p_text
 from pyterrier_debias.core.dataset import provided
 from pyterrier_debias.core.evaluation import deepest, judged_qids, per_query
-from pyterrier_debias.core.frames import with_string_ids
+from pyterrier_debias.core.frames import highest_grades, pair_numbers, with_string_ids
 from pyterrier_debias.core.retrieval import unanswered_notes
 from pyterrier_debias.core.systems import Context, System, named_where_it_raises
 from pyterrier_debias.core.text import as_name, regex_word
@@ -119,6 +120,26 @@ def prepared_topics(topics: pd.DataFrame, qrels: pd.DataFrame) -> tuple[pd.DataF
     return topics, controls, how
 
 
+def of_candidates(candidates: pd.DataFrame, qrels: pd.DataFrame, qids: Sequence[str]) -> np.ndarray:
+    """What candidates leave a ranker: their nDCG@10 as they are ordered before it, and in the best order.
+
+    Args:
+        candidates: Result frame.
+        qrels: Judgements.
+        qids: The queries to evaluate, all of them judged.
+
+    Returns:
+        Shape [n, 2]. The second number is the highest nDCG@10 that an order of the candidates can have; it is below 1 if relevant
+        documents are not among them.
+    """
+    relevant = highest_grades(qrels, "linguistic bias")
+    relevant = relevant[relevant["label"] > 0]
+    judged, found = pair_numbers(relevant, candidates)
+    best = relevant[np.isin(judged, found)]
+    orders = candidates, best.assign(score=best["label"].astype(float))
+    return np.column_stack([per_query(order, qrels, [_MAIN], qids)[_MAIN] for order in orders])
+
+
 def ranker_slope(
     values: np.ndarray,
     candidates: np.ndarray,
@@ -128,11 +149,11 @@ def ranker_slope(
     resamples: int = 9_999,
     seed: int = 0,
 ) -> Slope:
-    """Run the primary test of a ranker: the slope of its quality over complexity, given the quality of its candidates.
+    """Run the primary test of a ranker: the slope of its quality over complexity, given its candidates.
 
     Args:
         values: Shape [n]: the ranker's quality.
-        candidates: Shape [n]: the quality of the candidates in the order in which the ranker gets them.
+        candidates: Shape [n, 2]: see :func:`of_candidates`.
         topics: n rows with ``complexity`` and the controls; see :func:`prepared_topics`.
         controls: Names of further controls.
         resamples: Number of permutations.
@@ -275,11 +296,10 @@ class _Examined:
         topics = topics.dropna(subset=[COMPLEXITY]).sort_values("qid")
         first, qids = context.first_alike(system), list(topics["qid"])
 
-        def quality() -> pd.DataFrame:
-            return per_query(context.candidates(first), context.qrels, [_MAIN], qids)
+        def quality() -> np.ndarray:
+            return of_candidates(context.candidates(first), context.qrels, qids)
 
-        given = context.once("quality of candidates", first, quality)
-        own, given = values.loc[topics["qid"]].to_numpy(), given[_MAIN].to_numpy()
+        given, own = context.once("quality of candidates", first, quality), values.loc[qids].to_numpy()
         found = ranker_slope(own, given, topics, controls, resamples=_RESAMPLES, seed=context.seed)
         return found, pd.Index(topics["qid"], name="qid")
 
@@ -376,13 +396,14 @@ class _Examined:
         found = slope.per_sd
         influence = pd.Series(slope.influence * slope.sd, index=qids)
         text = (
-            f"given the {_MAIN} of its candidates, {_direction({'value': found.estimate})} {_STEP} [{found.low:+.3f}, "
-            f"{found.high:+.3f}], over {found.n} queries ({_tested(slope.p, influence)}). {slope.caution}"
+            f"given its candidates, {_direction({'value': found.estimate})} {_STEP} [{found.low:+.3f}, {found.high:+.3f}], over "
+            f"{found.n} queries ({_tested(slope.p, influence)}). {slope.caution}"
         ).rstrip()
         controls = f", and {self.controls}" if self.controls else ""
         convention = (
-            f"for one standard deviation of complexity, given {_MAIN} of the candidates in the order that the ranker was "
-            f"given{controls}; p by studentised permutation and by flipping signs, whichever is larger; {self.how}"
+            f"for one standard deviation of complexity, given {_MAIN} of the candidates as they were ordered before the ranker, "
+            f"and in the best order{controls}; p by studentised permutation and by flipping signs, whichever is larger; "
+            f"{self.how}"
         )
         ends: dict[str, Any] = {"low": found.low, "high": found.high, "n": found.n, "p": slope.p, "primary": True}
         return self.bias.finding(name, _SLOPE, _ADDED, found.estimate, text, convention=convention, values=influence, **ends)

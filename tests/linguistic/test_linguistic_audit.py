@@ -12,7 +12,7 @@ from pyterrier_debias.core.evaluation import per_query
 from pyterrier_debias.core.statistics import binomial_interval
 from pyterrier_debias.core.systems import Context
 from pyterrier_debias.data.planted_rankers import wording_complexity
-from pyterrier_debias.linguistic.audit import LinguisticBias, _not_english, prepared_topics, ranker_slope
+from pyterrier_debias.linguistic.audit import LinguisticBias, _not_english, of_candidates, prepared_topics, ranker_slope
 from pyterrier_debias.linguistic.formulas.slope import design, partial_slope
 from pyterrier_debias.linguistic.measures.wording import WordingSensitivity
 from pyterrier_debias.report.baseline import against_baseline
@@ -133,8 +133,12 @@ def test_the_slope_is_the_partial_slope(findings, context):
 
 def test_the_primary_figure_takes_out_what_the_candidates_had(findings, context):
     values, topics, controls = controlled(SYSTEMS[2], context)
-    before = per_query(context.candidates(SYSTEMS[2]), QRELS, ["nDCG@10"], list(values.index))["nDCG@10"]
-    model = np.column_stack([topics["complexity"], before, controls, np.ones(40)])
+    candidates = context.candidates(SYSTEMS[2])
+    labels = candidates.merge(QRELS, on=["qid", "docno"], how="left")["label"].fillna(0)
+    orders = (candidates, candidates.assign(score=labels))
+    before = [per_query(order, QRELS, ["nDCG@10"], list(values.index))["nDCG@10"] for order in orders]
+    assert (before[0] <= before[1]).all() and before[1].min() < 1
+    model = np.column_stack([topics["complexity"], *before, controls, np.ones(40)])
     slope = np.linalg.lstsq(model, values.to_numpy(), rcond=None)[0][0]
     row = findings[findings["primary"] & (findings["system"] == "biased")].iloc[0]
     assert row["value"] == pytest.approx(slope * topics["complexity"].std(ddof=0)) and row["n"] == 40
@@ -143,9 +147,30 @@ def test_the_primary_figure_takes_out_what_the_candidates_had(findings, context)
     assert row["high"] - row["low"] < total["high"] - total["low"]
 
 
+def test_relevant_documents_that_a_first_stage_misses_are_not_held_against_the_ranker():
+    """The first stage finds fewer relevant documents for complex queries; the ranker has never read a query."""
+    rejected = []
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        topics = pd.DataFrame({"qid": [f"{number:02}" for number in range(60)], "complexity": rng.normal(size=60)})
+        rows = pd.MultiIndex.from_product([topics["qid"], map(str, range(50))], names=["qid", "docno"]).to_frame(index=False)
+        there = np.repeat(rng.binomial(10, 1 / (1 + np.exp(topics["complexity"]))), 50)
+        relevant = rows["docno"].astype(int).to_numpy() < there
+        candidates, results = (rows.assign(score=2 * relevant + sd * rng.normal(size=len(rows))) for sd in (2, 1))
+        qrels = pd.MultiIndex.from_product([topics["qid"], map(str, range(10))], names=["qid", "docno"]).to_frame(index=False)
+        qrels.loc[qrels["docno"].astype(int) >= there[::5], "docno"] += " is not found"
+        before = of_candidates(candidates, qrels.assign(label=1), list(topics["qid"]))
+        values = per_query(results, qrels.assign(label=1), ["nDCG@10"], list(topics["qid"]))["nDCG@10"].to_numpy()
+        rejected.append([
+            ranker_slope(values, given, topics, [], resamples=199, seed=seed).p <= 0.05 for given in (before, before[:, :1])
+        ])  # fmt: skip
+    assert np.mean(rejected, axis=0)[0] <= 0.1 and np.mean(rejected, axis=0)[1] >= 0.8
+
+
 def test_a_ranker_that_changes_no_order_adds_nothing(context):
     values, topics, _ = controlled(SYSTEMS[0], context)
-    slope = ranker_slope(values.to_numpy(), values.to_numpy(), topics, ["type"], resamples=99)
+    given = of_candidates(context.results(SYSTEMS[0]), QRELS, list(topics["qid"]))
+    slope = ranker_slope(values.to_numpy(), given, topics, ["type"], resamples=99)
     assert (slope.slope, slope.low, slope.high, slope.p) == (0, 0, 0, 1)
 
 
