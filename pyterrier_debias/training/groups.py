@@ -152,12 +152,18 @@ def groups_to_fit(ranker: Any, training: Any, candidates: pd.DataFrame, qrels: p
         The training queries.
 
     Raises:
-        InputError: See :func:`make_groups`.
+        InputError: See :func:`make_groups`; or if negatives come only from other queries of a batch, and there is only one.
     """
-    return make_groups(
+    groups = make_groups(
         candidates, qrels, text_columns=ranker.text_columns(), min_label=training.min_label,
         need_negatives=training.negatives_per_positive > 0, stage=stage,
     )  # fmt: skip
+    if training.negatives_per_positive == 0 and len(groups.groups) == 1:
+        raise InputError(
+            f"{frames.stage_name(stage)}: nothing to train on: {groups.groups[0].qid!r} is the only query with a positive, and "
+            f"with negatives_per_positive=0 all negatives come from other queries; raise negatives_per_positive, or add queries"
+        )
+    return groups
 
 
 def make_groups(

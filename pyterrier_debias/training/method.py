@@ -124,7 +124,8 @@ class Candidates:
 
     Args:
         examples: B examples of at most n documents.
-        in_batch: Whether each query is also scored with the other examples' documents, except those judged relevant for it.
+        in_batch: Whether each query is also scored with the other examples' documents, except those relevant for it: judged so
+            for its qid or for another qid with the same query text, or with the text of a document that is.
 
     Attributes:
         mask: Which places of the batch hold a document, shape [B, n]; with ``in_batch``, n is the number of distinct documents,
@@ -147,6 +148,9 @@ class Candidates:
         self.columns = np.zeros(shape, dtype=np.int64)
         self.mask = np.zeros(shape, dtype=bool)
         self.grades = np.zeros(shape, dtype=np.float32)
+        relevant: dict[str, set[str]] = {}
+        for example in examples:
+            relevant.setdefault(example.query, {example.docnos[0]}).update(example.relevant)
         whole = all(example.weights.ndim == 0 for example in examples)
         self.weights = np.array([e.weights for e in examples]) if whole else np.zeros(shape, dtype=np.float32)
         for row, (example, mine) in enumerate(zip(examples, own)):
@@ -157,10 +161,11 @@ class Candidates:
                 self.weights[row] = example.weights.flat[0]
                 self.weights[row, :end] = example.weights
             if in_batch:
-                seen, known = set(mine), {*example.docnos, *example.relevant}
+                seen, known = set(mine), {*example.docnos, *relevant[example.query]}
+                answers = {example.texts[0], *(text for docno, text in place if docno in relevant[example.query])}
                 others = [at for at in range(width) if at not in seen]
                 self.columns[row, end:] = others
-                self.mask[row, end:] = [docnos[at] not in known for at in others]
+                self.mask[row, end:] = [docnos[at] not in known and self.docs[at] not in answers for at in others]
 
     def pairs(self) -> tuple[list[str], list[str]]:
         """Queries and documents of all places that hold a document, row by row."""
@@ -235,10 +240,10 @@ def loss_inputs(batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def pair_accuracy(scores: torch.Tensor, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """The share of a batch's pairs (a positive, a document with a lower label) that are in the right order; no gradient."""
+    """The share of a batch's pairs (a positive, a document with a lower label) in the right order; NaN if there is no pair."""
     mask, grades = batch["mask"], batch["grades"]
     pairs = mask[:, :1] & mask[:, 1:] & (grades[:, 1:] < grades[:, :1])
-    return (((scores[:, :1] > scores[:, 1:]) & pairs).sum() / pairs.sum().clamp(min=1)).detach()
+    return (((scores[:, :1] > scores[:, 1:]) & pairs).sum() / pairs.sum()).detach()
 
 
 class Around(Method):

@@ -49,7 +49,8 @@ class Training:
         positives: ``'one'``: an example is one positive and its negatives. ``'all'``: all positives of a query with the negatives
             of each, for losses that use graded labels (``'ranknet'``, ``'softmax'``, ``'bce'``, ``'lambda'``).
         in_batch_negatives: Whether the documents of the other examples in a batch are negatives too, except those judged relevant
-            for the query. Cheap for rankers that encode texts separately; others score every combination.
+            for the query (for any qid with its text), and copies of their texts. Cheap for rankers that encode texts separately;
+            others score every combination.
         min_label: The lowest grade of a positive.
         weights: How much an example counts, e.g. :class:`~pyterrier_debias.training.weights.ColumnWeights`; None for 1.
         augment: Changes passages anew in each epoch, e.g. ``RotatePassages()``: any object with ``text_field`` and
@@ -70,7 +71,7 @@ class Training:
         resume: Whether to resume from the last checkpoint in that folder, exactly where it was written. Starts from the
             beginning if there is none; a run that has ended, or that stopped early, returns its result again.
         workers: Processes that prepare batches; 0 prepares them in the training process. None: up to 4 on a GPU, else 0.
-        log_every: Steps from one entry of the log to the next; a shorter run has one entry, at its end.
+        log_every: Steps from one entry of the log to the next; there is also one at each checkpoint, and at the end.
         log_to: ``'tensorboard'`` also writes the log for TensorBoard, into ``checkpoints``; None keeps it only in the report.
         seed: Seed of the order of examples, of negatives and of dropout.
 

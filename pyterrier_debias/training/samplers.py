@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
+from pyterrier_debias.core.errors import InputError, shortened
 from pyterrier_debias.core.text import keyed_generator
 
 if TYPE_CHECKING:
@@ -56,16 +57,28 @@ class ChanceSampler(ABC):
             positive: The row of the positive.
 
         Returns:
-            float64, one number for each row of ``group.pool``, at least 0 and not all 0; the caller divides by their sum.
+            One number for each row of ``group.pool``, finite, at least 0 and not all 0; the caller divides by their sum.
         """
 
     def sample(self, groups: Groups, group: Group, positive: int, n: int, *, seed: int, epoch: int) -> np.ndarray:
-        """Draw without replacement by :meth:`chances`; see :class:`Sampler`. Documents with probability 0 are never drawn."""
+        """Draw without replacement by :meth:`chances`; see :class:`Sampler`. Documents with probability 0 are never drawn.
+
+        Raises:
+            InputError: If the chances are not what :meth:`chances` must return.
+        """
         docno = groups.column("docno")[positive]
         chance = keyed_generator(seed, "negatives", str(epoch), group.qid, docno)
         weights = np.asarray(self.chances(groups, group, positive), dtype=np.float64)
+        with np.errstate(over="ignore"):
+            total = weights.sum()
+        if weights.shape != group.pool.shape or not (weights >= 0).all() or not 0 < total < np.inf:
+            raise InputError(
+                f"{type(self).__name__}: chances for query {group.qid!r}, whose pool has {len(group.pool)} documents, are "
+                f"{shortened(np.array2string(weights, threshold=6, separator=', '), 80)}; return one number for each of them, "
+                f"finite and not negative, with a finite sum above 0"
+            )
         n = min(n, int((weights > 0).sum()))
-        return chance.choice(group.pool, size=n, replace=False, p=weights / weights.sum())
+        return chance.choice(group.pool, size=n, replace=False, p=weights / total)
 
 
 @dataclass(frozen=True)

@@ -597,6 +597,15 @@ class _LastEvaluation(transformers.TrainerCallback):
         return control
 
 
+class _LogAtCheckpoints(transformers.TrainerCallback):
+    """Ends an entry of the log at each checkpoint, so that none is cut by an interruption: a resumed run has the same log."""
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        """Ask for an entry where a checkpoint will be written."""
+        control.should_log = control.should_log or control.should_save
+        return control
+
+
 class _Loss(NamedTuple):
     """A batch's loss, until it is known to be a number."""
 
@@ -668,6 +677,7 @@ class _Trainer(transformers.Trainer):
         callbacks: list[Any] = [_Progress(getattr(ranker, "verbose", False))]
         if validation is not None:
             callbacks.append(_LastEvaluation())
+        callbacks.append(_LogAtCheckpoints())
         if training.patience is not None:
             callbacks.append(EarlyStoppingCallback(training.patience))
         if training.log_to == "tensorboard":

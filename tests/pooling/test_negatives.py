@@ -105,6 +105,19 @@ def test_chances_and_draws_are_sound(name, seed, size, n, epoch):
             assert drawn.tolist() == again.tolist()
 
 
+@pytest.mark.parametrize("chances", [[0] * 11, [-1] + [1] * 10, [np.nan] + [1] * 10, [1e308] * 11, [1] * 3])
+def test_chances_that_are_none_are_refused_with_their_sampler_and_query(chances):
+    class Mine(ChanceSampler):
+        def chances(self, groups, group, positive):
+            return np.array(chances)
+
+    groups = groups_of(*world())
+    group = groups.groups[0]
+    told = r"Mine: chances for query 'q0', whose pool has 11 documents, are \[.*; return one number"
+    with pytest.raises(InputError, match=told):
+        Mine().sample(groups, group, int(group.positives[0]), 2, seed=0, epoch=0)
+
+
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_draws_are_as_frequent_as_their_chances(name):
     sampler, groups = SAMPLERS[name], groups_of(*world(5))

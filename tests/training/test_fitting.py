@@ -587,3 +587,11 @@ def test_a_ranker_is_fitted_behind_passages(tiny):
     run = (retrieve >> LOADER >> sliding >> ranker >> pt.text.max_passage())(topics("v"))
     values = per_query(run, qrels("v"), [report.metric], list(topics("v")["qid"]))[report.metric]
     assert report.validation == pytest.approx(values.to_dict())
+
+
+def test_one_query_alone_has_no_negatives_in_its_batch(tiny):
+    options = {"loss": "infonce", "in_batch_negatives": True, "negatives_per_positive": 0, "max_steps": 1}
+    ranker = BiEncoder(tiny("build_sentence_transformer"), training=training(**options))
+    frame = candidates()
+    with pytest.raises(InputError, match="the only query with a positive, and with negatives_per_positive=0 all negatives come"):
+        ranker.fit(frame[frame["qid"] == frame["qid"].iloc[0]], qrels())

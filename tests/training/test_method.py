@@ -1,6 +1,7 @@
 """How a batch becomes a loss."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -8,7 +9,7 @@ from pyterrier_debias import BiEncoder, CrossEncoder, MultiVector, SparseEncoder
 from pyterrier_debias.training.examples import Examples
 from pyterrier_debias.training.groups import make_groups
 from pyterrier_debias.training.losses import get_loss, info_nce, pairwise_hinge
-from pyterrier_debias.training.method import Candidates, Method, Ranking
+from pyterrier_debias.training.method import Candidates, Method, Ranking, pair_accuracy
 from pyterrier_debias.training.seeds import drawn_from
 from tests.training.toy import candidates, qrels
 
@@ -130,6 +131,34 @@ def test_candidates_of_a_row_come_first_and_relevant_ones_of_others_do_not_count
     for a, b in same:
         place = list(found.columns[a]).index(found.docs.index(examples[b].texts[0]))
         assert not found.mask[a, place]
+
+
+def test_copies_of_an_answer_are_no_negatives():
+    """The positive's text under another docno; what is relevant for the same query under another qid, and a copy of that."""
+    rows = [
+        ("q1", "d1", "red bridge", "the red bridge over the river", 1), ("q1", "x1", "red bridge", "stone tower", 0),
+        ("q2", "d2", "bridge colour", "the red bridge over the river", 1), ("q2", "x2", "bridge colour", "tall tree", 0),
+        ("q3", "d3", "red bridge", "a crimson viaduct", 1), ("q3", "x3", "red bridge", "green field", 0),
+        ("q4", "d4", "tall trees", "an old oak", 1), ("q4", "x4", "tall trees", "a crimson viaduct", 0),
+    ]  # fmt: skip
+    frame = pd.DataFrame(rows, columns=["qid", "docno", "query", "text", "label"])
+    frame = frame.assign(score=1.0, rank=frame.index % 2)
+    groups = make_groups(frame.drop(columns="label"), frame.query("label > 0")[["qid", "docno", "label"]], stage="fit")
+    made = Examples(groups, Training(), 4)
+    found = Candidates(sorted((made[i] for i in range(4)), key=lambda example: example.qid), in_batch=True)
+    texts = [{found.docs[at] for at in columns[1:][mask[1:]]} for columns, mask in zip(found.columns, found.mask)]
+    others = {"stone tower", "tall tree", "green field", "an old oak"}
+    assert texts[0] == others and texts[2] == others
+    assert texts[1] == others | {"a crimson viaduct"}
+    assert texts[3] == others - {"an old oak"} | {"a crimson viaduct", "the red bridge over the river"}
+
+
+def test_no_accuracy_where_there_is_no_pair():
+    scores = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    grades = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
+    mask = torch.tensor([[True, True], [True, False]])
+    assert pair_accuracy(scores, {"mask": mask, "grades": grades}).item() == 1.0
+    assert pair_accuracy(scores, {"mask": mask & torch.tensor([[True, False]]), "grades": grades}).isnan()
 
 
 class Pair(Method):

@@ -384,6 +384,27 @@ def test_a_checkpoint_that_was_all_but_removed_is_removed(tiny, tmp_path, monkey
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_log_of_a_resumed_run_is_that_of_the_whole(tiny, tmp_path, monkeypatch):
+    """Interrupted after a checkpoint that is not at a multiple of ``log_every``."""
+    options = {"max_steps": 6, "evaluate_every": 3, "log_every": 2}
+    whole = fitted(tiny(), **options, checkpoints=tmp_path / "whole").training_report
+    losses = trainer_module._Trainer.compute_loss
+
+    def interrupted(self, *args, **given):
+        if self.state.global_step == 3:
+            raise KeyboardInterrupt
+        return losses(self, *args, **given)
+
+    monkeypatch.setattr(trainer_module._Trainer, "compute_loss", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        fitted(tiny(), **options, checkpoints=tmp_path / "cut")
+    monkeypatch.undo()
+    resumed = fitted(tiny(), **options, checkpoints=tmp_path / "cut", resume=True).training_report
+    logs = [[(e["step"], e["loss"], e["accuracy"]) for e in report.history if "loss" in e] for report in (whole, resumed)]
+    assert [step for step, *_ in logs[0]] == [2, 3, 4, 6]
+    assert logs[0] == logs[1]
+
+
 def test_folders_of_a_ranker_that_is_half_removed_are_removed(tiny, tmp_path, monkeypatch):
     """Killed between the last file and the folder: what is left has no list of files any more."""
     fitted(tiny(), max_steps=2, checkpoints=tmp_path)
