@@ -125,8 +125,9 @@ def test_groups_are_names_or_quantiles():
     assert names == ["bin 1 of 3", "bin 2 of 3", "bin 3 of 3"]
     codes, names = group_codes(["who", "what", "who"], None)
     assert (codes.tolist(), names) == ([1, 0, 1], ["what", "who"])
-    codes, names = group_codes([0.0, 0.0, 0.0, 1.0, 1.0], 3)  # at an edge is above it, so that the first group is empty
-    assert (codes.tolist(), names) == ([0, 0, 0, 1, 1], ["bin 2 of 3", "bin 3 of 3"])
+    for simple in (3, 4):  # the simplest are in the first group, however many they are
+        codes, names = group_codes([0.0] * simple + [1.0] * (5 - simple), 3)
+        assert (codes.tolist(), names) == ([0] * simple + [1] * (5 - simple), ["bin 1 of 3", "bin 3 of 3"])
     for values, bins, message in (
         ([1.0, np.nan], 2, "1 training queries have no finite value .the first is 'q2'"),
         (["who", None], None, "query 'q2' has no group; give it one, or leave it out"),

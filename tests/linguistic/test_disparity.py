@@ -390,6 +390,24 @@ def test_datasets_are_compared_as_text():
     assert log_relevant(TOPICS.assign(dataset=1), QRELS.assign(dataset="1")).tolist() == log_relevant(TOPICS, QRELS).tolist()
 
 
+def test_topics_that_contradict_each_other_are_refused():
+    twice = pd.concat([TOPICS, TOPICS.assign(complexity=-TOPICS["complexity"])])
+    with pytest.raises(InputError, match=r"several values of 'complexity' for query '.+'; keep one row per query"):
+        Disparity(**PROBE).evaluate(per_query("a"), twice)
+    same = Disparity(**PROBE).evaluate(per_query("a"), pd.concat([TOPICS, TOPICS]))
+    assert same.table.equals(Disparity(**PROBE).evaluate(per_query("a"), TOPICS).table)
+
+
+def test_groups_that_a_dataset_lacks_are_not_averaged():
+    values = pd.concat([per_query("a"), per_query("b")])
+    simple = TOPICS["complexity"].min()
+    topics = pd.concat([TOPICS.assign(dataset="a"), TOPICS.assign(dataset="b", complexity=lambda t: t["complexity"] > simple)])
+    table = Disparity(**PROBE).evaluate(values, topics.assign(complexity=topics["complexity"].astype(float))).table
+    groups = table.groupby("dataset")["group"].agg(set)
+    assert groups["a"] == {"all", "easy", "medium", "hard"} and groups["b"] == {"all", "easy", "hard"}
+    assert groups["all datasets"] == groups["b"]
+
+
 def test_topics_and_judgements_of_other_datasets_or_queries_are_refused():
     named, control = per_query("a"), Disparity(controls=["relevant"], **PROBE)
     with pytest.raises(InputError, match=r"datasets of the values \(e.g. 'a'\) are not those of the topics \(e.g. 'b'\)"):

@@ -70,7 +70,7 @@ def test_the_baselines_test_is_the_delta_method():
     for statistic in ("cv", "slope"):
         paired = stats.ttest_rel(influence_values(two, statistic, x), influence_values(one, statistic, x))
         assert found[f"{MEASURES[statistic]} p-value"] == pytest.approx(paired.pvalue)
-    # For the slope that is the slope of the differences, tested with White's standard error.
+    # For the slope that is the slope of the differences, tested with a robust standard error.
     change = partial_slope(two - one, x, resamples=1)
     assert (influence_values(two, "slope", x) - influence_values(one, "slope", x)).mean() == pytest.approx(change.per_sd.estimate)
 

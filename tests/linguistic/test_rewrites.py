@@ -10,6 +10,7 @@ from pyterrier_debias import InputError, PlantedCollection
 from pyterrier_debias.core.text import regex_word
 from pyterrier_debias.data.planted_material import FUNCTION_WORDS as NOT_IN_PASSAGES
 from pyterrier_debias.linguistic.data.analysers import words_of
+from pyterrier_debias.linguistic.data.noun_phrases import repeat_noun_phrases
 from pyterrier_debias.linguistic.data.rewrites import (
     REWRITES,
     RewriteQueries,
@@ -89,6 +90,18 @@ def test_frames_add_nothing_that_passages_of_the_planted_collection_hold():
         for query in ("who built it", "old boats"):
             added = set(regex_word(rule(query, []))) - set(regex_word(query))
             assert added and not (added - NOT_IN_PASSAGES) & held
+
+
+def test_signs_that_a_tagger_takes_for_nouns():
+    tagged = [('"', "NN"), ("green", "JJ"), ("tea", "NN"), ('"', "NN"), ("benefits", "NNS")]
+    assert relative_clause('"green tea" benefits', tagged) == '"green tea that i would ask about" benefits'
+    assert repeat_noun_phrases('"green tea" benefits', tagged) == '"green tea green tea" benefits benefits'
+
+
+def test_a_clause_does_not_split_a_word():
+    tagged = [("tcp/", "NN"), ("ip", "VB"), ("?", ".")]
+    assert relative_clause("tcp/ip?", tagged) == "tcp/ip that i would ask about?"
+    assert relative_clause("tcp /ip", tagged[:2]) == "tcp /ip that i would ask about"
 
 
 def test_words_that_the_tagger_changed():

@@ -107,7 +107,7 @@ def test_intervals_cover():
 
     truth = {"mean": 0.325, "sd": np.sqrt(0.65 * 0.3 - 0.325**2)}
     truth["cv"] = truth["sd"] / truth["mean"]
-    for sizes in ([43], [43, 80]):
+    for sizes in ([43], [43, 80], [12, 500]):
         inside = dict.fromkeys(STATISTICS, 0)
         for _ in range(200):
             for statistic, found in over_collections([drawn(n) for n in sizes]).items():
@@ -131,7 +131,11 @@ def test_bins_hold_every_query_in_order(bins):
 
 def test_equal_complexities_share_a_bin():
     x = np.array([0.0] * 5 + [1.0] * 5)
-    assert bin_numbers(x, inner_edges(x, "tertile")).tolist() == [1] * 5 + [2] * 5
+    assert bin_numbers(x, inner_edges(x, "tertile")).tolist() == [0] * 5 + [2] * 5
+    for simple in (7, 9):
+        mostly = np.array([0.0] * simple + [1.0] * (10 - simple))
+        assert bin_numbers(mostly, inner_edges(mostly, "tertile")).tolist() == [0] * simple + [2] * (10 - simple)
+        assert len(set(bin_numbers(mostly, inner_edges(mostly, 5)))) == 2
     constant = np.ones(4)
     assert len(set(bin_numbers(constant, inner_edges(constant, "tertile")))) == 1
 

@@ -321,6 +321,8 @@ def check_tags(tagged: Sequence[Tagged]) -> None:
 def noun_phrases(tagged: Sequence[tuple[str, str]]) -> list[tuple[int, int]]:
     """Find base noun phrases: the longest runs of adjectives (JJ*) followed by at least one noun (NN*).
 
+    Signs are in no phrase, whatever their tag: some taggers take quotation marks for nouns.
+
     Args:
         tagged: The ``(token, tag)`` pairs of one text, with Penn Treebank or universal tags (ADJ, NOUN and PROPN).
 
@@ -333,7 +335,7 @@ def noun_phrases(tagged: Sequence[tuple[str, str]]) -> list[tuple[int, int]]:
     """
     spans, start, nouns = [], 0, False
     for position, (word, tag) in enumerate([*tagged, ("", "")]):
-        tag = penn_tag(word, tag)
+        tag = "" if is_sign(word) else penn_tag(word, tag)
         if tag.startswith("NN"):
             nouns = True
             continue

@@ -122,6 +122,13 @@ def _forms(words: Sequence[str]) -> list[str]:
     return [_BEFORE_NOT.get(word, word) if after == "n't" else word for word, after in zip(low, [*low[1:], ""])]
 
 
+def _end_of_word(query: str, place: int) -> int:
+    """The place itself, or the end of the word around it: a tagger may split ``tcp/ip`` and ``didn't``."""
+    rest = query[place:].split(None, 1)[0] if query[place : place + 1].strip() else ""
+    letters = [at for at, sign in enumerate(rest) if sign.isalnum()]
+    return place + letters[-1] + 1 if letters else place
+
+
 def relative_clause(query: str, tagged: Tagged) -> str:
     """A query with an empty relative clause after its first base noun phrase.
 
@@ -142,7 +149,7 @@ def relative_clause(query: str, tagged: Tagged) -> str:
     place = len(_END.sub("", query))
     for _, last in noun_phrases(tagged)[:1]:
         places = places_of(query, [token for token, _ in tagged[:last]])
-        place = place if places is None else places[-1][1]
+        place = place if places is None else _end_of_word(query, places[-1][1])
     return f"{query[:place]} {_CLAUSE}{query[place:]}"
 
 

@@ -26,6 +26,8 @@ from pyterrier_debias.core.statistics import CELLS, Interval, effective_number
 
 #: What the controls leave of a sum of squares counts as 0 if it is below this share of the sum.
 _NOTHING = 1e-10
+#: A slope below this share of its largest possible size is 0 up to rounding.
+_ROUNDING = 1e-12
 #: Five values have 16 patterns of signs (a pattern and its opposite are one), too few to reject at 0.05 by signs alone.
 _DECISIVE = 6
 
@@ -61,8 +63,8 @@ class Slope:
         share_low: Lower end of the share's interval, converted from that of the slope; 0 if the slope's interval contains 0.
         share_high: Upper end of the share's interval.
         share_floor: The share to expect by chance alone: its mean over permutations.
-        influence: Shape [n]: a value for each query. Their mean is the slope, and their standard error that of the slope (HC0),
-            so that the slopes of two systems over the same queries can be compared by a paired test.
+        influence: Shape [n]: a value for each query. Their mean is the slope, and their standard error nearly that of the slope
+            (HC3), so that the slopes of two systems over the same queries can be compared by a paired test.
         effective_n: How many queries (or needs) decide the slope: Kish's effective number, (sum w)^2 / sum w^2, where w is the
             square of what the controls leave of a query's complexity. It is n if these squares are equal, and 1 if a single
             query differs from the others.
@@ -86,8 +88,8 @@ class Slope:
 
     @property
     def caution(self) -> str:
-        """A warning sentence if fewer than six queries decide the slope; otherwise empty."""
-        if not self.effective_n < _DECISIVE:
+        """A warning sentence if fewer than six queries, and fewer than a quarter of them, decide the slope; otherwise empty."""
+        if not self.effective_n < min(_DECISIVE, self.n / 4):
             return ""
         return (
             f"About {self.effective_n:.0f} of {self.n} queries decide the slope, because their complexity is far from that of "
@@ -174,6 +176,8 @@ def partial_slope(
     # A query that alone determines a coefficient has no residual, and says nothing about the spread.
     weights = np.where(leverage < 1 - 1e-9, x_left**2 / np.maximum(1 - leverage, 1e-9) ** 2, 0.0) / sxx**2
 
+    unit = np.sqrt(left @ left / sxx)
+
     def fitted(residuals: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Slopes, their t, and shares of what the controls leave; one row of residuals per permutation."""
         own = residuals - (residuals @ q) @ q.T
@@ -181,7 +185,7 @@ def partial_slope(
         variances = (own - slopes[:, None] * x_left) ** 2 @ weights
         shares = slopes**2 * sxx / np.maximum((own**2).sum(axis=1), _NOTHING * (left @ left))
         with np.errstate(divide="ignore", invalid="ignore"):
-            t = np.where(np.abs(slopes) > 1e-12, slopes / np.sqrt(variances), 0.0)
+            t = np.where(np.abs(slopes) > _ROUNDING * unit, slopes / np.sqrt(variances), 0.0)
         return slopes, t, shares
 
     slope, t, partial = (float(found[0]) for found in fitted(left[None]))
@@ -203,14 +207,14 @@ def partial_slope(
     # The interval and p come from the null distribution that rejects less.
     p, widest = np.max([_against(t, np.concatenate(null), level) for null in (nulls, flipped)], axis=0).tolist()
     error = float(np.sqrt((left - slope * x_left) ** 2 @ weights))
-    half = widest * error if error > 0 else 0.0
-    low, high = slope - half, slope + half
+    low, high = _ends(slope, error, widest, p, level)
     # Converts a share of what the controls leave to a share of the whole variance.
     scale = float(left @ left / total)
     ends = sorted((low**2, high**2))
     squared = [0.0 if low <= 0 <= high else ends[0], ends[1]]
     share_low, share_high = (float(min(end * sxx / (left @ left), 1.0)) * scale for end in squared)
-    influence = slope + n * x_left * (left - slope * x_left) / sxx
+    own = n * np.sqrt(weights) * np.sign(x_left) * (left - slope * x_left)
+    influence = slope + own - own.mean()
     return Slope(
         slope, low, high, p, t, n, float(x.std()), partial * scale, share_low, share_high,
         floor / resamples * scale, influence, effective_n, level,
@@ -231,6 +235,9 @@ def within_slope(
     need (its difficulty, its relevant documents). Under the null hypothesis, the wordings of a need are exchangeable, so the test
     permutes effectiveness within needs; slopes are divided by a standard error that is clustered by need. The permutations
     depend on the order of the needs: for a reproducible p, sort them by an identifier.
+
+    When not to use it: to show that it is *complexity* that matters. A small p says that wordings differ, and how quality changes
+    with their complexity; a wording that is worse for another reason, such as a missing word, gives a slope as well.
 
     Args:
         values: Shape [n, m]: effectiveness of n needs in m wordings, m >= 2.
@@ -278,9 +285,11 @@ def within_slope(
         own_errors = products - slopes[:, None] * squares
         return slopes, np.sqrt((own_errors**2).sum(axis=1) * n / (n - 1)) / sxx, slopes**2 * sxx / total
 
+    unit = np.sqrt(total / sxx)
+
     def ratio(slopes: np.ndarray, errors: np.ndarray) -> np.ndarray:
         with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(np.abs(slopes) > 1e-12, slopes / errors, 0.0)
+            return np.where(np.abs(slopes) > _ROUNDING * unit, slopes / errors, 0.0)
 
     slopes, errors, shares = fitted(left[None])
     slope, error, t = float(slopes[0]), float(errors[0]), float(ratio(slopes, errors)[0])
@@ -294,11 +303,11 @@ def within_slope(
         nulls.append(np.abs(ratio(null, null_errors)))
         floor += float(null_shares.sum())
     p, widest = _against(t, np.concatenate(nulls), level)
-    half = widest * error if error > 0 else 0.0
+    low, high = _ends(slope, error, widest, p, level)
     share = float(shares[0])
     influence = slope + n * ((left - slope * x_left) * x_left).sum(axis=1) / sxx
     return Slope(
-        slope, slope - half, slope + half, p, t, n, sd, share, float("nan"), float("nan"),
+        slope, low, high, p, t, n, sd, share, float("nan"), float("nan"),
         floor / resamples, influence, effective_n, level,
     )  # fmt: skip
 
@@ -314,6 +323,15 @@ def _against(t: float, null: np.ndarray, level: float) -> tuple[float, float]:
     enough = int(np.floor(round(1 - level, 12) * (1 + resamples) + 1e-9))
     widest = float(np.partition(null, resamples - enough)[resamples - enough]) if enough else float("nan")
     return p, widest if np.isfinite(widest) else float("nan")
+
+
+def _ends(slope: float, error: float, widest: float, p: float, level: float) -> tuple[float, float]:
+    """The ends of a slope's interval; NaN if the residuals say nothing about its spread, though other slopes are as likely."""
+    if not error > 0:
+        return (float("nan"), float("nan")) if p > 1 - level and slope else (slope, slope)
+    low, high = slope - widest * error, slope + widest * error
+    # Rounding must not exclude a 0 that the test does not reject.
+    return (min(low, 0.0), max(high, 0.0)) if p > 1 - level else (low, high)
 
 
 def design(frame: pd.DataFrame, controls: Sequence[str]) -> np.ndarray:

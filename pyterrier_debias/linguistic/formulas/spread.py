@@ -147,11 +147,18 @@ def _interval(parts: Sequence[np.ndarray], level: float, *, positive: bool) -> I
     if min(map(len, parts)) < 2 or np.isnan(estimate):
         return Interval(estimate, float("nan"), float("nan"), level, n)
     error = np.sqrt(sum(part.var(ddof=1) / len(part) for part in parts)) / len(parts)
-    half = float(stats.t.ppf((1 + level) / 2, n - len(parts)) * error)
+    half = float(stats.t.ppf((1 + level) / 2, _freedom(parts)) * error)
     if positive and estimate > 0:
         factor = float(np.exp(min(half / estimate, 700.0)))
         return Interval(estimate, estimate / factor, estimate * factor, level, n)
     return Interval(estimate, estimate - half, estimate + half, level, n)
+
+
+def _freedom(parts: Sequence[np.ndarray]) -> float:
+    """Degrees of freedom of a sum of means of unlike precision (Welch and Satterthwaite); n - 1 for one collection."""
+    squares = np.array([part.var(ddof=1) / len(part) for part in parts])
+    own = np.array([len(part) - 1 for part in parts])
+    return float(squares.sum() ** 2 / (squares**2 / own).sum()) if squares.any() else float(own.sum())
 
 
 # ---------------------------------------------------------------------------------------------- bins of complexity
@@ -159,6 +166,9 @@ def _interval(parts: Sequence[np.ndarray], level: float, *, positive: bool) -> I
 
 def inner_edges(complexity: np.ndarray, bins: str | int | Sequence[float]) -> np.ndarray:
     """Find the edges between bins of complexity; a query at an edge belongs to the upper bin.
+
+    If so many queries have the smallest complexity that a quantile equals it, the edge is the next larger value instead, so that
+    the simplest queries are in the first bin.
 
     Args:
         complexity: Shape [n], n >= 1.
@@ -178,17 +188,22 @@ def inner_edges(complexity: np.ndarray, bins: str | int | Sequence[float]) -> np
     """
     if isinstance(bins, str):
         if bins == "tertile":
-            return np.quantile(complexity, [1 / 3, 2 / 3])
+            return _quantiles(complexity, [1 / 3, 2 / 3])
         if bins == "equal_width":
             return np.linspace(np.min(complexity), np.max(complexity), WIDTH_BINS + 1)[1:-1]
     elif isinstance(bins, (int, np.integer)) and not isinstance(bins, bool):
         if bins >= 2:
-            return np.quantile(complexity, np.arange(1, bins) / bins)
+            return _quantiles(complexity, np.arange(1, bins) / bins)
     elif isinstance(bins, (list, tuple, np.ndarray)):
         edges = np.asarray(bins, dtype=float)
         if edges.ndim == 1 and len(edges) and (np.diff(edges) > 0).all() and np.isfinite(edges).all():
             return edges
     raise InputError(f"bins={bins!r} must be 'tertile', 'equal_width', a whole number from 2, or ascending edges between bins")
+
+
+def _quantiles(complexity: np.ndarray, shares: Any) -> np.ndarray:
+    edges, distinct = np.quantile(complexity, shares), np.unique(complexity)
+    return np.maximum(edges, distinct[1]) if len(distinct) > 1 else edges
 
 
 def bin_names(edges: np.ndarray) -> list[str]:

@@ -233,7 +233,8 @@ class Disparity(Stage):
     Output: one row per system (``name``), ``measure``, ``dataset`` and ``group``: ``n``, mean ``complexity``, and ``mean``,
     ``sd`` and ``cv`` (sd / mean) with intervals (``mean_low``, ``mean_high``, ...). Groups are ``all`` and bins of complexity
     within each dataset: ``easy``, ``medium`` and ``hard`` by default. With several datasets, the rows of ``all datasets``
-    combine them as ``cv_average`` says. :meth:`evaluate` adds tests, curves and a table of single indices.
+    combine them as ``cv_average`` says; they have only the groups that every dataset has. :meth:`evaluate` adds tests, curves
+    and a table of single indices.
 
     **sd and cv measure every spread between queries, not bias.** Both are small for a ranker that is equally bad on every query,
     and large for one that fails on the same share of simple and of complex queries; and cv rises when the mean falls, whatever
@@ -490,6 +491,7 @@ class Disparity(Stage):
             pt.validate.columns(topics, includes=["qid"], context=self)
             keys = ["dataset", "qid"] if "dataset" in topics.columns else ["qid"]
             more = [c for c in topics.columns if c not in known.columns]
+            self._check_agreement(topics, keys, [c for c in more if c in {self._column, *self.controls, *self.indices, "query"}])
             known = known.merge(topics[[*keys, *more]].drop_duplicates(keys), on=keys, how="left")
         if not isinstance(self.complexity, str):
             known = self._computed(known, self.complexity)
@@ -514,6 +516,19 @@ class Disparity(Stage):
             for column in columns:
                 known = known.assign(**{column: _numbers(known[column], known["qid"], f"{kind} {column!r}")})
         return known[list(dict.fromkeys(["dataset", "qid", "complexity", *self.controls, *self.indices]))]
+
+    @staticmethod
+    def _check_agreement(topics: pd.DataFrame, keys: list[str], columns: list[str]) -> None:
+        """Refuse topics that give a query two complexities, or two values of a control."""
+        rows = topics[topics.duplicated(keys, keep=False)]
+        for column in columns:
+            several = rows.groupby(keys, sort=False)[column].nunique(dropna=False) > 1
+            if several.any():
+                named = several.index[several.to_numpy()][0]
+                raise InputError(
+                    f"Disparity: the topics have several values of {column!r} for query "
+                    f"{named[-1] if isinstance(named, tuple) else named!r}; keep one row per query"
+                )
 
     @property
     def _column(self) -> str:
@@ -553,8 +568,9 @@ class Disparity(Stage):
             datasets = list(own.groupby("dataset", sort=False))
             together = [(TOGETHER, own)] if len(datasets) > 1 else []
             for dataset, part in [*datasets, *together]:
-                groups = [EVERYONE, *part[["group", "complexity"]].sort_values("complexity")["group"].drop_duplicates()]
-                for group in groups:
+                everywhere = part.groupby("group")["dataset"].nunique() == part["dataset"].nunique()
+                groups = part[["group", "complexity"]].sort_values("complexity")["group"].drop_duplicates()
+                for group in [EVERYONE, *groups[groups.map(everywhere)]]:
                     chosen = part if group == EVERYONE else part[part["group"] == group]
                     about = {"name": name, "measure": measure, "dataset": dataset, "group": group}
                     rows.append(about | self._row(chosen, measure))

@@ -14,6 +14,7 @@ import pandas as pd
 
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.linguistic.formulas.product_of_experts import focal_by_confidence
+from pyterrier_debias.linguistic.formulas.spread import bin_numbers, inner_edges
 from pyterrier_debias.linguistic.training.equalize import TrainedAgainstBiased
 from pyterrier_debias.rankers.base import Ranker
 from pyterrier_debias.rankers.trained_reranker import TrainedRanker
@@ -227,8 +228,7 @@ def group_codes(values: list[Any], bins: int | None, qids: Sequence[str] | None 
                 f"group DRO: {len(bad)} training queries have no finite value (the first is {named[bad[0]]!r}); give them one, "
                 f"or leave them out"
             )
-        edges = np.quantile(numbers, np.arange(1, bins) / bins)
-        codes = np.searchsorted(edges, numbers, side="right")
+        codes = bin_numbers(numbers, inner_edges(numbers, bins))
         names = [f"bin {i + 1} of {bins}" for i in range(bins)]
     found = np.unique(codes)
     if len(found) < 2:
