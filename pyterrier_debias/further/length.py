@@ -66,6 +66,11 @@ class LengthBias(SystemBias):
     def look(self, system: System, context: Context) -> Iterator[Finding]:
         """See :meth:`SystemBias.look`."""
         listed = _with_percentiles(_in_question(system, context, self.cutoff), context)
+        if not listed["above"].any():
+            raise InputError(
+                "equally relevant candidates of a query are equally long, so no order of them prefers a length; give texts of "
+                "different lengths"
+            )
         first = listed.merge(context.results_with_ties_drawn(system, depth=self.cutoff)[["qid", "docno"]], on=["qid", "docno"])
         values = _means(first)
         interval, p, told = mean_test(values, context.seed, least=-0.5, most=0.5)

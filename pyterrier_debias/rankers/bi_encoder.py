@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 import pandas as pd
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
     from pyterrier_debias.training.options import Training
+
+logger = logging.getLogger(__name__)
 
 SIMILARITIES = ("dot", "cosine")
 POOLING = ("cls", "mean")
@@ -261,6 +264,13 @@ class BiEncoder(CorpusEncoder):
             module = SentenceTransformer(model, device="cpu", trust_remote_code=False, **options)
             if row is not None:
                 row.check_modules(module, model)
+            recorded = getattr(module, "_similarity_fn_name", None)
+            normalised = any(type(part).__name__ == "Normalize" for part in module)
+            if recorded == "cosine" and self.similarity == "dot" and row is None and not normalised:
+                logger.warning(
+                    "BiEncoder: %r is recorded as a model for cosine similarity, and does not normalise its vectors; give "
+                    "similarity='cosine' to score as sentence-transformers does", model,
+                )  # fmt: skip
         else:
             untrusted = {"trust_remote_code": False}
             encoder = Transformer(
@@ -286,6 +296,8 @@ class BiEncoder(CorpusEncoder):
 
     def write(self, folder: Path) -> None:
         """Write the model, with the document encoder in a folder of its own; see :meth:`Ranker.write`."""
+        # What sentence-transformers compares vectors by, if it opens the folder.
+        self.module.similarity_fn_name = cast(Any, self.similarity)
         super().write(folder)
         if self._documents_by is not None:
             self._documents_by.write(folder / "documents")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import json
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -256,6 +257,12 @@ class CrossEncoder(Ranker):
         options: dict[str, Any] = {"dtype": self.torch_dtype, "trust_remote_code": False}
         kind = (config.architectures or [""])[0]
         tokenizer = load_tokenizer(model, self)
+        prompt = _default_prompt(model)
+        if prompt:
+            logger.warning(
+                "CrossEncoder: %r was saved with the prompt %r before each query, which is not added here; add it, e.g. "
+                "pt.apply.query(lambda row: %r + row['query']) >> CrossEncoder(...)", model, prompt, prompt,
+            )  # fmt: skip
         if kind.endswith("ForSequenceClassification") and not self._together:
             if config.num_labels not in (1, 2):
                 raise InputError(
@@ -473,6 +480,15 @@ class CrossEncoder(Ranker):
         if self.head == "cedr-knrm":
             takes.add("parts")
         return {name: tensor for name, tensor in tensors.items() if name in takes}
+
+
+def _default_prompt(model: str) -> str:
+    """The prompt that sentence-transformers puts before each query of a saved model; empty for none."""
+    from sentence_transformers.util import load_file_path
+
+    path = load_file_path(model, "config_sentence_transformers.json", local_files_only=True)
+    about = {} if path is None else json.loads(Path(path).read_text(encoding="utf-8"))
+    return (about.get("prompts") or {}).get(about.get("default_prompt_name")) or ""
 
 
 def _relevance(logits: torch.Tensor) -> torch.Tensor:

@@ -253,8 +253,13 @@ def _check(result: AuditResult, budget: Budget) -> list[Verdict]:
         rows = rows[rows["primary"].astype(bool)]
         if rows.empty:
             why = unmeasured(result, budget.bias, budget.system or result.settings["systems"][0])
-            told = f"the audit has no primary figure for {budget.bias!r}{f' ({why})' if why else ''}"
-            raise InputError(f"{told}; name a measure and a contrast")
+            if not why:
+                raise InputError(f"the audit has no primary figure for {budget.bias!r}; name a measure and a contrast")
+            asked = result.settings["systems"] if budget.system is None else [budget.system]
+            return [
+                Verdict(True, f"{budget.name}: {system} was not examined ({reason}), so nothing is shown for it")
+                for system in asked for reason in [unmeasured(result, budget.bias, system) or why]
+            ]  # fmt: skip
     records = rows.to_dict("records")
     return [verdict for row in records for verdict in _verdicts(row, budget, doubt(result, row))] + _unshown(result, budget, rows)
 
@@ -289,7 +294,7 @@ def _unexamined(result: AuditResult, budget: Budget) -> list[Verdict]:
 
 def _verdicts(row: Mapping[str, Any], budget: Budget, doubted: str) -> list[Verdict]:
     figure = f"{row['bias']}: {row['system']}: {row['measure']} ({row['contrast']})"
-    if doubted:
+    if doubted and budget.bound != "value":
         return [Verdict(True, f"{figure} is 0, but {doubted}: nothing is shown")]
     value, low, high = row["value"], row["low"], row["high"]
     by_value = budget.bound == "value"

@@ -36,7 +36,8 @@ def pareto(
         results: An audit of several systems, or several audits of the same collection; their systems must have distinct names.
         bias: The name of the bias.
         effectiveness: The measure of effectiveness.
-        measure: The measure of the bias; None (with ``contrast`` None) means the primary figure of each system.
+        measure: The measure of the bias; None (with ``contrast`` None) means the primary figure, which must be the same one for
+            all systems.
         contrast: The contrast of the bias. Either of the two is enough if it selects a single figure.
 
     Returns:
@@ -47,8 +48,8 @@ def pareto(
         play no part in this: two systems whose intervals overlap may change places on other queries.
 
     Raises:
-        InputError: If the audits are of different collections or judgements, a name occurs twice, the measure or contrast
-            selects several figures, or no system has both figures.
+        InputError: If the audits are of different collections, topics, judgements or settings, a name occurs twice, several
+            figures are selected, or no system has both figures.
 
     When not to use it: to choose a system by one figure; points whose intervals overlap are not ordered.
 
@@ -60,13 +61,17 @@ def pareto(
     audits = audits_of(results, "pareto")
     if not audits:
         raise InputError("pareto: there are no audits; give one audit of several systems, or several audits")
-    if OTHER_JUDGEMENTS in check_alike(audits, "pareto"):
+    notes = check_alike(audits, "pareto")
+    if OTHER_JUDGEMENTS in notes:
         raise InputError("pareto: the audits used different judgements; audit all systems with the same ones")
+    if notes:
+        raise InputError(f"pareto: a front compares systems under the same conditions. {notes[0]} Audit all systems alike")
     chosen = [_meant(one.findings, bias, measure, contrast) for one in audits]
     meant = list(dict.fromkeys(pair for f in chosen for pair in zip(f["measure"], f["contrast"])))
-    if len(meant) > 1 and (measure is not None or contrast is not None):
+    if len(meant) > 1:
         names = ", ".join(f"{m} ({g})" for m, g in meant)
-        raise InputError(f"pareto: several figures of {bias!r} match: {names}; select one with measure= and contrast=")
+        which = "match" if measure is not None or contrast is not None else "are primary, and they are not comparable"
+        raise InputError(f"pareto: several figures of {bias!r} {which}: {names}; select one with measure= and contrast=")
     rows = []
     for one, f in zip(audits, chosen):
         for found in f.drop_duplicates("system").to_dict("records"):
@@ -159,7 +164,8 @@ def pareto_figures(result: AuditTables, *, effectiveness: str = "nDCG@10") -> li
 
     Returns:
         One figure for each bias whose primary figure and effectiveness at least two systems have, in the order of the findings.
-        A bias whose primary figures use different measures (displacement in ranks and nDCG@10) gets none: they share no axis.
+        A bias whose primary figures differ between systems (a ranker's slope is given its candidates, a retriever's is not) gets
+        none: they share no axis.
 
     Example:
         ::
@@ -171,9 +177,9 @@ def pareto_figures(result: AuditTables, *, effectiveness: str = "nDCG@10") -> li
     for bias in dict.fromkeys(result.findings.loc[result.findings["primary"].astype(bool), "bias"]):
         try:
             table = pareto(result, bias, effectiveness=effectiveness)
-        except InputError:  # no system has both figures
+        except InputError:  # no system has both figures, or systems have different ones
             continue
-        if len(table) > 1 and table["measure"].nunique() == 1:
+        if len(table) > 1:
             draw = partial(plot_pareto, table, effectiveness=effectiveness, order=result.settings["systems"])
             found.append(Figure(f"front-{bias}", _caption(table, result, effectiveness), draw))
     return found

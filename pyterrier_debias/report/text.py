@@ -28,9 +28,9 @@ def number(value: float, digits: int = 3) -> str:
     return text.removeprefix("-") if float(text) == 0 else text
 
 
-def interval(low: float, high: float) -> str:
+def interval(low: float, high: float, digits: int = 3) -> str:
     """An interval for a table; blank if there is none."""
-    return "" if math.isnan(low) or math.isnan(high) else f"[{number(low)}, {number(high)}]"
+    return "" if math.isnan(low) or math.isnan(high) else f"[{number(low, digits)}, {number(high, digits)}]"
 
 
 def probability(p: float) -> str:

@@ -181,6 +181,8 @@ _ALSO: Mapping[str, tuple[str, str, str]] = {
 }
 #: The share of judged documents in the first ten below which missing judgements may distort a score, whatever the pool's share.
 _ENOUGH_JUDGED = 0.8
+#: The most decimals that are shown.
+_MOST_DIGITS = 8
 #: The contrast under which a bias gives the nDCG@10 of a system's own results.
 _QUALITY: Mapping[str, str] = {"position": "original", "linguistic": "all queries"}
 #: Where a finding says why it has no interval.
@@ -526,16 +528,26 @@ def _size(row: Mapping[str, Any], figure: _Figure | None, *, alone: bool = False
         ('0.6 [0.2, 1.0]', '-0.6 [-1.0, -0.2] judged documents in its first ten', 'Judged@10 -0.060 [-0.100, -0.025]')
     """
     value, ends = row["value"], (row["low"], row["high"])
+    digits = _digits(ends, figure)
     if figure is None:
-        return f"{row['measure']} {number(value)} {interval(*ends)}".rstrip()
+        return f"{row['measure']} {number(value, digits)} {interval(*ends, digits)}".rstrip()
     if alone and value < 0 and figure is not _FOUND_LATE:
         value, ends = -value, (-ends[1], -ends[0])
-    told = number(value * figure.times, figure.digits)
+    told = number(value * figure.times, digits)
     if all(map(math.isfinite, ends)):
-        told += f" [{', '.join(number(end * figure.times, figure.digits) for end in ends)}]"
+        told += f" [{', '.join(number(end * figure.times, digits) for end in ends)}]"
     if alone:
         return told
     return f"{figure.unit} {told}" if figure is _FOUND_LATE else f"{told} {figure.noun or figure.unit}"
+
+
+def _digits(ends: tuple[float, float], figure: _Figure | None) -> int:
+    """The number of decimals of a figure: more than usual if an end of an interval that excludes 0 would be printed as 0."""
+    digits, times = (figure.digits, figure.times) if figure else (3, 1.0)
+    if ends[0] * ends[1] > 0:
+        while digits < _MOST_DIGITS and any(round(end * times, digits) == 0 for end in ends):
+            digits += 1
+    return digits
 
 
 def _amount(size: float, figure: _Figure, *, bare: bool = False) -> str:

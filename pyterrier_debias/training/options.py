@@ -159,6 +159,11 @@ class Training:
             raise InputError(f"Training: positives='all' needs a loss that uses graded labels ({graded}), not {self.loss!r}")
         if self.positives == "all" and self.in_batch_negatives:
             raise InputError("Training: in_batch_negatives needs positives='one'")
+        if getattr(self.weights, "own_pairs_only", False) and (self.in_batch_negatives or self.positives == "all"):
+            raise InputError(
+                f"Training: {type(self.weights).__name__} weights pairs of one positive and its own negatives; use it with "
+                f"positives='one' and without in_batch_negatives"
+            )
         if self.negatives_per_positive == 0 and not (self.in_batch_negatives and self.batch_size > 1):
             raise InputError("Training: negatives_per_positive=0 needs in_batch_negatives=True and a batch_size above 1")
         if self.resume and self.checkpoints is None:

@@ -18,6 +18,7 @@ from pyterrier_debias.core.frames import ranked
 from pyterrier_debias.core.plots import colour
 from pyterrier_debias.core.statistics import binomial_interval
 from pyterrier_debias.core.systems import Context
+from pyterrier_debias.data.base import Collection
 from pyterrier_debias.data.planted_rankers import machine_written
 from pyterrier_debias.further.length import LengthBias, length_percentiles
 from pyterrier_debias.further.order import OrderBias, given_order, kendall, slope
@@ -287,6 +288,14 @@ def test_length_needs_more_candidates_than_documents_that_count(world):
     assert set(values["qid"]) == set(long) & set(world.get_qrels().query("label > 0")["qid"]) and len(values) > 10
     result = audit({"short": first_stage(world) % 10, "long": first_stage(world)}, world, biases=["length"], depth=20)
     assert result.verdict().set_index("system")["outcome"]["short"] == "not examined"
+
+
+def test_length_of_texts_that_are_equally_long_is_not_examined(world):
+    corpus = world.get_corpus().assign(text="one two three four")
+    alike = Collection("alike", corpus=corpus, topics={"t": world.get_topics()}, qrels={"t": world.get_qrels()})
+    run = System("run", pt.Transformer.from_df(world.get_runs()["bm25"]))
+    with pytest.raises(InputError, match="equally relevant candidates of a query are equally long, so no order of them prefers"):
+        examined(LengthBias(), context(alike, run))
 
 
 def test_length_of_a_ranker_that_cuts_its_list(world):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from pyterrier_debias import BiEncoder, InputError
+from pyterrier_debias import BiEncoder, InputError, Training
 from pyterrier_debias.pooling.formulas.cet_weights import pair_losses
 from pyterrier_debias.pooling.formulas.propensities import inverse_propensity_weights
 from pyterrier_debias.pooling.training.propensities import KnownPropensities
@@ -74,6 +74,12 @@ def test_what_is_no_propensity_is_refused():
         KnownPropensities(negatives="all")
     with pytest.raises(InputError, match="least"):
         KnownPropensities(least=2)
+
+
+@pytest.mark.parametrize("more", [{"loss": "ranknet", "positives": "all"}, {"loss": "infonce", "in_batch_negatives": True}])
+def test_pairs_that_have_other_weights_are_refused(more):
+    with pytest.raises(InputError, match="KnownPropensities weights pairs of one positive and its own negatives; use it with"):
+        Training(weights=KnownPropensities(), **more)
 
 
 @pytest.mark.parametrize("mark", [np.nan, None, "False", 0.5, 2])

@@ -252,12 +252,12 @@ def test_no_text_is_encoded_twice_while_it_remembers(plain, monkeypatch):
 
 def test_truncation_is_reported(plain, caplog):
     with caplog.at_level(logging.WARNING):
-        BiEncoder(plain, max_length=16)(PAIRS)
+        BiEncoder(plain, max_length=16, similarity="cosine")(PAIRS)
     # Texts of 20, 40 and 90 words, and the one that is spelt letter by letter; no query.
     (message,) = caplog.messages
     assert message.startswith("BiEncoder, documents: 4 of 9 texts were cut to the window of 16 tokens")
     caplog.clear()
-    BiEncoder(plain)(PAIRS.head(3))
+    BiEncoder(plain, similarity="cosine")(PAIRS.head(3))
     assert caplog.messages == []
 
 
@@ -287,6 +287,21 @@ def protocol_scores(model, queries, docs):
 
     with torch.no_grad():
         return model.forward(**model.tokenise(queries, docs)).numpy()
+
+
+@pytest.mark.parametrize("similarity", ["dot", "cosine"])
+def test_saved_models_are_compared_by_the_same_similarity_elsewhere(plain, tmp_path, similarity, caplog):
+    from sentence_transformers import SentenceTransformer
+
+    BiEncoder(plain, similarity=similarity).save(tmp_path / "saved")
+    assert SentenceTransformer(str(tmp_path / "saved"), device="cpu").similarity_fn_name == similarity
+    peer = SentenceTransformer(plain, device="cpu", similarity_fn_name=similarity)
+    peer.save_pretrained(str(tmp_path / "peer"))
+    caplog.clear()
+    for mine in ("dot", "cosine"):
+        _ = BiEncoder(str(tmp_path / "peer"), similarity=mine).module
+    told = "is recorded as a model for cosine similarity, and does not normalise its vectors; give similarity='cosine'"
+    assert caplog.text.count(told) == (similarity == "cosine")
 
 
 @pytest.mark.parametrize("similarity", ["dot", "cosine"])

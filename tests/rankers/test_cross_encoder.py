@@ -685,3 +685,17 @@ def test_scores_without_padding_and_gradients_are_those_of_forward(architecture,
             torch.testing.assert_close(ranker.forward_packed(**tensors), ranker.forward(**tensors), rtol=0, atol=0)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
     assert found.std() > 0.05
+
+
+def test_a_prompt_that_the_model_was_saved_with_is_told(tiny, tmp_path, caplog):
+    """It is not added; the remedy that the warning names gives the scores of sentence-transformers."""
+    import sentence_transformers
+
+    folder, prompt = str(tmp_path / "prompted"), "what is "
+    asked = {"prompts": {"q": prompt}, "default_prompt_name": "q"}
+    sentence_transformers.CrossEncoder(tiny(), device="cpu", **asked).save_pretrained(folder)
+    peer = sentence_transformers.CrossEncoder(folder, device="cpu", activation_fn=torch.nn.Identity())
+    expected = peer.predict([("the king", "a red bridge")])
+    ranker = CrossEncoder(folder)
+    np.testing.assert_allclose(ranker.score([prompt + "the king"], ["a red bridge"]), expected, atol=1e-5)
+    assert f"was saved with the prompt {prompt!r} before each query, which is not added here" in caplog.text

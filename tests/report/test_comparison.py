@@ -358,6 +358,18 @@ def test_figures_of_two_measures_share_no_axis():
     assert pareto_figures(one) == []
 
 
+def test_figures_of_different_kinds_and_audits_under_different_conditions_make_no_front():
+    one = made({"plain": PLAIN, "debiased": DEBIASED})
+    one.findings.loc[one.findings["primary"] & (one.findings["system"] == "plain"), "contrast"] = "given the candidates"
+    with pytest.raises(InputError, match=r"several figures of 'position' are primary, and they are not comparable: .*; select"):
+        pareto(one, "position")
+    assert pareto_figures(one) == []
+    few = made({"b": (DEBIASED[0][:10], DEBIASED[1][:10])}, qids=QIDS[:10])
+    for other, told in ((few, "judged topics: 40 and 10"), (made({"b": DEBIASED}, depth=20), "depth: 100 and 20")):
+        with pytest.raises(InputError, match=f"a front compares systems under the same conditions. .* {told}"):
+            pareto([made({"a": PLAIN}), other], "position")
+
+
 def test_the_report_shows_the_front_by_itself():
     one = made({"plain": PLAIN, "debiased": DEBIASED, EVIL: BROKEN})
     (figure,) = pareto_figures(one)

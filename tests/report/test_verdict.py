@@ -131,6 +131,14 @@ def test_where_no_query_changes_the_answer_is_no_without_a_number():
     assert answer(of_mean).outcome == "cannot tell"
 
 
+def test_an_end_that_is_not_0_is_not_printed_as_0():
+    one = answer(found("pooling", -0.018, -0.0318, -0.0043, p=0.015, p_corrected=0.015))
+    assert "0.18 [0.04, 0.32] fewer of its first ten documents" in one.sentence
+    assert "0.6 [0.2, 1.0] fewer" in answer(found("pooling", -0.06, -0.1, -0.025, p=0.001, p_corrected=0.001)).sentence
+    assert "0.0002 [0.0001, 0.0004]" in answer(found("brevity", 2.4e-4, 9e-5, 3.9e-4, p=0.001, p_corrected=0.001)).sentence
+    assert "0.000 [0.000, 0.001]" in answer(found("brevity", 4e-4, -1e-4, 9e-4, p=0.2, p_corrected=0.2)).sentence
+
+
 @pytest.mark.parametrize(("bias", "outcome"), [("position", "cannot tell"), ("gender", "cannot tell"), ("order", "no")])
 def test_a_handful_of_queries_shows_no_absence(bias, outcome):
     """But that a ranker scores one by one, which is so by construction."""

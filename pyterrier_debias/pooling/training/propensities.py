@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -33,11 +33,12 @@ class KnownPropensities:
         least: The lowest propensity; lower ones are raised to this value.
 
     Raises:
-        InputError: For an option out of range; in training, for a propensity that is not in (0, 1], or a negative for which the
-            column ``selected`` has no value.
+        InputError: For an option out of range; in training, for a propensity that is not in (0, 1], a negative for which the
+            column ``selected`` has no value, or an example with several positives or with documents of other queries
+            (``positives='all'``, ``in_batch_negatives``), whose pairs have other weights.
 
-    When not to use it: with losses that do not weight pairs by their negative (``'bce'`` weights single documents); with
-    guessed propensities.
+    When not to use it: with losses that do not weight pairs by their negative (``'bce'`` weights single documents, and
+    ``'infonce'`` counts a negative that often); with guessed propensities.
 
     Example:
         ``Training(loss='pairwise', weights=KnownPropensities())``, with ``propensity`` and ``selected`` among the candidates'
@@ -50,6 +51,9 @@ class KnownPropensities:
     selected: str = "selected"
     negatives: str = "selected"
     least: float = 0.0
+
+    #: Weights are those of pairs of the query's own documents; ``Training`` refuses others.
+    own_pairs_only: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Raise an error for options that cannot be used."""
