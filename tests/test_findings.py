@@ -183,6 +183,34 @@ def test_a_test_of_signs_over_few_queries_cannot_be_significant_among_many():
     assert corrected(few, "two-step")[0].text.endswith("no effect can be significant.")
 
 
+def test_a_comparison_by_query_is_not_tested_where_queries_count_together():
+    how = "p by flipping the signs of all queries with the same 'article' together; the interval agrees with it"
+    values = pd.Series(np.linspace(0.1, 0.5, 8), index=list("12345678"))
+    one, two = (
+        Finding(name, "gender", "ARaB@10", "order - random order", own.mean(), primary=True, values=own, convention=how)
+        for name, own in (("one", values), ("two", 2 * values))
+    )
+    (found,) = against_baseline([one, two], "one")
+    assert found.value == pytest.approx(values.mean()) and np.isnan([found.low, found.high, found.p]).all()
+    assert found.convention.endswith("not tested, because queries with the same 'article' are not independent")
+    assert "95 % interval" not in found.text
+    (found,) = against_baseline([dataclasses.replace(finding, convention="") for finding in (one, two)], "one")
+    assert found.p < 0.05
+
+
+def test_a_later_step_may_be_significant_where_the_first_could_not_be():
+    """Holm's method multiplies the smallest p by the number of tests, later ones by less; the pooling test exchanges lists."""
+    how = "p by exchange of the two lists within queries; the interval inverts this test"
+    few = [dataclasses.replace(made("a", 0.0156, True, low=0.7, high=1.1, n=7), value=0.9, convention=how)]
+    strong = [dataclasses.replace(few[0], p=p, convention="p by permutation") for p in (1e-4, 2e-4, 3e-4)]
+    said = "With 7 queries and 4 tests, no effect can be significant."
+    found = corrected([*strong, *few], "two-step")[-1]
+    assert found.p_corrected < 0.05 and said not in found.text and np.isfinite(found.detectable)
+    weak = [dataclasses.replace(one, p=0.5) for one in strong]
+    found = corrected([*weak, *few], "two-step")[-1]
+    assert found.p_corrected > 0.05 and found.text.endswith(said) and np.isnan(found.detectable)
+
+
 def test_a_primary_test_says_what_it_could_have_missed():
     """The detectable effect is the one that the test finds in four of five samples."""
     draw, n, hits = np.random.default_rng(1), 60, []

@@ -255,7 +255,8 @@ def primary_rows(result: AuditResult, bias: str) -> list[dict[str, Any]]:
 def bias_table(result: AuditResult, bias: str) -> pd.DataFrame:
     """One row per system: effectiveness, primary figure, verdict, and the difference from BM25's figure."""
     table = pd.DataFrame(primary_rows(result, bias)).drop(columns="p")
-    table["front"] = table["system"].map(pareto(result, bias).set_index("system")["on_front"].map({True: "yes", False: ""}))
+    if table["contrast"].nunique() == 1:  # a slope given the candidates is not compared with one that is not
+        table["front"] = table["system"].map(pareto(result, bias).set_index("system")["on_front"].map({True: "yes", False: ""}))
     if bias == "pooling":  # it is a difference from BM25 already
         return table
     suffix = f", vs {FIRST}"
@@ -264,7 +265,7 @@ def bias_table(result: AuditResult, bias: str) -> pd.DataFrame:
     for end in ("low", "high"):
         table[f"against_BM25_{end}"] = table["system"].map(of[end])
     table["p_against_BM25"] = correct(table["system"].map(of["p"]).to_numpy())
-    last = ["front", "queries"]
+    last = [column for column in ("front", "queries") if column in table]
     return table[[*(column for column in table if column not in last), *last]]
 
 

@@ -26,6 +26,10 @@ _NO_INTERVAL = re.compile(r",? (?:95 % interval )?\[\+?nan%?, \+?nan%?\]")
 _ANY_INTERVAL = re.compile(r",? (?:95 % interval )?\[[-+]?[\d.]+%?, [-+]?[\d.]+%?\]")
 
 #: Where a finding says with how many draws its test exchanges the original.
+#: Tests that have as many patterns as their queries can be exchanged in.
+_BY_SIGNS = re.compile("flipping signs|random signs|randomisation|exchange of the two lists")
+#: Where a convention says which queries belong together.
+TOGETHER = re.compile(r"of all queries with the same ('.*') together")
 _EXCHANGED = re.compile(r"mean of (\d+) draws?\b.*p by exchange randomisation")
 
 #: How the names of measures begin that are correlations.
@@ -503,8 +507,8 @@ def _first_step(finding: Finding, p: float, tests: int) -> Finding:
     interval = Interval(finding.value, finding.low, finding.high, 0.95, finding.n)
     least = detectable_effect(interval, tests=tests, correlation=finding.measure.startswith(CORRELATION))
     text = finding.text
-    by_signs = "flipping signs" in finding.convention or "randomisation" in finding.convention
-    if by_signs and least_p(finding.convention, finding.n) * tests >= ALPHA:
+    # A later step of Holm's method divides by fewer tests, so a p may be significant that could not have been in the first.
+    if p >= ALPHA and _BY_SIGNS.search(finding.convention) and least_p(finding.convention, finding.n) * tests >= ALPHA:
         least, text = float("nan"), f"{text} {never_significant(finding.n, tests)}"
     if p >= ALPHA and np.isfinite(least):
         text = f"{text} An effect below {_rounded(least)} may have been missed (power under {POWER:.0%})."

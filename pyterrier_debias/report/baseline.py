@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from pyterrier_debias.core.bias import Finding
+from pyterrier_debias.core.bias import TOGETHER, Finding
 from pyterrier_debias.core.statistics import LEAST_UNITS, Interval, paired_t, t_interval, without_rounding
 
 
@@ -17,7 +18,9 @@ def against_baseline(findings: Sequence[Finding], baseline: str) -> list[Finding
     Differences are tested with a paired t-test, and the interval is Student's. If the baseline has no such figure (a first
     stage has no candidates for which a slope is defined), its own primary figure of that bias is compared. If the baseline's
     figure is 0 in every query, the difference is the system's own figure: it keeps its interval and is not tested again. If no
-    query has a difference, nothing is tested, and with fewer than six queries there is neither an interval nor a test.
+    query has a difference, nothing is tested, and with fewer than six queries there is neither an interval nor a test. Nor is
+    there one where queries with the same label count as one, such as ``GenderBias(clusters='article')``: this comparison is by
+    query.
 
     Args:
         findings: Findings with values; the primary ones are compared.
@@ -54,8 +57,13 @@ def against_baseline(findings: Sequence[Finding], baseline: str) -> list[Finding
         before, after = theirs[common].to_numpy(), mine[common].to_numpy()
         own, d = not before.any() and len(common) == len(mine), without_rounding(after - before)
         interval = (Interval(finding.value, finding.low, finding.high, 0.95, finding.n) if own else t_interval(d)).of_enough
+        together = None if own else TOGETHER.search(finding.convention)
+        if together:
+            interval = replace(interval, low=float("nan"), high=float("nan"))
         alone = f"{baseline}'s figure is 0 for every query: this is the system's own figure, not tested again"
         tested = alone if own else "paired t-test" if d.any() else "no query differs: not tested"
+        if together:
+            tested = f"not tested, because queries with the same {together[1]} are not independent"
         if abs(interval.estimate) >= 0.0005:
             relation = f"{abs(interval.estimate):.3f} {'higher' if interval.estimate > 0 else 'lower'} than {baseline}'s"
         else:
@@ -70,7 +78,7 @@ def against_baseline(findings: Sequence[Finding], baseline: str) -> list[Finding
                 value=interval.estimate,
                 low=interval.low,
                 high=interval.high,
-                p=float("nan") if own or not d.any() or len(common) < LEAST_UNITS else paired_t(before, after).p,
+                p=float("nan") if own or together or not d.any() or len(common) < LEAST_UNITS else paired_t(before, after).p,
                 n=len(common),
                 convention=f"{finding.convention}; {tested}" if finding.convention else tested,
                 text=f"{finding.system}: {finding.measure} ({finding.contrast}) is {relation}{ends}, over {len(common)} queries.",

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 
-from pyterrier_debias.core.bias import INFLUENCES, p_text
+from pyterrier_debias.core.bias import INFLUENCES, TOGETHER, p_text
 from pyterrier_debias.core.errors import InputError, check_number, kind_of
 from pyterrier_debias.core.statistics import LEAST_UNITS, Interval, correct, differences, equivalence_test, paired_t
 from pyterrier_debias.report.noninferiority import bias_verdict, change_interval, leaves_out_zero, non_inferiority, size_interval
@@ -276,6 +276,12 @@ def _convention_notes(both: _Both, rows: Sequence[Mapping[str, Any]]) -> list[st
             told = ["; ".join(p for p in own if p not in common) or "none stated" for own in parts]
             named = " and ".join(f"'{one}'" for one in told)
             notes.append(f"{row['bias']}: the compared figures were computed under different conventions: {named}.")
+        together = next(filter(None, map(TOGETHER.search, found)), None)
+        if together:
+            notes.append(
+                f"{row['bias']}: queries with the same {together[1]} are not independent. This comparison counts each query by "
+                f"itself, so its intervals are too narrow and its p values too small."
+            )
     return notes
 
 

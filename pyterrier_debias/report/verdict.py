@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from pyterrier_debias.core.bias import CORRELATION, FIGURE_KEY, least_p, p_text, query_count
+from pyterrier_debias.core.bias import CORRELATION, FIGURE_KEY, TOGETHER, least_p, p_text, query_count
 from pyterrier_debias.core.errors import shortened
 from pyterrier_debias.core.statistics import LEAST_UNITS, Interval, bootstrap_interval, detectable_effect, units_needed
 from pyterrier_debias.report.tables import AuditTables
@@ -189,8 +189,6 @@ _QUALITY: Mapping[str, str] = {"position": "original", "linguistic": "all querie
 _NO_INTERVAL = re.compile(r"\(no interval: ([^()]+)\)")
 #: Where a finding says that there are too few queries for so many tests.
 _NEVER = re.compile(r"and (\d+ tests?), no effect can be significant")
-#: Where a finding says which queries count as one.
-_TOGETHER = re.compile(r"of all queries with the same ('.*') together")
 _NOTHING_HELPS = "No treatment has been shown to help yet."
 _OUTCOMES: tuple[Outcome, ...] = ("yes", "cannot tell", "no")
 
@@ -506,7 +504,7 @@ def _why_no_interval(result: AuditTables, row: Mapping[str, Any]) -> str:
         return f"; there is no interval, because {told[1]}"
     if row["n"] < LEAST_UNITS:
         return f", too few for an interval (at least {LEAST_UNITS})"
-    together = _TOGETHER.search(row["convention"])
+    together = TOGETHER.search(row["convention"])
     grouped = f"; queries with the same {together[1]} count as one, too few for an interval" if together else ""
     return _few_changes(result, row, "an interval") or grouped
 
