@@ -49,7 +49,7 @@ def pareto(
 
     Raises:
         InputError: If the audits are of different collections, topics, judgements or settings, a name occurs twice, several
-            figures are selected, or no system has both figures.
+            figures are selected, a higher figure is better (NFaiRR), or no system has both figures.
 
     When not to use it: to choose a system by one figure; points whose intervals overlap are not ordered.
 
@@ -66,12 +66,19 @@ def pareto(
         raise InputError("pareto: the audits used different judgements; audit all systems with the same ones")
     if notes:
         raise InputError(f"pareto: a front compares systems under the same conditions. {notes[0]} Audit all systems alike")
+    asked = [frozenset(one.per_query["qid"]) for one in audits]
+    if any(not one & asked[0] for one in asked[1:]):
+        raise InputError("pareto: the audits have no query in common; audit all systems with the same topics")
     chosen = [_meant(one.findings, bias, measure, contrast) for one in audits]
     meant = list(dict.fromkeys(pair for f in chosen for pair in zip(f["measure"], f["contrast"])))
     if len(meant) > 1:
         names = ", ".join(f"{m} ({g})" for m, g in meant)
         which = "match" if measure is not None or contrast is not None else "are primary, and they are not comparable"
         raise InputError(f"pareto: several figures of {bias!r} {which}: {names}; select one with measure= and contrast=")
+    if any(_better_if_higher(*pair) for pair in meant):
+        raise InputError(
+            f"pareto: {meant[0][0]} ({meant[0][1]}) is no size of a bias, because a higher value is better; name a difference"
+        )
     rows = []
     for one, f in zip(audits, chosen):
         for found in f.drop_duplicates("system").to_dict("records"):
@@ -104,6 +111,11 @@ def pareto(
         raise InputError(f"pareto: system {name!r} occurs twice; give every system its own name")
     table["on_front"] = on_front(table["size"], table["effectiveness"])
     return table.sort_values("effectiveness", ascending=False, kind="stable").reset_index(drop=True)
+
+
+def _better_if_higher(measure: str, contrast: str) -> bool:
+    """Whether a figure is the effectiveness or the fairness of a list, not a difference or a slope."""
+    return " - " not in contrast and (measure.startswith(("NFaiRR", "FaiRR")) or value_range(measure) == (0.0, 1.0))
 
 
 def _meant(findings: pd.DataFrame, bias: str, measure: str | None, contrast: str | None) -> pd.DataFrame:
@@ -149,8 +161,8 @@ def plot_pareto(
             told = "bias computed under different conventions: see the table"
             axes.text(0, 1.01, told, transform=axes.transAxes, fontsize=8, color=plots.GREY, va="bottom")
         plots.label_axes(
-            axes, x=f"size of {first['bias']} bias: |{first['measure']}, {first['contrast']}|", y=f"mean {effectiveness}",
-            n=int(table["n"].max()),
+            axes, x=f"size of {first['bias']} bias: |{first['measure']}, {first['contrast']}|",
+            y=f"mean {effectiveness} [n = {plots.spanned(table['n'])} queries]",
         )  # fmt: skip
     return axes
 

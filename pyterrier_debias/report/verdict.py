@@ -583,7 +583,9 @@ def _beside(result: AuditTables, row: Mapping[str, Any]) -> tuple[str, bool]:
     if row["bias"] == "survivorship":
         early, late = (value("RR", f"first met at {where}") for where in ("1 to 3", "7 or later"))
         if math.isfinite(early + late):
-            told = f"; RR@10 is {early:.2f} for answers shown at ranks 1 to 3, {late:.2f} at 7 or later"
+            f = result.findings
+            rr = f["measure"][(f["bias"] == row["bias"]) & (f["system"] == row["system"]) & f["measure"].str.startswith("RR")]
+            told = f"; {rr.iloc[0]} is {early:.2f} for answers shown at ranks 1 to 3, {late:.2f} at 7 or later"
             return told, True
     if row["bias"] == "pooling":
         change = value("nDCG@10", "removed - as non-relevant")
@@ -596,7 +598,11 @@ def _beside(result: AuditTables, row: Mapping[str, Any]) -> tuple[str, bool]:
             return told.format(also), True
     if row["convention"].startswith("tf, log1p_total") and abs(row["value"]) < math.log(2):
         # ARaB's magnitude of a document with one word is ln 2.
-        return f", as if one in {math.log(2) / abs(row['value']):.0f} of its first ten documents had one more such word", False
+        words = abs(row["value"]) / math.log(2)
+        told = f"one in {1 / words:.0f} of its first ten documents had one more such word" if words < 0.5 else (
+            f"each of its first ten documents had {words:.1f} more such words"
+        )
+        return f", as if {told}", False
     return "", False
 
 

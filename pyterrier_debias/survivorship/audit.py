@@ -413,8 +413,8 @@ class _Examined:
             ),
             Figure(
                 "strata",
-                f"Mean {self.measure} by the rank at which labellers first met an answer, with 95 % intervals, over {answered} "
-                f"answered queries.",
+                f"Mean {self.measure} by the rank at which labellers first met an answer, with 95 % intervals from six queries "
+                f"on, over {answered} answered queries.",
                 partial(self.curve.plot_strata, order=self.context.names),
             ),
             Figure(

@@ -364,6 +364,12 @@ def test_figures_of_different_kinds_and_audits_under_different_conditions_make_n
     with pytest.raises(InputError, match=r"several figures of 'position' are primary, and they are not comparable: .*; select"):
         pareto(one, "position")
     assert pareto_figures(one) == []
+    with pytest.raises(InputError, match="the audits have no query in common"):
+        pareto([made({name: (own[0][at], own[1][at])}, qids=QIDS[at]) for name, own, at in (
+            ("a", PLAIN, slice(0, 20)), ("b", DEBIASED, slice(20, 40))
+        )], "position")  # fmt: skip
+    with pytest.raises(InputError, match=r"nDCG@10 \(original\) is no size of a bias, because a higher value is better"):
+        pareto(made({"a": PLAIN}), "position", measure="nDCG@10", contrast="original")
     few = made({"b": (DEBIASED[0][:10], DEBIASED[1][:10])}, qids=QIDS[:10])
     for other, told in ((few, "judged topics: 40 and 10"), (made({"b": DEBIASED}, depth=20), "depth: 100 and 20")):
         with pytest.raises(InputError, match=f"a front compares systems under the same conditions. .* {told}"):

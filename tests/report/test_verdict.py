@@ -85,16 +85,18 @@ def test_a_yes_also_says_what_it_means_for_effectiveness():
     )
     assert one.asides == (beside,)
     assert one.brief == "Yes: 0.6 [0.2, 1.0] fewer of ten are judged than in the judged run."
-    early = found("survivorship", 0.96, measure="RR@10", contrast="first met at 1 to 3", primary=False)
-    late = found("survivorship", 0.76, measure="RR@10", contrast="first met at 7 or later", primary=False)
+    early = found("survivorship", 0.96, measure="RR(rel=2)@10", contrast="first met at 1 to 3", primary=False)
+    late = found("survivorship", 0.76, measure="RR(rel=2)@10", contrast="first met at 7 or later", primary=False)
     (verdict,) = verdicts(made([found("survivorship", -0.4), early, late], biases=["survivorship"]))
-    assert "RR@10 is 0.96 for answers shown at ranks 1 to 3, 0.76 at 7 or later" in verdict.answers[0].sentence
+    assert "RR(rel=2)@10 is 0.96 for answers shown at ranks 1 to 3, 0.76 at 7 or later" in verdict.answers[0].sentence
 
 
 def test_an_arab_is_told_in_documents():
     # A document with one word more of a group has a magnitude of ln 2.
     one = answer(found("gender", math.log(2) / 7, convention="tf, log1p_total; m minus f"))
     assert "as if one in 7 of its first ten documents had one more such word" in one.sentence
+    one = answer(found("gender", 0.505, convention="tf, log1p_total; m minus f"))
+    assert "as if each of its first ten documents had 0.7 more such words" in one.sentence
 
 
 @pytest.mark.parametrize("bias", [*BIASES, "source", "length", "order"])

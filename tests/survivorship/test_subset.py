@@ -413,10 +413,18 @@ def test_the_interval_of_a_mean_stays_within_the_range_of_its_measure(measure, l
         np.testing.assert_allclose(table["mean_low"], low)
         np.testing.assert_allclose(table["mean_high"], high)
     np.testing.assert_allclose(found.table["zero_filled_high"], high)
-    axes = found.plot_strata()
-    drawn = np.vstack([ends for container in axes.containers for line in container.lines[2] for ends in line.get_segments()])
-    assert drawn[:, 1].max() == pytest.approx(high) and drawn[:, 1].min() == pytest.approx(low)
-    plots.close(axes.figure)
+
+
+def test_a_picture_has_intervals_from_six_queries_on():
+    for n, shown in ((5, False), (6, True)):
+        values = {"name": "one", "measure": "RR@10", "qid": list("123456")[:n], "value": [0.6, 1, 0.2, 0.9, 1, 0.5][:n]}
+        found = curve_of_values(pd.DataFrame(values).assign(first_relevant_rank=1.0), ranks=1, resamples=9)
+        row = found.strata[found.strata["n"] > 0].iloc[0]
+        axes = found.plot_strata()
+        drawn = np.vstack([ends for container in axes.containers for line in container.lines[2] for ends in line.get_segments()])
+        ends = (row["mean_low"], row["mean_high"]) if shown else (row["mean"], row["mean"])
+        assert (drawn[:, 1].min(), drawn[:, 1].max()) == pytest.approx(ends) and row["mean_low"] < row["mean"]
+        plots.close(axes.figure)
 
 
 def test_clusters_widen_the_intervals():

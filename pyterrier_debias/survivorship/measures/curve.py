@@ -29,7 +29,7 @@ from pyterrier_debias.core.frames import (
     with_string_ids,
 )
 from pyterrier_debias.core.stage import Stage
-from pyterrier_debias.core.statistics import Interval, correct, paired_t
+from pyterrier_debias.core.statistics import LEAST_UNITS, Interval, correct, paired_t
 from pyterrier_debias.survivorship.data.ranks import NEVER, list_strata, types_of, with_ranks
 from pyterrier_debias.survivorship.data.subset import SurvivorshipSubset
 from pyterrier_debias.survivorship.formulas.nested import difference_of_means, nested_means, strata_means, trend
@@ -261,7 +261,7 @@ class SurvivorshipResult:
     def plot_strata(
         self, ax: Axes | None = None, *, measure: str | None = None, kind: str = EVERY_TYPE, order: Sequence[str] | None = None
     ) -> Axes:
-        """Draw the mean at each first relevant rank, with intervals; these strata share no query.
+        """Draw the mean at each first relevant rank, with intervals from six queries on; these strata share no query.
 
         Args:
             ax: Matplotlib axes; None makes new ones.
@@ -283,7 +283,8 @@ class SurvivorshipResult:
             for number, name in enumerate(names):
                 part = rows[(rows["name"] == name) & (rows["n"] > 0)]
                 place = part["first_relevant_rank"].to_numpy(dtype=float) + 0.5 * ((number + 0.5) / len(names) - 0.5)
-                ends = plots.ends(part["mean"], part["mean_low"], part["mean_high"])
+                enough = (part["n"] >= LEAST_UNITS).to_numpy()
+                ends = plots.ends(part["mean"], part["mean_low"].where(enough), part["mean_high"].where(enough))
                 axes.errorbar(place, part["mean"], yerr=ends, fmt="o", color=colours[name], label=plots.legend_label(name))
             axes.set_xticks(sorted({int(r) for r in rows["first_relevant_rank"]}))
             axes.legend()
