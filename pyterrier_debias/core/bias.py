@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 _NO_INTERVAL = re.compile(r",? (?:95 % interval )?\[\+?nan%?, \+?nan%?\]")
 _ANY_INTERVAL = re.compile(r",? (?:95 % interval )?\[[-+]?[\d.]+%?, [-+]?[\d.]+%?\]")
 
-#: Where a finding says with how many draws its test exchanges the original.
-#: Tests that have as many patterns as their queries can be exchanged in.
+#: Conventions of tests that have no more arrangements than their queries can be exchanged in.
 _BY_SIGNS = re.compile("flipping signs|random signs|randomisation|exchange of the two lists")
-#: Where a convention says which queries belong together.
+#: Where a convention says which queries are exchanged together.
 TOGETHER = re.compile(r"of all queries with the same ('.*') together")
+#: Where a finding says with how many draws its test exchanges the original.
 _EXCHANGED = re.compile(r"mean of (\d+) draws?\b.*p by exchange randomisation")
 
 #: How the names of measures begin that are correlations.
