@@ -340,6 +340,7 @@ class _Examined:
         )
         if np.isnan(row["cv"]):
             text = f"{_MAIN} is 0 for all {row['n']} queries, so it has no coefficient of variation."
+        text += "".join(f" {note}" for note in self.found.notes if "without a complexity" in note)
         if name in self.unasked:
             text += f" The queries are not asked in other words: {self.unasked[name]}."
         for statistic, measure in (("mean", _MAIN), ("sd", f"sigma of {_MAIN}"), ("cv", f"c_v of {_MAIN}")):

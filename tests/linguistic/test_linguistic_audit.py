@@ -208,6 +208,13 @@ def test_what_is_said_where_nothing_changes():
     assert table["text"].str.contains("such as PISA's retrievers, ignore how often").sum() == 1
 
 
+def test_queries_without_a_complexity_are_counted(context):
+    unknown = TOPICS.assign(complexity=TOPICS["complexity"].mask(TOPICS["qid"].isin(TOPICS["qid"].head(3))))
+    table = examined(BIAS, replace(context, systems=SYSTEMS[:1], topics=unknown)).table
+    text = table.query("contrast == 'all queries' and measure == 'nDCG@10'")["text"].item()
+    assert "over 37 queries;" in text and "3 queries without a complexity are left out." in text
+
+
 def test_what_is_said_where_every_query_has_nothing(context):
     """As in the table: no coefficient of variation, and no p of slopes. An order that a ranker keeps is no test of it either."""
     nothing = replace(context, systems=SYSTEMS[:1], qrels=QRELS.assign(label=0))
