@@ -17,7 +17,7 @@ _CALIBRATING = "--seeds 2 --topics 12 --workers 1 --out {out}"
 _REAL = "--data {data} --collections msmarco_trec_dl --queries 20 --draws 99 --workers 1"
 #: Program to its smallest setting; ``{out}`` is a folder, ``{queries}`` and ``{passages}`` files, ``{data}`` real collections.
 SETTINGS = {
-    "calibration": "--collections 2 --several-collections 1 --power-collections 1 --topics 12 --power-topics 12 --depth 10 "
+    "calibration": "--collections 2 --several-collections 1 --power-collections 1 --topics 20 --power-topics 20 --depth 10 "
     "--deep 10 --rotations 1 --draws 19 --workers 1 --out {out}",
     "cet": "--examples 2 --words 8 --rounds 1 --width 24",
     "complexity": "--queries small={queries} --out {out}",
@@ -87,6 +87,13 @@ def test_nulls_of_real_collections_are_added_to(shared_data, tmp_path, monkeypat
     assert "3 --queries 20" in (tmp_path / "added" / "real_nulls.inc").read_text()
     with pytest.raises(AssertionError, match="made with other --queries or --draws"):
         started("real_nulls", f"{said.replace('99', '19')} --nulls 1 --out {tmp_path / 'added'}", monkeypatch)
+
+
+def test_slopes_are_compared(monkeypatch, capsys):
+    started("slope", "--comparisons --simulations 5 --draws 19", monkeypatch)
+    told = capsys.readouterr().out
+    assert "normal, equal spread, 43 queries: HC0 " in told
+    assert "steepness 1, noise of the ranker 1: one control 100.0, two controls " in told
 
 
 def test_the_calibration_makes_nulls_of_real_collections(shared_data, tmp_path, monkeypatch, capsys):

@@ -92,7 +92,7 @@ def test_corpora_of_every_shape(model, monkeypatch):
 
 def test_cut_documents_are_reported_once_for_the_corpus(model, monkeypatch, caplog):
     monkeypatch.setattr("pyterrier_debias.rankers.dual_encoder.CORPUS_ROWS", 16)
-    BiEncoder(model.model, max_length=16).retriever(CORPUS)
+    BiEncoder(model.model, max_length=16, similarity="cosine").retriever(CORPUS)
     # Every word is one token, two tokens are special; equal texts of one batch count once, and ours stand in different ones.
     cut = sum(len(text.split()) > 14 for text in CORPUS["text"])
     (message,) = caplog.messages
