@@ -483,11 +483,14 @@ class CrossEncoder(Ranker):
 
 
 def _default_prompt(model: str) -> str:
-    """The prompt that sentence-transformers puts before each query of a saved model; empty for none."""
-    from sentence_transformers.util import load_file_path
+    """The prompt that sentence-transformers puts before each query of a model in a folder or the cache; empty for none."""
+    from huggingface_hub import try_to_load_from_cache
 
-    path = load_file_path(model, "config_sentence_transformers.json", local_files_only=True)
-    about = {} if path is None else json.loads(Path(path).read_text(encoding="utf-8"))
+    name = "config_sentence_transformers.json"
+    path = Path(model) / name if Path(model).is_dir() else try_to_load_from_cache(model, name)
+    if not isinstance(path, (str, Path)) or not Path(path).is_file():
+        return ""
+    about = json.loads(Path(path).read_text(encoding="utf-8"))
     return (about.get("prompts") or {}).get(about.get("default_prompt_name")) or ""
 
 
