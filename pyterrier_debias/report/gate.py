@@ -256,10 +256,7 @@ def _check(result: AuditResult, budget: Budget) -> list[Verdict]:
             if not why:
                 raise InputError(f"the audit has no primary figure for {budget.bias!r}; name a measure and a contrast")
             asked = result.settings["systems"] if budget.system is None else [budget.system]
-            return [
-                Verdict(True, f"{budget.name}: {system} was not examined ({reason}), so nothing is shown for it")
-                for system in asked for reason in [unmeasured(result, budget.bias, system) or why]
-            ]  # fmt: skip
+            return [_not_examined(budget, system, unmeasured(result, budget.bias, system) or why) for system in asked]
     records = rows.to_dict("records")
     return [verdict for row in records for verdict in _verdicts(row, budget, doubt(result, row))] + _unshown(result, budget, rows)
 
@@ -286,10 +283,11 @@ def _unexamined(result: AuditResult, budget: Budget) -> list[Verdict]:
     skipped = result.skipped[result.skipped["bias"] == budget.bias]
     if budget.system is not None:
         skipped = skipped[skipped["system"] == budget.system]
-    return [
-        Verdict(True, f"{budget.name}: {system} was not examined ({reason}), so nothing is shown for it")
-        for system, reason in zip(skipped["system"], skipped["reason"])
-    ]
+    return [_not_examined(budget, system, reason) for system, reason in zip(skipped["system"], skipped["reason"])]
+
+
+def _not_examined(budget: Budget, system: str, reason: str) -> Verdict:
+    return Verdict(True, f"{budget.name}: {system} was not examined ({reason}), so nothing is shown for it")
 
 
 def _verdicts(row: Mapping[str, Any], budget: Budget, doubted: str) -> list[Verdict]:

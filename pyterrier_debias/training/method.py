@@ -149,7 +149,7 @@ class Candidates:
         self.mask = np.zeros(shape, dtype=bool)
         self.grades = np.zeros(shape, dtype=np.float32)
         relevant: dict[str, set[str]] = {}
-        for example in examples:
+        for example in examples if in_batch else ():
             relevant.setdefault(example.query, {example.docnos[0]}).update(example.relevant)
         whole = all(example.weights.ndim == 0 for example in examples)
         self.weights = np.array([e.weights for e in examples]) if whole else np.zeros(shape, dtype=np.float32)
