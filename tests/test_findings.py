@@ -9,8 +9,8 @@ from scipy import stats
 from statsmodels.stats.power import TTestPower
 
 from pyterrier_debias import Bias, Finding
-from pyterrier_debias.core.bias import corrected, findings_frame, p_text
-from pyterrier_debias.core.statistics import Interval, detectable_effect, t_interval
+from pyterrier_debias.core.bias import clusters_of, corrected, findings_frame, p_text
+from pyterrier_debias.core.statistics import Interval, detectable_effect, inverted_interval, t_interval
 from pyterrier_debias.report.baseline import against_baseline
 
 
@@ -71,15 +71,25 @@ def test_a_system_that_never_differs_from_the_baseline_is_not_tested():
     for still in (same, rounded):
         assert (still.value, still.low, still.high) == (0, 0, 0) and np.isnan(still.p)
         assert still.convention == "no query differs: not tested"
+        assert still.text.endswith(": m (c) equals first's for every query, over 6 queries.")
     assert other.p < 0.05 and other.convention == "paired t-test"
 
 
 def test_against_a_baseline_over_a_handful_of_queries_there_is_neither_interval_nor_test():
-    for n, told in ((5, "0.100 higher than a's, over 5"), (6, "0.100 higher than a's, 95 % interval [0.100, 0.100], over 6")):
+    for n, told in ((5, "a's by +0.100, over 5"), (6, "a's by +0.100, 95 % interval [0.100, 0.100], over 6")):
         values = {name: pd.Series(value, index=list("123456")[:n]) for name, value in (("a", 0.1), ("b", 0.2))}
         both = [Own().finding(name, "m", "c", own.mean(), values=own, primary=True) for name, own in values.items()]
         (found,) = against_baseline(both, "a")
         assert told in found.text and (n < 6) == np.isnan([found.low, found.high, found.p]).all()
+
+
+def test_a_difference_that_is_shown_is_never_printed_as_zero():
+    qids = [str(n) for n in range(20)]
+    of = {"a": pd.Series(0.0, index=qids), "b": pd.Series(np.linspace(-3e-5, -1e-5, 20), index=qids)}
+    of["a"].iloc[0] = 1e-6  # or the difference would be b's own figure
+    both = [Own().finding(name, "m", "c", own.mean(), values=own, primary=True) for name, own in of.items()]
+    (found,) = against_baseline(both, "a")
+    assert found.p < 1e-6 and "differs from a's by -0.00002, 95 % interval [-0.00002, -0.00002], over 20" in found.text
 
 
 def test_one_query_is_not_several():
@@ -183,19 +193,43 @@ def test_a_test_of_signs_over_few_queries_cannot_be_significant_among_many():
     assert corrected(few, "two-step")[0].text.endswith("no effect can be significant.")
 
 
-def test_a_comparison_by_query_is_not_tested_where_queries_count_together():
-    how = "p by flipping the signs of all queries with the same 'article' together; the interval agrees with it"
-    values = pd.Series(np.linspace(0.1, 0.5, 8), index=list("12345678"))
+def test_a_comparison_is_by_cluster_where_queries_are_not_independent():
+    how = "p by flipping signs of all queries with the same 'article' together; the interval agrees with it"
+    qids = [str(n) for n in range(32)]
+    values = pd.Series(np.random.default_rng(0).normal(0.1, 0.05, 32), index=qids)
+    of = pd.Series([f"a{n % 8}" for n in range(32)], index=qids)
     one, two = (
-        Finding(name, "gender", "ARaB@10", "order - random order", own.mean(), primary=True, values=own, convention=how)
+        Finding(name, "gender", "ARaB@10", "order", own.mean(), primary=True, values=own, convention=how, clusters=of)
         for name, own in (("one", values), ("two", 2 * values))
     )
-    (found,) = against_baseline([one, two], "one")
-    assert found.value == pytest.approx(values.mean()) and np.isnan([found.low, found.high, found.p]).all()
-    assert found.convention.endswith("not tested, because queries with the same 'article' are not independent")
-    assert "95 % interval" not in found.text
-    (found,) = against_baseline([dataclasses.replace(finding, convention="") for finding in (one, two)], "one")
-    assert found.p < 0.05
+    (found,) = against_baseline([one, dataclasses.replace(two, values=two.values[::-1])], "one")
+    sums = values.groupby(of).sum()
+    assert found.value == pytest.approx(values.mean()) and found.p == 2 / 2**8
+    ends = inverted_interval(values.to_numpy(), clusters=of)
+    assert (found.low, found.high) == pytest.approx((ends.low, ends.high)) and sums.gt(0).all()
+    assert found.convention.endswith(
+        "; p by randomisation of all queries with the same 'article' together; the interval inverts this test"
+    )
+    assert clusters_of([one, two, found]) == {"gender": of.to_dict()}
+    # Five clusters are too few, whatever their size.
+    few = [dataclasses.replace(one, clusters=of.str.replace(r"[567]", "4", regex=True)) for one in (one, two)]
+    (found,) = against_baseline(few, "one")
+    assert np.isnan([found.low, found.high, found.p]).all() and "95 % interval" not in found.text
+    (found,) = against_baseline([dataclasses.replace(finding, clusters=None) for finding in (one, two)], "one")
+    assert found.p < 1e-6 and "paired t-test" in found.convention
+
+
+def test_a_detectable_effect_counts_clusters():
+    values = pd.Series(np.random.default_rng(0).normal(0, 1, 28), index=map(str, range(28)))
+    of = pd.Series([f"a{n % 7}" for n in range(28)], index=values.index)
+    how = "p by flipping signs of all queries with the same 'article' together"
+    one = dataclasses.replace(made("a", 0.2, True, low=-0.5, high=0.5, n=28), value=0.0, values=values, convention=how)
+    alone, together = (corrected([dataclasses.replace(one, clusters=c)], "two-step")[0].detectable for c in (None, of))
+    assert alone != together == pytest.approx(detectable_effect(Interval(0, -0.5, 0.5, 0.95, 7)))
+    others = [dataclasses.replace(made(name, 0.5, True, n=40), convention="p by permutation") for name in "bcdefgh"]
+    (found, *_) = corrected([dataclasses.replace(one, clusters=of), *others], "two-step")
+    assert found.text.endswith("With 7 clusters of queries and 8 tests, no effect can be significant.")
+    assert np.isnan(found.detectable)
 
 
 def test_a_later_step_may_be_significant_where_the_first_could_not_be():

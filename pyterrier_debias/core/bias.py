@@ -92,6 +92,8 @@ class Finding:
         primary: Whether this is the primary test of the bias, the one that is calibrated.
         values: The values per query behind the figure, by qid; None if there are none.
         beside: Values that were measured as well and have no figure of their own: (measure, contrast) to values by qid.
+        clusters: A label for each query of ``values``, by qid; queries with the same label are not independent of each other, and
+            systems are compared by cluster. None if all queries are independent.
         parts: What documents, words or positions contribute to it, see :func:`parts_of`; None if it is not divided.
 
     When not to use it: for a remark without a figure, which belongs in the notes of the audit.
@@ -119,6 +121,7 @@ class Finding:
     primary: bool = False
     values: Values | None = field(default=None, repr=False, compare=False)
     beside: Mapping[tuple[str, str], Values] = field(default_factory=dict, repr=False, compare=False)
+    clusters: pd.Series | None = field(default=None, repr=False, compare=False)
     parts: pd.DataFrame | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -505,24 +508,27 @@ def _first_step(finding: Finding, p: float, tests: int) -> Finding:
     if not finding.primary:
         return replace(finding, p_corrected=p)
     interval = Interval(finding.value, finding.low, finding.high, 0.95, finding.n)
+    if finding.clusters is not None:
+        interval = replace(interval, n=finding.clusters.nunique())
     least = detectable_effect(interval, tests=tests, correlation=finding.measure.startswith(CORRELATION))
     text = finding.text
     # A later step of Holm's method divides by fewer tests, so a p may be significant that could not have been in the first.
-    if p >= ALPHA and _BY_SIGNS.search(finding.convention) and least_p(finding.convention, finding.n) * tests >= ALPHA:
-        least, text = float("nan"), f"{text} {never_significant(finding.n, tests)}"
+    if p >= ALPHA and _BY_SIGNS.search(finding.convention) and least_p(finding.convention, interval.n) * tests >= ALPHA:
+        units = query_count(finding.n) if finding.clusters is None else f"{interval.n} clusters of queries"
+        least, text = float("nan"), f"{text} {never_significant(units, tests)}"
     if p >= ALPHA and np.isfinite(least):
         text = f"{text} An effect below {_rounded(least)} may have been missed (power under {POWER:.0%})."
     return replace(finding, p_corrected=p, detectable=least, text=text)
 
 
-def never_significant(n: int, tests: int) -> str:
-    """A sentence for a test over so few queries that its smallest p, after correction, is not below :data:`ALPHA`.
+def never_significant(units: str, tests: int) -> str:
+    """A sentence for a test over so few units that its smallest p, after correction, is not below :data:`ALPHA`.
 
     Example:
-        >>> never_significant(7, 8)
+        >>> never_significant("7 queries", 8)
         'With 7 queries and 8 tests, no effect can be significant.'
     """
-    return f"With {query_count(n)} and {tests} test{'s' * (tests != 1)}, no effect can be significant."
+    return f"With {units} and {tests} test{'s' * (tests != 1)}, no effect can be significant."
 
 
 def least_p(convention: str, changed: int) -> float:
@@ -601,6 +607,27 @@ def per_query_frame(findings: Iterable[Finding]) -> pd.DataFrame:
     frame["qid"] = pd.Series(np.concatenate(qids), dtype="str")
     frame["value"] = np.concatenate(values)
     return _finite(frame[PER_QUERY_COLUMNS])
+
+
+def clusters_of(findings: Iterable[Finding]) -> dict[str, dict[str, str]]:
+    """Which queries are not independent of each other.
+
+    Args:
+        findings: Any number of findings.
+
+    Returns:
+        Bias to (qid to label), for the biases whose findings have ``clusters``.
+
+    Example:
+        >>> labels = pd.Series(["Paris", "Paris"], index=["1", "2"])
+        >>> clusters_of([Finding("m", "gender", "ARaB-TF@10", "order - random order", 0.4, clusters=labels)])
+        {'gender': {'1': 'Paris', '2': 'Paris'}}
+    """
+    labels: dict[str, dict[str, str]] = {}
+    for finding in findings:
+        if finding.clusters is not None:
+            labels.setdefault(finding.bias, {}).update(finding.clusters.astype(str).to_dict())
+    return labels
 
 
 def attributions_frame(findings: Iterable[Finding]) -> pd.DataFrame:

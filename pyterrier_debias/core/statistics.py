@@ -230,7 +230,7 @@ def randomisation_test(
     units, mean = len(d), float(d.mean()) if len(d) else float("nan")
     if units == 0:
         return TestResult(float("nan"), float("nan"), 0, "paired randomisation")
-    d, _ = _of_clusters(d, clusters)
+    d, _ = sums_by_cluster(d, clusters)
     n = len(d)
     observed, tolerance = abs(d.sum()), _tolerance(d)
     count, exact = 0, _all_choices(n, 2, resamples)
@@ -241,16 +241,37 @@ def randomisation_test(
     return TestResult(mean, (1 + count) / (1 + resamples), units, "paired randomisation")
 
 
-def _of_clusters(d: np.ndarray, clusters: Sequence[object] | np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Sums of differences by cluster, and of how many units; clusters in the order in which they first occur."""
+def sums_by_cluster(
+    values: np.ndarray, clusters: Sequence[object] | np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Sums of values by cluster.
+
+    Args:
+        values: Shape [n, ...].
+        clusters: n labels; None makes each unit a cluster.
+
+    Returns:
+        The sums, shape [C, ...], and the number of units in each cluster, shape [C]; clusters in the order in which they first
+        occur.
+
+    Raises:
+        InputError: If the number of labels differs from that of the values.
+
+    Example:
+        >>> sums, sizes = sums_by_cluster(np.array([1.0, 2.0, 4.0]), ["b", "a", "b"])
+        >>> sums.tolist(), sizes.tolist()
+        ([5.0, 2.0], [2.0, 1.0])
+    """
     if clusters is None:
-        return d, np.ones(len(d))
+        return values, np.ones(len(values))
     labels = list(clusters)
-    if len(labels) != len(d):
-        raise InputError(f"clusters must hold one label for each unit; got {len(labels)} labels for {len(d)} units")
+    if len(labels) != len(values):
+        raise InputError(f"clusters must hold one label for each unit; got {len(labels)} labels for {len(values)} units")
     places: dict[object, int] = {}
-    of = np.array([places.setdefault(label, len(places)) for label in labels])
-    return np.bincount(of, weights=d), np.bincount(of).astype(float)
+    of = np.array([places.setdefault(label, len(places)) for label in labels], dtype=int)
+    sums = np.zeros((len(places), *values.shape[1:]))
+    np.add.at(sums, of, values)
+    return sums, np.bincount(of, minlength=len(places)).astype(float)
 
 
 def _tolerance(d: np.ndarray) -> float:
@@ -401,7 +422,7 @@ def inverted_interval(
     size_of = np.ones(len(values))
     if values.ndim == 1:
         d, m = differences(np.zeros(len(values)), values), 2
-        d, size_of = _of_clusters(d, clusters)
+        d, size_of = sums_by_cluster(d, clusters)
         d = without_rounding(d)  # sums of a cluster are rounded, too
         table, changed = np.column_stack([d, -d]), d != 0
     elif clusters is not None:

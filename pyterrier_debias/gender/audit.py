@@ -453,6 +453,12 @@ class _Examined:
         own = self._measured.per_query
         return own[(own["system"] == name) & (own["cutoff"] == _CUTOFF)].set_index("qid")
 
+    @staticmethod
+    def _values(own: pd.DataFrame, column: str) -> dict[str, pd.Series]:
+        """A column by query, with the labels of the queries if these flip by cluster."""
+        labels = {"clusters": own["cluster"]} if "cluster" in own.columns else {}
+        return {"values": own[column], **labels}
+
     def _interval(self, values: Any) -> Interval:
         values = np.asarray(values, dtype=np.float64)
         return bootstrap_interval(values, seed=self.context.seed) if len(values) else self._nothing()
@@ -472,7 +478,7 @@ class _Examined:
         )
         mean = Interval(row["ARaB"], low, high, 0.95, len(own))
         convention = f"{how}; p by flipping signs{self._together}; the interval inverts this test"
-        yield self.bias.finding(name, _ARAB, _NEUTRAL, mean, text, p=row["p"], convention=convention, values=own["ARaB"])
+        yield self.bias.finding(name, _ARAB, _NEUTRAL, mean, text, p=row["p"], convention=convention, **self._values(own, "ARaB"))
         added = Interval(row["added"], row["added_low"], row["added_high"], 0.95, len(own))
         if (own["added"] == 0).all():
             text = f"the order of its results is unrelated to {first} and {second} words in every query."
@@ -490,7 +496,7 @@ class _Examined:
             convention=f"{how}; tied documents in random order; expectation over all orders in closed form; p by flipping "
             f"signs{self._together} and by random orders, whichever is larger; the interval inverts the test of signs, and "
             f"contains 0 if random orders do not reject",
-            values=own["added"], parts=self._parts(name),
+            parts=self._parts(name), **self._values(own, "added"),
         )  # fmt: skip
         absolute = own["ARaB"].abs()
         interval = self._interval(absolute)
@@ -539,7 +545,8 @@ class _Examined:
                 continue
             change = both["after"] - both["before"]
             most = _FURTHEST[column]
-            of = after["cluster"].loc[change.index].to_numpy() if "cluster" in after.columns else None
+            by_query = self._values(after.loc[change.index].assign(change=change), "change")
+            of = by_query.get("clusters")
             interval = inverted_interval(change.to_numpy(), clusters=of, seed=self.context.seed, least=-most, most=most)
             moved = int((change != 0).sum())
             text = (
@@ -559,7 +566,7 @@ class _Examined:
                 f"test"
             )
             text = f"{text} (p = {p_text(test.p)})."
-            yield self.bias.finding(name, measure, _ADDED, interval, text, p=test.p, convention=convention, values=change)
+            yield self.bias.finding(name, measure, _ADDED, interval, text, p=test.p, convention=convention, **by_query)
 
     def _passages(self, name: str) -> Finding:
         table = self._evaluator.contributions(self.lists.top(name, _CUTOFF), _CUTOFF, top=None)

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
-from pyterrier_debias.core.bias import TOGETHER, Finding
-from pyterrier_debias.core.statistics import LEAST_UNITS, Interval, paired_t, t_interval, without_rounding
+from pyterrier_debias.core.bias import TOGETHER, Finding, query_count
+from pyterrier_debias.core.statistics import (
+    LEAST_UNITS,
+    Interval,
+    inverted_interval,
+    paired_t,
+    randomisation_test,
+    t_interval,
+    without_rounding,
+)
+from pyterrier_debias.report.text import digits_of, number, signed
 
 
 def against_baseline(findings: Sequence[Finding], baseline: str) -> list[Finding]:
@@ -18,9 +26,9 @@ def against_baseline(findings: Sequence[Finding], baseline: str) -> list[Finding
     Differences are tested with a paired t-test, and the interval is Student's. If the baseline has no such figure (a first
     stage has no candidates for which a slope is defined), its own primary figure of that bias is compared. If the baseline's
     figure is 0 in every query, the difference is the system's own figure: it keeps its interval and is not tested again. If no
-    query has a difference, nothing is tested, and with fewer than six queries there is neither an interval nor a test. Nor is
-    there one where queries with the same label count as one, such as ``GenderBias(clusters='article')``: this comparison is by
-    query.
+    query has a difference, nothing is tested, and with fewer than six queries there is neither an interval nor a test. Queries
+    that are not independent, as in ``GenderBias(clusters='article')``, are compared by cluster: a randomisation test flips the
+    signs of all queries with the same label together, and the interval inverts it.
 
     Args:
         findings: Findings with values; the primary ones are compared.
@@ -35,7 +43,7 @@ def against_baseline(findings: Sequence[Finding], baseline: str) -> list[Finding
         ...     values = pd.Series(values, index=list("123456"))
         ...     return Finding(system, "position", "nDCG@10", "rotated - original", values.mean(), primary=True, values=values)
         >>> against_baseline([found("a", [0.1] * 6), found("b", [-0.1, 0.0, -0.2] * 2)], "a")[0].text
-        "b: nDCG@10 (rotated - original) is 0.200 lower than a's, 95 % interval [-0.294, -0.106], over 6 queries."
+        "b: nDCG@10 (rotated - original) differs from a's by -0.200, 95 % interval [-0.294, -0.106], over 6 queries."
     """
     known = {finding.key: finding for finding in findings}
     primary_of_baseline = {f.bias: f for f in findings if f.primary and f.system == baseline}
@@ -56,19 +64,25 @@ def against_baseline(findings: Sequence[Finding], baseline: str) -> list[Finding
             continue
         before, after = theirs[common].to_numpy(), mine[common].to_numpy()
         own, d = not before.any() and len(common) == len(mine), without_rounding(after - before)
-        interval = (Interval(finding.value, finding.low, finding.high, 0.95, finding.n) if own else t_interval(d)).of_enough
-        together = None if own else TOGETHER.search(finding.convention)
-        if together:
-            interval = replace(interval, low=float("nan"), high=float("nan"))
+        labels = finding.clusters if other.clusters is None else other.clusters
+        of = None if labels is None else [labels[qid] for qid in common]
+        enough = len(common if of is None else set(of)) >= LEAST_UNITS
+        if own:
+            interval = Interval(finding.value, finding.low, finding.high, 0.95, finding.n).of_enough
+        else:
+            interval = (t_interval(d) if of is None else inverted_interval(d, clusters=of)).of_enough
+        test = paired_t(before, after) if of is None else randomisation_test(before, after, clusters=of)
         alone = f"{baseline}'s figure is 0 for every query: this is the system's own figure, not tested again"
         tested = alone if own else "paired t-test" if d.any() else "no query differs: not tested"
-        if together:
-            tested = f"not tested, because queries with the same {together[1]} are not independent"
-        if abs(interval.estimate) >= 0.0005:
-            relation = f"{abs(interval.estimate):.3f} {'higher' if interval.estimate > 0 else 'lower'} than {baseline}'s"
-        else:
-            relation = f"equal to {baseline}'s on average{' (to 0.0005)' if interval.estimate else ''}"
-        ends = "" if np.isnan(interval.low) else f", 95 % interval [{interval.low:.3f}, {interval.high:.3f}]"
+        if of is not None and not own and d.any():
+            together = TOGETHER.search(finding.convention)
+            tested = f"p by randomisation {together[0] if together else 'of whole clusters'}; the interval inverts this test"
+        digits = digits_of(interval.low, interval.high)
+        relation = f"differs from {baseline}'s by {signed(interval.estimate, digits)}"
+        if not d.any():
+            relation = f"equals {baseline}'s for every query"
+        elif not np.isnan(interval.low):
+            relation += f", 95 % interval [{number(interval.low, digits)}, {number(interval.high, digits)}]"
         compared.append(
             Finding(
                 system=finding.system,
@@ -78,10 +92,10 @@ def against_baseline(findings: Sequence[Finding], baseline: str) -> list[Finding
                 value=interval.estimate,
                 low=interval.low,
                 high=interval.high,
-                p=float("nan") if own or together or not d.any() or len(common) < LEAST_UNITS else paired_t(before, after).p,
+                p=test.p if enough and d.any() and not own else float("nan"),
                 n=len(common),
                 convention=f"{finding.convention}; {tested}" if finding.convention else tested,
-                text=f"{finding.system}: {finding.measure} ({finding.contrast}) is {relation}{ends}, over {len(common)} queries.",
+                text=f"{finding.system}: {finding.measure} ({finding.contrast}) {relation}, over {query_count(len(common))}.",
             )
         )
     return compared

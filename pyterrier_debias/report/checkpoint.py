@@ -49,7 +49,7 @@ ABOUT = "checkpoint.json"
 #: The key under which that file names the package, because other programs may write files of the same name.
 _MARK = "written_by"
 #: Increased when the content of that file changes.
-_FORM = 6
+_FORM = 7
 #: What biases ask a collection for besides texts and what the audit has: the name in a message, to a method and its arguments.
 _ASKED = {
     "topics": ("get_topics",),
@@ -235,6 +235,7 @@ def _written(finding: Finding) -> dict[str, Any]:
         **{name: _unwrapped(getattr(finding, name)) for name in FINDING_TYPES},
         "values": None if finding.values is None else _listed(finding.values),
         "beside": [[*key, *_listed(values)] for key, values in finding.beside.items()],
+        "clusters": None if finding.clusters is None else finding.clusters.astype(str).to_dict(),
         "parts": None if finding.parts is None else {c: finding.parts[c].tolist() for c in PART_TYPES},
     }
 
@@ -253,6 +254,7 @@ def _read(content: dict[str, Any]) -> Finding:
         **{name: content[name] for name in FINDING_TYPES},
         values=None if content["values"] is None else series(*content["values"]),
         beside={(measure, contrast): series(*values) for measure, contrast, *values in content["beside"]},
+        clusters=None if content["clusters"] is None else pd.Series(content["clusters"], dtype="str"),
         parts=None if content["parts"] is None else parts_frame(content["parts"]),
     )
 

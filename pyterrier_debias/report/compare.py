@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -13,9 +13,18 @@ import pandas as pd
 
 from pyterrier_debias.core.bias import INFLUENCES, TOGETHER, p_text
 from pyterrier_debias.core.errors import InputError, check_number, kind_of
-from pyterrier_debias.core.statistics import LEAST_UNITS, Interval, correct, differences, equivalence_test, paired_t
+from pyterrier_debias.core.statistics import (
+    LEAST_UNITS,
+    Interval,
+    correct,
+    differences,
+    equivalence_test,
+    paired_t,
+    randomisation_test,
+)
 from pyterrier_debias.report.noninferiority import bias_verdict, change_interval, leaves_out_zero, non_inferiority, size_interval
 from pyterrier_debias.report.tables import AuditTables
+from pyterrier_debias.report.text import digits_of, number, signed
 
 #: Contrasts under which biases report plain effectiveness, the first one that is there counts.
 EFFECTIVENESS_CONTRASTS = ("original", "all queries", "as non-relevant", "zero-filled")
@@ -43,10 +52,10 @@ class Comparison:
         table: One row per figure. ``kind`` is ``bias`` (the primary figures) or ``cost`` (effectiveness); ``system`` (such as
             ``plain -> debiased``), ``bias``, ``measure``, ``contrast``; ``before`` and ``after``; ``change`` with its interval
             ``low``, ``high``; for biases ``size_change`` with ``size_low`` and ``size_high``, the change in the figure's
-            distance from 0. ``p``: for biases from a paired t-test of no change, for costs from the non-inferiority test;
-            ``p_corrected``, corrected over the rows of a kind (Holm); ``p_equivalent``, from TOST with the same margin; all
-            three only if there is one training seed, and for costs only if a query changes. With fewer than six queries there
-            are no intervals and no p values, and nothing is shown. ``n`` queries, ``seeds``, ``verdict`` (biases: smaller or
+            distance from 0. ``p``: for biases from a paired t-test of no change (where queries are not independent, from a
+            randomisation test of whole clusters), for costs from the non-inferiority test; ``p_corrected``, corrected over the
+            rows of a kind (Holm); ``p_equivalent``, from TOST with the same margin; all three only if there is one training seed
+            and a query changes. With fewer than six queries there are no intervals and no p values, and nothing is shown. ``n`` queries, ``seeds``, ``verdict`` (biases: smaller or
             larger if neither interval contains 0, otherwise no change shown; costs: kept, lost or not ruled out), ``text``.
         margin: The loss of effectiveness that does not matter.
         dataset: The collection on which both were audited.
@@ -279,8 +288,8 @@ def _convention_notes(both: _Both, rows: Sequence[Mapping[str, Any]]) -> list[st
         together = next(filter(None, map(TOGETHER.search, found)), None)
         if together:
             notes.append(
-                f"{row['bias']}: queries with the same {together[1]} are not independent. This comparison counts each query by "
-                f"itself, so its intervals are too narrow and its p values too small."
+                f"{row['bias']}: queries with the same {together[1]} are not independent; the comparison is by "
+                f"{together[1]}, not by query."
             )
     return notes
 
@@ -362,14 +371,22 @@ class _Both:
     new: Sequence[AuditTables]
     pair: tuple[str, str]
 
-    def values(self, keys: Sequence[_Key]) -> tuple[_Key, tuple[np.ndarray, np.ndarray]] | None:
-        """The first figure that both sides have, and its values [seeds, n] over the queries of all audits, at least two."""
+    def values(self, keys: Sequence[_Key]) -> tuple[_Key, list[str], tuple[np.ndarray, np.ndarray]] | None:
+        """The first figure that both sides have, the queries of all audits, at least two, and its values [seeds, n] for them."""
         for key in keys:
             before, after = values_of(self.old, self.pair[0], *key), values_of(self.new, self.pair[1], *key)
             common = before.index.intersection(after.index).sort_values()  # queries are drawn by their place
             if len(common) > 1 and not self.of_other_topics(key):
-                return key, (before.loc[common].to_numpy(dtype=float).T, after.loc[common].to_numpy(dtype=float).T)
+                wide = before.loc[common].to_numpy(dtype=float).T, after.loc[common].to_numpy(dtype=float).T
+                return key, common.tolist(), wide
         return None
+
+    def clusters(self, bias: str, qids: Sequence[str]) -> list[str] | None:
+        """The labels of queries that are not independent; None if no audit has labels for the bias."""
+        labels: dict[str, str] = {}
+        for result in (*self.old, *self.new):
+            labels |= result.clusters.get(bias, {})
+        return [labels.get(qid, qid) for qid in qids] if labels else None
 
     def of_other_topics(self, key: _Key) -> bool:
         """Whether a figure has influence values of different queries: they average to it over all queries of their audit only."""
@@ -416,20 +433,23 @@ def _bias_rows(both: _Both, resamples: int, seed: int) -> list[dict[str, Any]]:
     rows = []
     # A retriever has no slope given its candidates, and a ranker does not have the retriever's: compare what both have.
     found = [one for keys in both.primary().values() if (one := both.values(keys)) is not None]
-    alike = Counter(key[1:] for key, _ in found)
-    for key, values in found:
-        change = change_interval(*values, resamples=resamples, seed=seed).of_enough
-        size = size_interval(*values, resamples=resamples, seed=seed).of_enough
-        tested = max(map(len, values)) == 1 and change.n >= LEAST_UNITS
-        p = paired_t(values[0][0], values[1][0]).p if tested else float("nan")
+    alike = Counter(key[1:] for key, *_ in found)
+    for key, qids, values in found:
+        of = both.clusters(key[0], qids)
+        change = change_interval(*values, clusters=of, resamples=resamples, seed=seed).of_enough
+        size = size_interval(*values, clusters=of, resamples=resamples, seed=seed).of_enough
+        before, after, p = values[0][0], values[1][0], float("nan")
+        enough = max(map(len, values)) == 1 and len(qids if of is None else set(of)) >= LEAST_UNITS
+        if enough and differences(before, after).any():
+            p = (paired_t(before, after) if of is None else randomisation_test(before, after, clusters=of, seed=seed)).p
         verdict = bias_verdict(change, size)
         row = _row(
             "bias", both, key, *values, change=change.estimate, low=change.low, high=change.high, p=p, verdict=verdict,
             size_change=size.estimate, size_low=size.low, size_high=size.high,
         )  # fmt: skip
         told = {
-            "smaller": f"the bias became smaller, by {-size.estimate:.3f} [{-size.high:.3f}, {-size.low:.3f}]",
-            "larger": f"the bias became larger, by {size.estimate:.3f} [{size.low:.3f}, {size.high:.3f}]",
+            "smaller": f"the bias became smaller, by {_with_ends(-size.estimate, -size.high, -size.low, number)}",
+            "larger": f"the bias became larger, by {_with_ends(size.estimate, size.low, size.high, number)}",
             "no change shown": "the figure changed" if (shown := leaves_out_zero(change)) else "no change is shown",
         }[verdict]
         if verdict == "no change shown":
@@ -448,7 +468,7 @@ def _cost_rows(both: _Both, measures: Sequence[str], margin: float, resamples: i
         found = both.values([(bias, measure, contrast) for bias, contrast in places])
         if found is None:
             continue
-        key, values = found
+        key, _, values = found
         change = change_interval(*values, resamples=resamples, seed=seed).of_enough
         # A one-sided test at 0.05 is the interval of 90 %.
         sides = change_interval(*values, level=0.9, resamples=resamples, seed=seed).of_enough
@@ -470,14 +490,19 @@ def _cost_rows(both: _Both, measures: Sequence[str], margin: float, resamples: i
 
 def _ends(change: Interval) -> str:
     """A change with its interval, if there is one."""
-    return f"{change.estimate:+.3f}" + ("" if np.isnan(change.low) else f" [{change.low:+.3f}, {change.high:+.3f}]")
+    return _with_ends(change.estimate, change.low, change.high, signed)
+
+
+def _with_ends(estimate: float, low: float, high: float, told: Callable[[float, int], str]) -> str:
+    digits = digits_of(low, high)
+    return told(estimate, digits) + ("" if np.isnan(low) else f" [{told(low, digits)}, {told(high, digits)}]")
 
 
 def _figure(row: dict[str, Any], *, named: bool = False) -> str:
     """The figure before and after; the bias is ``named`` if another one has the same measure and contrast."""
     contrast = "" if row["kind"] == "cost" else f" ({row['contrast']})"
     bias = f", bias {row['bias']!r}" if named else ""
-    return f"{row['system']}{bias}: {row['measure']}{contrast} from {row['before']:.3f} to {row['after']:.3f}"
+    return f"{row['system']}{bias}: {row['measure']}{contrast} from {number(row['before'])} to {number(row['after'])}"
 
 
 def _over(row: dict[str, Any]) -> str:

@@ -6,12 +6,23 @@ ruled out? They take arrays and return numbers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.core.statistics import Interval, TestResult, differences, t_interval, two_level_interval, without_rounding
+from pyterrier_debias.core.statistics import (
+    Interval,
+    TestResult,
+    differences,
+    inverted_interval,
+    sums_by_cluster,
+    t_interval,
+    two_level_interval,
+    without_rounding,
+)
 
 
 def non_inferiority(before: np.ndarray, after: np.ndarray, margin: float) -> TestResult:
@@ -64,17 +75,25 @@ def _by_seed(before: np.ndarray, after: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def change_interval(
-    before: np.ndarray, after: np.ndarray, *, level: float = 0.95, resamples: int = 2000, seed: int = 0
+    before: np.ndarray,
+    after: np.ndarray,
+    *,
+    clusters: Sequence[object] | None = None,
+    level: float = 0.95,
+    resamples: int = 2000,
+    seed: int = 0,
 ) -> Interval:
     """Interval of the mean change over queries, or over both queries and training seeds if there are several.
 
-    With one seed it is Student's. With several seeds it is the hierarchical bootstrap of
+    With one seed it is Student's, or with clusters that of a randomisation test of whole clusters
+    (:func:`pyterrier_debias.core.statistics.inverted_interval`). With several seeds it is the hierarchical bootstrap of
     :func:`pyterrier_debias.core.statistics.two_level_interval`: both seeds and queries are drawn with replacement, and all drawn
     seeds share the drawn queries.
 
     Args:
         before: Shape [seeds, n]; a single row stands for every seed (a ranker that was not trained).
         after: Shape [seeds, n]; row s was trained with the same seed as row s of ``before``.
+        clusters: n labels; queries with the same label are not independent and are drawn together. None draws each alone.
         level: Nominal coverage.
         resamples: The number of bootstrap resamples.
         seed: Seed of the resamples.
@@ -93,11 +112,32 @@ def change_interval(
     before, after = _by_seed(before, after)
     change = without_rounding(after - before)
     if len(change) == 1:
+        if clusters is not None:
+            return inverted_interval(change[0], clusters=clusters, level=level, seed=seed)
         return t_interval(change[0], level=level)
-    return two_level_interval(change[:, :, None], lambda means: means[..., 0], resamples=resamples, level=level, seed=seed)
+    return _two_level(change[:, :, None], lambda m: m[..., 0], clusters, resamples=resamples, level=level, seed=seed)
 
 
-def size_interval(before: np.ndarray, after: np.ndarray, *, resamples: int = 2000, seed: int = 0) -> Interval:
+def _two_level(
+    values: np.ndarray, statistic: Callable[[np.ndarray], np.ndarray], clusters: Sequence[object] | None, **how: Any
+) -> Interval:
+    """The hierarchical bootstrap; of clusters, a mean over queries is the ratio of the means of sums and of sizes."""
+    if clusters is None:
+        return two_level_interval(values, statistic, **how)
+    of, sizes = sums_by_cluster(np.moveaxis(values, 1, 0), clusters)
+    sums = np.concatenate([np.moveaxis(of, 0, 1), np.broadcast_to(sizes[:, None], (len(values), len(sizes), 1))], axis=2)
+    found = two_level_interval(sums, lambda m: statistic(m[..., :-1] / m[..., -1:]), **how).of_enough
+    return replace(found, n=values.shape[1])
+
+
+def size_interval(
+    before: np.ndarray,
+    after: np.ndarray,
+    *,
+    clusters: Sequence[object] | None = None,
+    resamples: int = 2000,
+    seed: int = 0,
+) -> Interval:
     """95 % interval of the change in the size of a bias, \\|mean after\\| - \\|mean before\\|, by the bootstrap.
 
     If a bias changes its sign, its size has not grown by the whole difference. The size has a corner at 0: the size of a mean of
@@ -106,6 +146,7 @@ def size_interval(before: np.ndarray, after: np.ndarray, *, resamples: int = 200
     Args:
         before: Shape [seeds, n]; a single row stands for every seed.
         after: Shape [seeds, n].
+        clusters: n labels of queries that are drawn together; see :func:`change_interval`.
         resamples: The number of bootstrap resamples.
         seed: Seed of the resamples.
 
@@ -121,7 +162,7 @@ def size_interval(before: np.ndarray, after: np.ndarray, *, resamples: int = 200
         (-0.1, -0.1)
     """
     both = np.stack(np.broadcast_arrays(*_by_seed(before, after)), axis=-1)
-    return two_level_interval(both, lambda m: np.abs(m[..., 1]) - np.abs(m[..., 0]), resamples=resamples, seed=seed)
+    return _two_level(both, lambda m: np.abs(m[..., 1]) - np.abs(m[..., 0]), clusters, resamples=resamples, seed=seed)
 
 
 def leaves_out_zero(interval: Interval) -> bool:

@@ -54,6 +54,8 @@ class AuditResult(AuditTables):
             result that was read from JSON or a pickle has none.
         queries: The texts of the queries in ``per_query``, by qid.
         attributions: What documents, words and positions contribute to figures; see :meth:`worst`.
+        clusters: Which queries are not independent of each other: bias to (qid to label), for biases that were given
+            ``clusters=``. Queries with the same label are tested and compared together.
 
     When not to use it: as a certificate. An audit looks for each bias with one probe, on the given topics.
 
@@ -168,6 +170,8 @@ class AuditResult(AuditTables):
             "queries": json.dumps(self.queries, indent=1, **options),
             "attributions": _lines(self.attributions, **options),
         }
+        if self.clusters:
+            parts["clusters"] = json.dumps(self.clusters, indent=1, **options)
         text = "{\n" + ",\n".join(f'"{name}": {part}' for name, part in parts.items())
         seal = sealed(json.loads(text + "}"))["blake2b"]
         return f'{text},\n"blake2b": "{seal}"\n}}\n'
@@ -249,8 +253,8 @@ class AuditResult(AuditTables):
         failed = pd.DataFrame(content["failed"], columns=FAILED_COLUMNS).fillna({"system": ""})
         parts = pd.DataFrame(content.get("attributions", []), columns=ATTRIBUTION_COLUMNS)
         parts = parts.astype(dict.fromkeys(FIGURE_KEY, "str") | PART_TYPES)
-        queries = dict(content.get("queries", {}))
-        result = cls(findings, per_query, skipped, failed, settings, queries=queries, attributions=parts)
+        queries, clusters = (dict(content.get(name, {})) for name in ("queries", "clusters"))
+        result = cls(findings, per_query, skipped, failed, settings, queries=queries, attributions=parts, clusters=clusters)
         result._read_back = True
         return result
 

@@ -14,7 +14,16 @@ from typing import Any
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.bias import Bias, Figure, Finding, attributions_frame, corrected, findings_frame, per_query_frame
+from pyterrier_debias.core.bias import (
+    Bias,
+    Figure,
+    Finding,
+    attributions_frame,
+    clusters_of,
+    corrected,
+    findings_frame,
+    per_query_frame,
+)
 from pyterrier_debias.core.decomposition import without_cutoff
 from pyterrier_debias.core.errors import InputError, check_number, one_line, trace, visible
 from pyterrier_debias.core.evaluation import judged_qids
@@ -183,6 +192,7 @@ def audit(
         tuple(seen.figures),
         _words(all_topics, per_query),
         attributions_frame(findings),
+        clusters_of(findings),
     )
 
 

@@ -29,6 +29,7 @@ class AuditTables:
     figures: tuple[tuple[str, Figure], ...] = ()
     queries: dict[str, str] = field(default_factory=dict)
     attributions: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=ATTRIBUTION_COLUMNS))
+    clusters: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def __getstate__(self) -> dict[str, Any]:
         """The state for a pickle: as in JSON, without figures, because these hold everything that their bias computed."""

@@ -14,6 +14,8 @@ from pyterrier_debias.report.tables import AuditTables
 
 #: The column of the text table that is shortened if the line is too long.
 _CONTRAST = 2
+#: The most decimals that are shown.
+_MOST_DIGITS = 8
 
 CORRECTION_NAMES = {
     "two-step": "Holm, in two steps", "holm": "Holm", "bonferroni": "Bonferroni", "fdr_bh": "Benjamini and Hochberg",
@@ -26,6 +28,33 @@ def number(value: float, digits: int = 3) -> str:
         return ""
     text = f"{value:.{digits}f}"
     return text.removeprefix("-") if float(text) == 0 else text
+
+
+def signed(value: float, digits: int = 3) -> str:
+    """A figure with its sign; 0.000 has none."""
+    text = f"{value:+.{digits}f}"
+    return text[1:] if float(text) == 0 else text
+
+
+def digits_of(low: float, high: float, digits: int = 3) -> int:
+    """The number of decimals of an interval: more than usual if an end of one that excludes 0 would be printed as 0.
+
+    Args:
+        low: The lower end, in the unit that is printed; NaN if there is none.
+        high: The upper end.
+        digits: The usual number.
+
+    Returns:
+        The number, at most 8.
+
+    Example:
+        >>> digits_of(0.1, 0.2), digits_of(-0.0001, 0.2), digits_of(0.0001, 0.2)
+        (3, 3, 4)
+    """
+    if low * high > 0:
+        while digits < _MOST_DIGITS and any(round(end, digits) == 0 for end in (low, high)):
+            digits += 1
+    return digits
 
 
 def interval(low: float, high: float, digits: int = 3) -> str:

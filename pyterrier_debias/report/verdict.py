@@ -17,9 +17,17 @@ import pandas as pd
 
 from pyterrier_debias.core.bias import CORRELATION, FIGURE_KEY, TOGETHER, least_p, p_text, query_count
 from pyterrier_debias.core.errors import shortened
-from pyterrier_debias.core.statistics import LEAST_UNITS, Interval, bootstrap_interval, detectable_effect, units_needed
+from pyterrier_debias.core.statistics import (
+    LEAST_UNITS,
+    Interval,
+    bootstrap_interval,
+    detectable_effect,
+    sums_by_cluster,
+    units_needed,
+    without_rounding,
+)
 from pyterrier_debias.report.tables import AuditTables
-from pyterrier_debias.report.text import ALPHA, interval, number
+from pyterrier_debias.report.text import ALPHA, digits_of, interval, number
 from pyterrier_debias.report.treatments import FOR_EARLY_ANSWERS, TREATMENTS, Treatment, treatments
 
 Outcome = Literal["yes", "no", "cannot tell", "not examined"]
@@ -181,8 +189,6 @@ _ALSO: Mapping[str, tuple[str, str, str]] = {
 }
 #: The share of judged documents in the first ten below which missing judgements may distort a score, whatever the pool's share.
 _ENOUGH_JUDGED = 0.8
-#: The most decimals that are shown.
-_MOST_DIGITS = 8
 #: The contrast under which a bias gives the nDCG@10 of a system's own results.
 _QUALITY: Mapping[str, str] = {"position": "original", "linguistic": "all queries"}
 #: Where a finding says why it has no interval.
@@ -449,11 +455,14 @@ def _is_still(result: AuditTables, row: Mapping[str, Any]) -> bool:
 def _few_changes(result: AuditTables, row: Mapping[str, Any], what: str) -> str:
     """A clause if so few queries have another value than 0 that a test cannot tell it from chance, however large they are."""
     values = _per_query(result, row)
-    changed = int((values != 0).sum())
+    labels = result.clusters.get(row["bias"])
+    sums, _ = sums_by_cluster(values.to_numpy(), [labels.get(qid, qid) for qid in values.index] if labels else None)
+    changed = int((without_rounding(sums) != 0).sum())
     least = least_p(row["convention"], changed)
     other = math.isfinite(row["low"]) and row["p"] < 0.8 * least  # its test has more arrangements; p is drawn
     few = len(values) and least > ALPHA and not other
-    return f"; it differs from 0 for {query_count(changed)} only, too few for {what}" if few else ""
+    units = f"{changed} cluster{'s' * (changed != 1)} of queries" if labels else query_count(changed)
+    return f"; it differs from 0 for {units} only, too few for {what}" if few else ""
 
 
 def _per_query(result: AuditTables, row: Mapping[str, Any]) -> pd.Series:
@@ -461,7 +470,7 @@ def _per_query(result: AuditTables, row: Mapping[str, Any]) -> pd.Series:
     own = result.per_query
     for name in FIGURE_KEY:
         own = own[own[name] == row[name]]
-    return own["value"]
+    return own.set_index("qid")["value"]
 
 
 def doubt(result: AuditTables, row: Mapping[str, Any]) -> str:
@@ -540,12 +549,10 @@ def _size(row: Mapping[str, Any], figure: _Figure | None, *, alone: bool = False
 
 
 def _digits(ends: tuple[float, float], figure: _Figure | None) -> int:
-    """The number of decimals of a figure: more than usual if an end of an interval that excludes 0 would be printed as 0."""
-    digits, times = (figure.digits, figure.times) if figure else (3, 1.0)
-    if ends[0] * ends[1] > 0:
-        while digits < _MOST_DIGITS and any(round(end * times, digits) == 0 for end in ends):
-            digits += 1
-    return digits
+    """The number of decimals of a figure; see :func:`pyterrier_debias.report.text.digits_of`."""
+    if figure is None:
+        return digits_of(*ends)
+    return digits_of(ends[0] * figure.times, ends[1] * figure.times, figure.digits)
 
 
 def _amount(size: float, figure: _Figure, *, bare: bool = False) -> str:

@@ -1,9 +1,12 @@
 """The gender bias: what it says, over which values, for which queries."""
 
+import json
 import pickle
 import re
 from dataclasses import replace
+from pathlib import Path
 
+import jsonschema
 import numpy as np
 import pandas as pd
 import pyterrier as pt
@@ -11,6 +14,7 @@ import pytest
 
 from pyterrier_debias import (
     ARaBEvaluator,
+    AuditResult,
     Collection,
     InputError,
     PlantedCollection,
@@ -24,6 +28,7 @@ from pyterrier_debias import (
 from pyterrier_debias.core.bias import PER_QUERY_COLUMNS
 from pyterrier_debias.core.statistics import randomisation_test
 from pyterrier_debias.core.systems import Context
+from pyterrier_debias.gender import audit as gender_audit
 from pyterrier_debias.gender.audit import GenderBias, WordListBias, neutral_qids
 from pyterrier_debias.gender.data import documents
 from pyterrier_debias.gender.data.query_gender import GenderClassifier
@@ -492,6 +497,33 @@ def test_queries_that_share_candidates_flip_together():
     assert changed
     with pytest.raises(InputError, match="gender bias: clusters='book' must be a column of the topics"):
         found_by("book")
+
+
+def test_audits_by_cluster_are_compared_by_cluster_after_they_are_saved_and_resumed(tmp_path):
+    topics = TOPICS.drop(columns="gender", errors="ignore").assign(article=[f"a{i // 4}" for i in range(len(TOPICS))])
+    of = topics.set_index("qid")["article"]
+    first, second = "run", "biased"
+    schema = json.loads(Path(gender_audit.__file__).parents[1].joinpath("report/result.schema.json").read_text())
+
+    def audited():
+        asked = {"topics": topics, "qrels": QRELS, "depth": 20, "checkpoint": tmp_path / "kept"}
+        return audit([SYSTEMS[0], SYSTEMS[2]], PLANTED, biases=[GenderBias(clusters="article")], baseline=first, **asked)
+
+    results = [audited(), audited()]  # the second time from the checkpoint
+    results.append(AuditResult.from_json(results[0].to_json()))
+    jsonschema.validate(json.loads(results[0].to_json()), schema)
+    for result in results:
+        assert result.clusters["gender"] == {qid: of[qid] for qid in result.clusters["gender"]}
+        (row,) = result.findings[result.findings["contrast"].str.endswith(f", vs {first}")].to_dict("records")
+        own = result.per_query[result.per_query["contrast"] == row["contrast"].partition(",")[0]]
+        wide = own[own["measure"] == row["measure"]].pivot(index="qid", columns="system", values="value").dropna()
+        labels = of[wide.index].to_numpy()
+        test = randomisation_test(wide[first].to_numpy(), wide[second].to_numpy(), clusters=labels)
+        assert row["p"] == pytest.approx(test.p) and "; p by randomisation of all queries" in row["convention"]
+        found = compare(result, systems=(first, second))
+        (changed,) = found.table[found.table["measure"] == row["measure"]].to_dict("records")
+        assert changed["p"] == pytest.approx(test.p)
+        assert "gender: queries with the same 'article' are not independent; the comparison is by 'article'" in found.to_text(200)
 
 
 @pytest.mark.parametrize("bias", ["gender", "length"])

@@ -8,7 +8,9 @@ from scipy import stats
 from pyterrier_debias import AuditResult, Finding, InputError
 from pyterrier_debias.core.bias import corrected, findings_frame, per_query_frame
 from pyterrier_debias.core.plots import close, colour, new_axes, rendered
+from pyterrier_debias.core.statistics import inverted_interval, randomisation_test
 from pyterrier_debias.report.compare import compare
+from pyterrier_debias.report.noninferiority import change_interval, size_interval
 from pyterrier_debias.report.pareto import pareto, pareto_figures, plot_pareto
 from tests.report.browser import in_a_browser, needs_chromium
 from tests.report.html_page import Page
@@ -81,7 +83,7 @@ def test_the_verdict_on_costs_is_that_of_the_test():
 
 def test_nothing_happened():
     found = compare(made({"a": PLAIN}), made({"b": PLAIN}))
-    assert by_kind(found, "bias")["verdict"] == "no change shown" and by_kind(found, "bias")["p"] == 1
+    assert by_kind(found, "bias")["verdict"] == "no change shown" and np.isnan(by_kind(found, "bias")["p"])
     cost = by_kind(found, "cost")
     assert cost["verdict"] == "kept" and np.isnan([cost["p"], cost["p_corrected"], cost["p_equivalent"]]).all()
     assert cost["text"].endswith("a loss of more than 0.01 is ruled out; over 40 queries.")
@@ -90,7 +92,20 @@ def test_nothing_happened():
 def test_a_difference_by_rounding_is_no_change():
     rounded = tuple(np.nextafter(values, 9) for values in PLAIN)
     bias = by_kind(compare(made({"a": PLAIN}), made({"b": rounded})), "bias")
-    assert (bias["change"], bias["p"], bias["verdict"]) == (0, 1, "no change shown")
+    assert (bias["change"], bias["verdict"]) == (0, "no change shown") and np.isnan(bias["p"])
+
+
+def test_a_change_that_is_shown_is_never_printed_as_zero():
+    """Small figures, such as those of the rate of rare words; and no "-0.000"."""
+    before, after = (np.random.default_rng(seed).normal(mean, 1e-6, 40) for seed, mean in ((0, 2e-4), (1, 5e-5)))
+    found = compare(made({"a": (before, PLAIN[1])}), made({"b": (after, PLAIN[1] - 1e-5)}))
+    assert "the bias became smaller, by 0.0001 [0.0001, 0.0002]" in by_kind(found, "bias")["text"]
+    assert "a change of -0.00001 [-0.00001, -0.00001]" in by_kind(found, "cost")["text"]
+    back = compare(made({"b": (after, PLAIN[1])}), made({"a": (before, PLAIN[1])}))
+    assert "the bias became larger, by 0.0001 [0.0001, 0.0002]" in by_kind(back, "bias")["text"]
+    noise = np.random.default_rng(2).normal(-1e-5, 1e-3, 40)
+    text = by_kind(compare(made({"a": (-noise, PLAIN[1])}), made({"b": (noise * 0.1, PLAIN[1])})), "bias")["text"]
+    assert "-0.000" not in text and "no change is shown" in text
 
 
 def test_over_a_handful_of_queries_nothing_is_shown():
@@ -128,6 +143,58 @@ def test_two_systems_of_one_audit_and_common_ones_of_two():
 def test_queries_that_only_one_audit_has_are_left_out():
     fewer = made({"b": tuple(v[:30] for v in DEBIASED)}, qids=QIDS[:30])
     assert set(compare(made({"a": PLAIN}), fewer).table["n"]) == {30}
+
+
+def in_clusters(systems, size=8, **how):
+    """An audit whose queries share what they have in common with the ``size`` queries of their cluster."""
+    found = made(systems, **how)
+    found.clusters = {"position": {qid: f"article {n // size}" for n, qid in enumerate(QIDS)}}
+    return found
+
+
+def shared(seed, clusters=10):
+    """Differences without an effect that are equal in a cluster but for a little."""
+    rng = np.random.default_rng(seed)
+    return np.repeat(rng.normal(0, 0.1, clusters), 40 // clusters) + rng.normal(0, 0.01, 40)
+
+
+def test_queries_that_are_not_independent_are_compared_by_cluster():
+    quality = np.full(40, 0.5)
+    rejected = {"by query": 0, "by cluster": 0}
+    for seed in range(60):
+        systems = {"plain": (np.zeros(40) + 0.3, quality), "debiased": (0.3 + shared(seed), quality)}
+        for how, results in (("by query", made(systems)), ("by cluster", in_clusters(systems, size=4))):
+            row = by_kind(compare(results), "bias")
+            rejected[how] += row["p"] <= 0.05
+            assert (row["low"] <= 0 <= row["high"]) == (row["p"] > 0.05)
+    assert rejected["by query"] > 15 and rejected["by cluster"] <= 7
+    # The same test and interval as anywhere else.
+    before, after, of = np.zeros(40) + 0.3, 0.25 + shared(0), [n // 4 for n in range(40)]
+    row = by_kind(compare(in_clusters({"plain": (before, quality), "debiased": (after, quality)}, size=4)), "bias")
+    assert row["p"] == randomisation_test(before, after, clusters=of).p
+    ends = inverted_interval(after - before, clusters=of)
+    assert [row["low"], row["high"]] == pytest.approx([ends.low, ends.high]) and row["n"] == 40
+    assert row["size_high"] - row["size_low"] > 0.05
+    plain = by_kind(compare(made({"plain": (before, quality), "debiased": (after, quality)})), "bias")
+    assert plain["size_high"] - plain["size_low"] < 0.75 * (row["size_high"] - row["size_low"])
+
+
+def test_five_clusters_show_nothing():
+    systems = {"plain": PLAIN, "debiased": DEBIASED}
+    row = by_kind(compare(in_clusters(systems)), "bias")
+    assert np.isnan([row["low"], row["high"], row["size_low"], row["size_high"], row["p"]]).all()
+    assert row["verdict"] == "no change shown"
+    assert by_kind(compare(made(systems)), "bias")["verdict"] == "smaller"
+
+
+def test_clusters_of_one_query_each_are_the_bootstrap_over_queries():
+    before, after = (np.random.default_rng(seed).normal(0.2, 0.1, (3, 40)) for seed in (0, 1))
+    alone = list(range(40))
+    for interval in (change_interval, size_interval):
+        one, other = interval(before, after), interval(before, after, clusters=alone)
+        assert (other.low, other.high, other.n) == pytest.approx((one.low, one.high, 40))
+    halves = change_interval(before, after, clusters=[n // 2 for n in alone])
+    assert halves.estimate == pytest.approx((after - before).mean())
 
 
 def test_several_training_seeds():
