@@ -55,8 +55,9 @@ class Comparison:
             distance from 0. ``p``: for biases from a paired t-test of no change (where queries are not independent, from a
             randomisation test of whole clusters), for costs from the non-inferiority test; ``p_corrected``, corrected over the
             rows of a kind (Holm); ``p_equivalent``, from TOST with the same margin; all three only if there is one training seed
-            and a query changes. With fewer than six queries there are no intervals and no p values, and nothing is shown. ``n`` queries, ``seeds``, ``verdict`` (biases: smaller or
-            larger if neither interval contains 0, otherwise no change shown; costs: kept, lost or not ruled out), ``text``.
+            and a query changes. With fewer than six queries there are no intervals and no p values, and nothing is shown. ``n``
+            queries, ``seeds``, ``verdict`` (biases: smaller or larger if neither interval contains 0, otherwise no change shown;
+            costs: kept, lost or not ruled out), ``text``.
         margin: The loss of effectiveness that does not matter.
         dataset: The collection on which both were audited.
         notes: What differs between the audits: settings, judgements, and the conventions under which figures were computed.

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.bias import p_text
+from pyterrier_debias.core.bias import p_text, query_count
 from pyterrier_debias.core.counterfactuals import Arm, never_moved, ranks_among_others, score_arms
 from pyterrier_debias.core.decomposition import out_of_reach
 from pyterrier_debias.core.errors import InputError, check_number, kind_of
@@ -66,19 +66,22 @@ class InterventionResult:
 def _sentence(row: Mapping[str, Any]) -> str:
     if not row["items"]:
         return f"{row['change']}: no {row['kind']} was changed ({row['unchanged']} items were left unchanged)."
-    moved = "keep their ranks on average"
+    one = row["items"] == 1
+    items, on_average = f"{row['items']} item{'s' * (not one)} of {query_count(row['n'])}", " on average" * (not one)
+    moved = "keeps its rank" if one else "keep their ranks on average"
     if row["displacement"]:
-        moved = f"move {'down' if row['displacement'] > 0 else 'up'} by {abs(row['displacement']):.2f} ranks on average"
+        way = "down" if row["displacement"] > 0 else "up"
+        moved = f"move{'s' * one} {way} by {abs(row['displacement']):.2f} ranks{on_average}"
     if np.isnan(row["p"]):
         return (
-            f"{row['change']}: no score of {row['items']} items of {row['n']} queries changed, so nothing is tested. Either the "
-            f"ranker does not read what was changed, or the change never reached it (a text loader, a cache keyed by docno)."
+            f"{row['change']}: no score of {items} changed, so nothing is tested. Either the ranker does not read what was "
+            f"changed, or the change never reached it (a text loader, a cache keyed by docno)."
         )
     low, high = (-row["high"], -row["low"]) if row["displacement"] < 0 else (row["low"], row["high"])  # "up by" has no sign
     interval = "" if np.isnan(low) else f" [{low:+.2f}, {high:+.2f}]"
     return (
-        f"{row['change']}: {row['items']} items of {row['n']} queries {moved}{interval}; "
-        f"{row['down']:.0%} move down, {row['up']:.0%} up (p = {p_text(row['p'])}, corrected {p_text(row['p_corrected'])})."
+        f"{row['change']}: {items} {moved}{interval}; {row['down']:.0%} move down, {row['up']:.0%} up (p = {p_text(row['p'])}, "
+        f"corrected {p_text(row['p_corrected'])})."
     )
 
 

@@ -98,7 +98,11 @@ def test_an_interval_that_is_not_defined_is_left_out_of_the_sentence():
     found = intervene(Early(), candidates(queries=1), passages={"turned": turned})
     row = found.table.iloc[0]
     assert row["n"] == 1 and np.isnan(row["low"]) and row["displacement"] != 0
+    own = found.items[found.items["displacement"] != 0]
     assert "ranks on average; " in str(found) and "[" not in str(found) and "nan" not in str(found)
+    (one,) = own["docno"].tolist()[:1]
+    alone = str(intervene(Early(), candidates(queries=1), passages={"turned": turned}, items=own[own["docno"] == one]))
+    assert alone.startswith("turned: 1 item of 1 query moves ") and "ranks; " in alone
     several = intervene(Early(), candidates(), passages={"turned": turned})
     displacement, low, high = several.table.loc[0, ["displacement", "low", "high"]]
     assert displacement < 0, "up by: the interval is that of the size, too"
