@@ -209,7 +209,7 @@ def _caption(table: pd.DataFrame, result: AuditTables, effectiveness: str) -> st
     hollow = "" if table["on_front"].all() else "; hollow: the other systems"
     over = f"{spanned(own['n'])} {'query' if own['n'].max() == 1 else 'queries'}"
     if own["n"].tolist() != table["n"].tolist():
-        over = f"{spanned(own['n'])} (bias) and {spanned(table['n'])} queries (effectiveness)"
+        over = f"{over} (bias) and {spanned(table['n'])} (effectiveness)"
     shown = "with 95 % intervals " if table[["size_low", "low"]].notna().any(axis=None) else ""
     return (
         f"{str(first['bias']).capitalize()}: size of the bias, |{first['measure']}, {first['contrast']}|, against mean "
