@@ -359,8 +359,8 @@ def _figures(examined: list[_Examined]) -> list[Figure]:
             Figure(
                 "answer-position",
                 f"Mean {_MAIN} on original passages by where the answers begin (mean over a query's relevant passages), with 95 "
-                f"% bootstrap intervals; {spanned(_bucketed(bucketed))} queries in buckets of equal size. Buckets "
-                f"hold different queries.",
+                f"% bootstrap intervals; {spanned(_bucketed(bucketed))} queries in buckets that hold equally many, as far as "
+                f"ties allow. Buckets hold different queries.",
                 lambda axes: _draw_buckets(axes, bucketed),
             )
         )

@@ -113,7 +113,8 @@ class HuggingFaceWords:
         words: A function from a text to its words and their characters.
         piece: ``'first'``: a word's vector is that of its first piece; ``'mean'``: the mean over its pieces.
         layer: Which hidden states: 0 the embeddings (positions included), 1 to L after each layer; negative numbers from the end.
-        max_length: Longest text in tokens; None for as many as the model can read. Truncation is logged.
+        max_length: Longest text in tokens; None for as many as the model can read, or as a given ranker reads. Truncation is
+            logged.
         batch_tokens: Token budget of a batch; None picks one for the device. Vectors do not depend on it.
         device: Device to run on; None picks CUDA, then Apple's MPS, then the CPU. Rankers and models in memory compute where they
             are.
@@ -202,7 +203,8 @@ class HuggingFaceWords:
             places = np.array([place for _, *place in spans], dtype=np.int64).reshape(-1, 2)
             ranges.append(pieces_of(places, np.array(offsets, dtype=np.int64).reshape(-1, 2)))
             ids.append(np.asarray(tokens, dtype=np.int32))
-        window = window_of(tokenizer, model.config, self.max_length, self.stage)
+        longest = self.encoder.max_length if self.max_length is None and isinstance(self.encoder, Ranker) else self.max_length
+        window = window_of(tokenizer, model.config, longest, self.stage)
         sequences = engine.Sequences(engine.Template.single(tokenizer), window, ids, side=tokenizer.truncation_side)
         cut = int(np.count_nonzero(sequences.cut))
         if cut:

@@ -728,3 +728,91 @@ def test_figures_without_all_rankings_are_the_same(result, monkeypatch):
     # A measure without a cut-off looks at whole lists.
     whole = PositionSensitivity(EARLY, answers=ANSWERS, measures=["nDCG@10", "AP"], **FAST).figures(CANDIDATES, QRELS)
     assert len(whole.arms) == len(result.arms)
+
+
+TEA = ["rain falls.", "tea is hot.", "boats go.", "trees grow."]
+
+
+def placed_in(answered):
+    """``end - start`` of a ranker that likes tea early, where answers are known for the named passages of each query."""
+    text = {"rel": " ".join(TEA), "non": " ".join(reversed(TEA))}
+    rows = [(f"q{i}", "tea", f"{kind}{i}", text[kind]) for i in range(20) for kind in text]
+    candidates = pd.DataFrame(rows, columns=["qid", "query", "docno", "text"])
+    qrels = candidates[["qid", "docno"]].assign(label=candidates["docno"].str.startswith("rel").astype(int))
+    answers = pd.DataFrame([(f"q{i}", f"{kind}{i}", "tea is hot") for i in range(20) for kind in answered])
+    answers.columns = ["qid", "docno", "answer"]
+    early = pt.apply.doc_score(lambda row: -float(row["text"].split().index("tea")))
+    table = PositionSensitivity(early, answers=answers, draws=1).evaluate(candidates, qrels).table
+    return table[(table["comparison"] == "end - start") & (table["measure"] == "RR@10")]
+
+
+def test_answers_are_placed_in_relevant_passages_only():
+    """Where the others moved too, nothing changed between them, and a bias was 0."""
+    alone, both = placed_in(["rel"]), placed_in(["rel", "non"])
+    assert alone["difference"].tolist() == [-0.5] and alone["p"].iloc[0] < 0.001
+    pd.testing.assert_frame_equal(both, alone)
+    assert placed_in(["non"]).empty
+
+
+def words_of(queries, documents, seed=0):
+    """Lists of short passages in which tea may occur; the first passage of each is relevant."""
+    rng, words = np.random.default_rng(seed), ["tea", "rain", "boat", "sun", "tree", "hill"]
+    rows = [(f"q{q}", "tea", f"d{q}_{d}", " ".join(rng.choice(words, 8))) for q in range(queries) for d in range(documents)]
+    qrels = pd.DataFrame({"qid": [f"q{q}" for q in range(queries)], "docno": [f"d{q}_0" for q in range(queries)], "label": 1})
+    return pd.DataFrame(rows, columns=["qid", "query", "docno", "text"]), qrels
+
+
+def place_of_tea(text):
+    return f"{text} tea".split().index("tea")
+
+
+def test_a_ranker_that_returns_an_empty_list_loses_no_figure():
+    """A list without rows has no last rank; the query, and then all figures of all systems, were lost."""
+    candidates, qrels = words_of(30, 2)
+    whole = pt.apply.doc_score(lambda row: -float(place_of_tea(row["text"])))
+    some = pt.apply.generic(lambda frame: whole(frame[frame["text"].map(place_of_tea) < 2]))
+    result = PositionSensitivity(some, draws=3).evaluate(candidates, qrels)
+    arms = result.arms.merge(qrels[["qid", "docno"]], on=["qid", "docno"])
+    answered = set(result.displacement["qid"])
+    assert set(arms.loc[arms["arm"] == "original", "qid"]) <= answered
+    assert (result.displacement["qid"].value_counts() == 3).all()
+    found = result.displacement_summary()
+    assert found["n"] == len(answered) and np.isnan([found["low"], found["high"]]).all()
+    # Of two documents, one that is left out stands second at most, and first where nothing else was ever returned.
+    assert result.displacement[["before", "after"]].max(axis=None) == 1
+    assert "leaves out the rotated passage" in " ".join(result.notes)
+
+
+@pytest.mark.parametrize("documents", [2, 3, 4])
+def test_a_ranker_of_lists_is_recognised_in_short_lists(documents):
+    candidates, qrels = words_of(40, documents)
+
+    def scored(frame):
+        places = -frame["text"].map(place_of_tea).astype(float)
+        return pt.model.add_ranks(frame.assign(score=places.groupby(frame["qid"]).rank()).copy())
+
+    def ranks(frame):
+        found = scored(frame).sort_values(["qid", "score", "docno"], ascending=[True, False, False])
+        return found.assign(place=found.groupby("qid").cumcount()).set_index("docno")["place"]
+
+    expected = []
+    for draw in range(3):
+        turned = RotatePassages(draw=draw)(candidates)["text"]
+        one = candidates.assign(text=turned.where(candidates["docno"].str.endswith("_0"), candidates["text"]))
+        expected.append((ranks(one) - ranks(candidates))[qrels["docno"]].to_numpy())
+    result = PositionSensitivity(pt.apply.generic(scored), draws=3).evaluate(candidates, qrels)
+    assert result.displacement_summary()["mean"] == pytest.approx(np.mean(expected))
+    told = "whole lists" if documents > 2 else "Lists of fewer than 3 documents do not show whether the ranker"
+    assert told in result.notes[0] and "measured on whole lists" in result.notes[0]
+
+
+def test_whole_texts_of_equal_length_are_not_called_truncated(caplog):
+    """Of a frame, nothing says that its texts come from an index; a warning where an answer is lost."""
+    texts = ["tea xx yy zz", "xx yy zz tea", "yy zz tea xx", "zz tea xx yy"] * 2
+    candidates = pd.DataFrame({"qid": [f"q{i}" for i in range(8)], "query": "tea", "docno": [f"d{i}" for i in range(8)]})
+    candidates, early = candidates.assign(text=texts), pt.apply.doc_score(lambda row: -float(place_of_tea(row["text"])))
+    qrels = candidates[["qid", "docno"]].assign(label=1)
+    for answer, warned in (("tea", False), ("water", True)):
+        caplog.clear()
+        PositionSensitivity(early, answers=qrels.assign(answer=answer)).evaluate(candidates, qrels)
+        assert ("seem to be truncated" in caplog.text) == warned

@@ -13,8 +13,10 @@ from scipy import stats
 from pyterrier_debias import Collection, InputError, PlantedCollection
 from pyterrier_debias.core import plots
 from pyterrier_debias.core.evaluation import per_query
+from pyterrier_debias.survivorship.data.annotations import rank_annotations
+from pyterrier_debias.survivorship.data.ranks import survives
 from pyterrier_debias.survivorship.data.subset import SurvivorshipSubset
-from pyterrier_debias.survivorship.formulas.nested import trend
+from pyterrier_debias.survivorship.formulas.nested import nested_means, trend
 from pyterrier_debias.survivorship.measures.curve import SurvivorshipCurve, curve_of_values
 from pyterrier_debias.survivorship.training.rank_filtered import DRAWN, FILTERED, LATER, training_subsets
 from tests.survivorship import published
@@ -219,7 +221,7 @@ def test_the_table_is_that_of_ordinary_evaluation(result):
         assert (row["n"], row["total"]) == (len(within), len(TOPICS))
         assert row["mean"] == pytest.approx(values[within].mean())
         assert row["zero_filled"] == pytest.approx(values[within].sum() / len(TOPICS))
-        assert row["mean_low"] <= row["mean"] <= row["mean_high"]
+        assert len(within) < 6 or row["mean_low"] <= row["mean"] <= row["mean_high"]
     assert rows.loc["all", "mean"] == pytest.approx(rows.loc["answered", "zero_filled"])  # the unanswered are worth 0
 
 
@@ -283,18 +285,19 @@ def test_strata_types_and_differences(result):
     table = result.table.query("measure == 'nDCG@10' and type == 'all types'").set_index(["name", "subset"])["mean"]
     for k in ("3", "10", "answered"):
         assert rows.loc[k, "difference"] == pytest.approx(table["bm25", k] - table["upside down", k])
-    assert (result.differences["p_corrected"] >= result.differences["p"] - 1e-15).all()
+    tested = result.differences[result.differences["p"].notna()]
+    assert len(tested) and (tested["p_corrected"] >= tested["p"] - 1e-15).all()
 
 
 @functools.cache
 def small_curve(baseline=None):
-    """Eleven queries, two of which are never answered, with two systems and two measures; answers as late as place 5."""
-    ranks = np.array([1, 1, 1, 2, 2, 3, 5, 5, 2, np.inf, np.inf])
+    """33 queries, six of which are never answered, with two systems and two measures; answers as late as place 5."""
+    ranks = np.tile([1, 1, 1, 2, 2, 3, 5, 5, 2, np.inf, np.inf], 3)
     rng = np.random.default_rng(7)
     parts = [
         pd.DataFrame({
-            "name": name, "measure": measure, "qid": [f"q{i:02}" for i in range(11)], "value": rng.random(11).round(3),
-            "first_relevant_rank": ranks, "type": list("AABBABABAAB"), "list": [f"{1 + i % 2} of 5" for i in range(11)],
+            "name": name, "measure": measure, "qid": [f"q{i:02}" for i in range(33)], "value": rng.random(33).round(3),
+            "first_relevant_rank": ranks, "type": list("AABBABABAAB" * 3), "list": [f"{1 + i % 2} of 5" for i in range(33)],
         })
         for measure in ("RR@10", "AP") for name in ("one", "two")
     ]  # fmt: skip
@@ -303,9 +306,10 @@ def small_curve(baseline=None):
     return values, curve_of_values(backwards, ranks=3, level=0.8, resamples=99, seed=3, baseline=baseline)
 
 
-def ends(found):
-    """The interval of a mean of values from 0 to 1."""
-    return tuple(np.clip(found.confidence_interval(0.8), 0, 1))
+def ends(values):
+    """The interval of a mean of values from 0 to 1; none of fewer than six."""
+    found = stats.ttest_1samp(values, 0).confidence_interval(0.8) if len(values) >= 6 else (np.nan, np.nan)
+    return pytest.approx(tuple(np.clip(found, 0, 1)), nan_ok=True)
 
 
 @pytest.mark.parametrize(("name", "measure"), [("one", "RR@10"), ("two", "AP")])
@@ -327,20 +331,20 @@ def test_every_number_of_a_small_curve(name, measure):
         for row, chosen in zip(table.itertuples(), within):
             assert (row.n, row.total, row.share) == (chosen.sum(), len(v), chosen.mean())
             assert row.mean == pytest.approx(v[chosen].mean())
-            assert (row.mean_low, row.mean_high) == pytest.approx(ends(stats.ttest_1samp(v[chosen], 0)))
+            assert (row.mean_low, row.mean_high) == ends(v[chosen])
             zero = np.where(chosen & np.isfinite(r), v, 0.0)
             assert row.zero_filled == pytest.approx(zero.mean())
-            assert (row.zero_filled_low, row.zero_filled_high) == pytest.approx(ends(stats.ttest_1samp(zero, 0)))
+            assert (row.zero_filled_low, row.zero_filled_high) == ends(zero)
             change = np.nan if row.Index == "all" else v[chosen].mean() - v[np.isfinite(r)].mean()
             assert row.change == pytest.approx(change, abs=1e-12, nan_ok=True)
         strata = rows(found.strata, kind)
         assert strata["first_relevant_rank"].tolist() == [1, 2, 3, 4, 5]  # as far as there are answers, beyond ranks=3
         assert strata["n"].tolist() == [(r == rank).sum() for rank in range(1, 6)]
-        several = strata[strata["n"] > 1]
+        several = strata[strata["n"] > 0]
         for row in several.itertuples():
             there = v[r == row.first_relevant_rank]
             assert row.mean == pytest.approx(there.mean())
-            assert (row.mean_low, row.mean_high) == pytest.approx(ends(stats.ttest_1samp(there, 0)))
+            assert (row.mean_low, row.mean_high) == ends(there)
     v, r, lists = (own["all types"][column].to_numpy() for column in ("value", "first_relevant_rank", "list"))
     expected = trend(v, r, strata=lists.tolist(), resamples=99, level=0.8, seed=3)
     row = rows(found.trend).iloc[0]
@@ -378,7 +382,7 @@ def test_survivors_against_all_queries():
         for row in table.itertuples():
             v = wide[row.measure, row.name] - (wide[row.measure, baseline] if baseline else 0)
             within = np.isfinite(ranks) if row.subset == "answered" else ranks <= int(row.subset)
-            assert (row.n, row.total, row.baseline) == (within.sum(), 11, baseline or "")
+            assert (row.n, row.total, row.baseline) == (within.sum(), 33, baseline or "")
             expected = (v[within].mean(), v.mean(), v[within].mean() - v.mean())
             assert (row.survivors, row.all, row.distortion) == pytest.approx(expected)
             assert row.low < row.distortion < row.high
@@ -403,16 +407,56 @@ def test_the_order_of_systems_among_survivors():
 
 @pytest.mark.parametrize("measure, least, most", [("RR@10", 0.0, 1.0), ("own", -np.inf, np.inf)])
 def test_the_interval_of_a_mean_stays_within_the_range_of_its_measure(measure, least, most):
-    """Student's interval over two queries goes far beyond 1; a measure whose range is unknown is not cut."""
-    values = {"name": "one", "measure": measure, "qid": ["1", "2"], "value": [0.6, 1.0], "first_relevant_rank": 1.0}
+    """Student's interval over few queries goes beyond 1; a measure whose range is unknown is not cut."""
+    values = {"name": "one", "measure": measure, "qid": list("123456"), "value": [0.2, 1, 1, 1, 1, 1], "first_relevant_rank": 1.0}
     frame = pd.DataFrame(values)
     found = curve_of_values(frame, ranks=1, resamples=9)
-    half = 0.2 * stats.t.ppf(0.975, 1)
-    low, high = max(0.8 - half, least), min(0.8 + half, most)
+    free = stats.ttest_1samp(values["value"], 0).confidence_interval(0.95)
+    low, high = max(free.low, least), min(free.high, most)
+    assert free.high > 1
     for table in (found.table, found.strata[found.strata["n"] > 0]):
         np.testing.assert_allclose(table["mean_low"], low)
         np.testing.assert_allclose(table["mean_high"], high)
     np.testing.assert_allclose(found.table["zero_filled_high"], high)
+
+
+def test_fewer_than_six_queries_show_nothing():
+    """Two equal differences have no spread; they were an interval without width, p = 0, and a reversed order."""
+    qids, first = [f"q{i:02d}" for i in range(20)], [1.0] * 2 + [5.0] * 18
+    one = {"name": "A", "measure": "RR@10", "qid": qids, "value": [0.5, 0.5] + [1.0] * 18, "first_relevant_rank": first}
+    other = one | {"name": "B", "value": [1.0, 1.0] + [0.5, 1 / 3] * 9}
+    frame = pd.concat([pd.DataFrame(one), pd.DataFrame(other)])
+    found = curve_of_values(frame, ranks=1, baseline="B", resamples=9)
+    few, all_answered = (found.differences.set_index("subset").loc[subset] for subset in ("1", "answered"))
+    assert few["difference"] == -0.5 and few[["low", "high", "p", "p_corrected"]].isna().all()
+    assert all_answered["p"] < 0.001 and all_answered["p_corrected"] == all_answered["p"]
+    assert found.order().set_index("subset")["swapped"].tolist() == ["A > B", ""] and (found.order()["reversed"] == "").all()
+    rows = found.table[found.table["subset"] == "1"]
+    assert rows["mean"].notna().all() and rows[["mean_low", "mean_high", "change_low", "change_high"]].isna().all(axis=None)
+    assert found.against_all().set_index(["name", "subset"]).loc[("A", "1"), ["low", "high"]].isna().all()
+    clustered = curve_of_values(frame.assign(cluster=frame["qid"].str[1:].astype(int) // 5), ranks=1, baseline="B", resamples=9)
+    assert clustered.differences[["low", "high", "p"]].isna().all(axis=None), "four clusters"
+
+
+def test_nowhere_is_never_and_no_rank_is_below_1():
+    """Annotations write -1 for a query that nothing answers; it counted as answered at every k."""
+    ranks = rank_annotations(
+        {"s": pd.DataFrame({"qid": [f"q{i:02d}" for i in range(40)], "docno": "d", "score": 1.0})},
+        pd.DataFrame({"qid": [f"q{i:02d}" for i in range(40)], "docno": "d", "label": [i % 2 for i in range(40)]}),
+        labelled_by="me",
+    )
+    assert set(ranks["first_relevant_rank"]) == {-1, 1}
+    frame = ranks.rename(columns={"system": "name"}).assign(measure="RR@10", value=[i % 2 for i in range(40)])
+    first = curve_of_values(frame, ranks=1, resamples=9).table.iloc[0]
+    assert (first["n"], first["total"], first["share"], first["mean"]) == (20, 40, 0.5, 1.0)
+    assert survives(np.array([-1, 1, 2]), 1).tolist() == [False, True, False] and not survives(-1, None)
+    for call in (
+        lambda: survives(0, 1),
+        lambda: curve_of_values(frame.assign(first_relevant_rank=0), ranks=1, resamples=9),
+        lambda: nested_means(np.ones(2), np.array([1, 0]), [1]),
+    ):
+        with pytest.raises(InputError, match="is 0; ranks count from 1"):
+            call()
 
 
 def test_a_picture_has_intervals_from_six_queries_on():
@@ -423,13 +467,13 @@ def test_a_picture_has_intervals_from_six_queries_on():
         axes = found.plot_strata()
         drawn = np.vstack([ends for container in axes.containers for line in container.lines[2] for ends in line.get_segments()])
         ends = (row["mean_low"], row["mean_high"]) if shown else (row["mean"], row["mean"])
-        assert (drawn[:, 1].min(), drawn[:, 1].max()) == pytest.approx(ends) and row["mean_low"] < row["mean"]
+        assert (drawn[:, 1].min(), drawn[:, 1].max()) == pytest.approx(ends) and shown == (row["mean_low"] < row["mean"])
         plots.close(axes.figure)
 
 
 def test_clusters_widen_the_intervals():
     values = small_curve()[0]
-    wide = values.assign(cluster=values["qid"].map(lambda qid: f"article {int(qid[1:]) // 4}"))
+    wide = values.assign(cluster=values["qid"].map(lambda qid: f"article {int(qid[1:]) // 2}"))
     twice = pd.concat([wide, wide.assign(qid=wide["qid"] + "'")])
     found, blind = (
         curve_of_values(one, ranks=3, resamples=9, baseline="two") for one in (twice, twice.drop(columns="cluster"))
@@ -467,13 +511,13 @@ def test_values_that_cannot_be_compared_are_refused():
     """A query given twice counted twice, systems over different queries had means over different ones, without a word."""
     values, _ = small_curve("two")
     lacking = values[~((values["name"] == "two") & (values["qid"] == "q03"))]
-    told = r"'two' has no RR@10 for 1 of 11 queries, e.g. 'q03'; give every system a value for every query"
+    told = r"'two' has no RR@10 for 1 of 33 queries, e.g. 'q03'; give every system a value for every query"
     for given, options, message in (
         (pd.concat([values, values.head(1)]), {}, r"query 'q00' has two values of RR@10 for 'one'"),
         (lacking, {}, told),
         (lacking, {"baseline": "one"}, told),
         (values, {"baseline": "three"}, "baseline 'three' is not a system; there are one, two"),
-        (values.assign(value=[*values["value"][:-1], np.nan]), {}, r"column 'value' is missing for query 'q10', .* of 'two'"),
+        (values.assign(value=[*values["value"][:-1], np.nan]), {}, r"column 'value' is missing for query 'q32', .* of 'two'"),
         (values.assign(value="high"), {}, "column 'value' is 'high', not a number, at row 0"),
     ):
         with pytest.raises(InputError, match=f"curve_of_values: {message}"):
@@ -529,7 +573,7 @@ def test_figures_show_the_numbers_of_their_measure():
         assert points[:, 1].tolist() == own["mean"].tolist()
         # Two systems stand a quarter of a rank apart, around the rank.
         assert points[:, 0] == pytest.approx(own["first_relevant_rank"] + shift)
-    assert "9 answered queries" in axes.get_xlabel() and axes.get_ylabel() == "mean AP"
+    assert "27 answered queries" in axes.get_xlabel() and axes.get_ylabel() == "mean AP"
     plots.close(axes.figure)
     axes = found.plot(measure="AP")
     for number, name in enumerate(("one", "two")):
@@ -539,7 +583,7 @@ def test_figures_show_the_numbers_of_their_measure():
         assert dashed.get_ydata().tolist() == own.loc[["answered", "3", "2", "1"], "zero_filled"].tolist()
         assert (solid.get_xdata().tolist(), list(dashed.get_xdata())) == ([1, 2, 3], [0, 1, 2, 3])
     assert [label.get_text() for label in axes.get_xticklabels()] == ["all", "3", "2", "1"]
-    assert "11 queries" in axes.get_xlabel()
+    assert "33 queries" in axes.get_xlabel()
     plots.close(axes.figure)
     for drawing in (found.plot, found.plot_strata):
         axes = drawing(order=["left out", "two", "one"])

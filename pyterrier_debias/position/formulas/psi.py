@@ -225,6 +225,9 @@ def bucket_of(positions: np.ndarray, buckets: int | Sequence[float]) -> tuple[np
         if not len(positions):
             return np.empty(0, dtype=int), np.empty(0)
         edges = np.quantile(positions, np.linspace(0, 1, buckets + 1), method="higher")
+        distinct = np.unique(positions)
+        if len(distinct) > 1:  # an edge at the smallest position would have nothing below it
+            edges[1:] = np.maximum(edges[1:], distinct[1])
     else:
         try:
             edges = np.asarray(buckets, dtype=float)

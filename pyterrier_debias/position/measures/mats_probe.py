@@ -158,8 +158,8 @@ class MATSProbe(Stage):
             piece: ``'first'``: the vector of a word is that of its first piece; ``'mean'``: the mean over its pieces. This and
                 all following options except ``text_field`` and ``verbose`` are for Hugging Face encoders only.
             layer: The layer of the hidden states: 0 for the embeddings, 1 to L after each layer; negative numbers from the end.
-            max_length: The length in tokens at which texts are truncated; None for all that the model can read. Truncation is
-                logged, and truncated words do not count.
+            max_length: The length in tokens at which texts are truncated; None for all that the model can read, or that a given
+                ranker reads (its own ``max_length``). Truncation is logged, and truncated words do not count.
             batch_tokens: The number of tokens in a batch; None picks one for the device. It does not change the result.
             text_field: The column with the passage.
             device: The device; None picks CUDA, then MPS, then the processor.

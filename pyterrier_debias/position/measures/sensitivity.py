@@ -51,6 +51,8 @@ _LONG = 500
 
 #: Queries whose list is cut in half to see whether the ranker notices.
 _CONTROL_QUERIES = 10
+#: The shortest list of which half can be ranked.
+_CONTROLLED = 3
 
 #: Messages if nothing changed, for a ranker and for a rebuilt retriever.
 _UNSEEN = (
@@ -76,8 +78,8 @@ class PositionSensitivity(Stage):
     - **rotated**: every candidate rotated at a random word, in several draws (the evaluation of Hofstätter, Lipani, Althammer,
       Zlabinger and Hanbury, "Mitigating the Position Bias of Transformer Models in Passage Re-Ranking", ECIR 2021);
     - **placed**, if answers are known: the relevant passages rotated by whole sentences, so that the sentence with the answer
-      comes first, in the middle or last; the other candidates are unchanged. A passage in which these are not three different
-      places is not changed;
+      comes first, in the middle or last; the other candidates are unchanged (as a stage, which has no judgements: all passages
+      with an answer). A passage in which these are not three different places is not changed;
     - **one at a time**: a relevant passage rotated among the un-rotated others, which gives its *rank displacement*.
 
     A retriever without a text stage is probed by indexing both the original and the rotated corpus, so that only the rotation
@@ -354,9 +356,10 @@ class PositionSensitivity(Stage):
         answers = self._positions(candidates)
         variants = variants or Variants()
         ranker, cut = without_cutoff(ranker)
-        frames, moves, still, change = [], [], True, 0.0
-        for part, arms in self._ranked(candidates, ranker, answers, system.name, variants):
+        frames, moves, still, change, checked = [], [], True, 0.0, False
+        for part, arms in self._ranked(candidates, ranker, answers, relevant, system.name, variants):
             change = max(change, _context_change(part, arms, self.draws))
+            checked = checked or (arms["arm"] == "control").any()
             arms = arms[arms["arm"] != "control"].reset_index(drop=True)
             still = still and ((arms["arm"] == "original").all() or _never_moved(arms))
             if relevant is not None:
@@ -373,6 +376,7 @@ class PositionSensitivity(Stage):
         if untested:
             logger.warning("PositionSensitivity: system %r: %s", system.name, untested)
         moved = pd.concat(moves, ignore_index=True) if moves else None
+        change = change if checked or np.isinf(change) else float("nan")
         return _Lists(arms, answers, system.name, candidates, ranker, cut, moved, change, untested, tuple(told), fixed, variants)
 
     def _fixed(self, texts: Iterable[str]) -> tuple[int, int]:
@@ -415,12 +419,21 @@ class PositionSensitivity(Stage):
         return found.drop_duplicates(["qid", "docno"]).reset_index(drop=True)
 
     def _ranked(
-        self, candidates: pd.DataFrame, ranker: pt.Transformer, answers: pd.DataFrame | None, name: str, variants: Variants
+        self,
+        candidates: pd.DataFrame,
+        ranker: pt.Transformer,
+        answers: pd.DataFrame | None,
+        relevant: pd.DataFrame | None,
+        name: str,
+        variants: Variants,
     ) -> Iterator[tuple[pd.DataFrame, pd.DataFrame]]:
-        """Score all arms, some queries at a time: their candidates, and the rankings."""
+        """Score all arms, some queries at a time: their candidates, and the rankings. Answers are placed in relevant passages; if
+        these are not known, in all that have one."""
         text = self._turning.text_field
-        qids = list(dict.fromkeys(candidates["qid"]))
-        control = set(sorted(qids)[:_CONTROL_QUERIES])
+        sizes = candidates["qid"].value_counts()
+        qids, control = list(sizes.index), set(sorted(sizes.index[sizes >= _CONTROLLED])[:_CONTROL_QUERIES])
+        if answers is not None and relevant is not None:
+            answers = answers.merge(relevant[["qid", "docno"]], on=["qid", "docno"])
         spans = {} if answers is None else {
             (q, d): (s, e) for q, d, s, e in zip(*(answers[name].tolist() for name in ("qid", "docno", "start", "end")))
         }
@@ -575,9 +588,11 @@ class PositionSensitivity(Stage):
         how_much = "all" if np.isinf(change) else f"{change:.0%}"
         note = (
             f"The ranker scores a passage differently in another list (by up to {how_much} of a list's range of scores), because "
-            f"it looks at whole lists, scales or cuts them, or is not deterministic: rank displacement was measured on whole "
-            f"lists, one passage per query."
+            f"it looks at whole lists, scales or cuts them, or is not deterministic"
         )
+        if np.isnan(change):
+            note = f"Lists of fewer than {_CONTROLLED} documents do not show whether the ranker scores each passage by itself"
+        note += ": rank displacement was measured on whole lists, one passage per query."
         moved, cut_off = self._displacement_in_lists(lists, lists.ranker, qids, qrels)
         notes = [note]
         if cut_off:
@@ -617,11 +632,8 @@ class PositionSensitivity(Stage):
             return displacements(lists.arms.iloc[:0], qrels, qids), 0
         # A passage that the ranker cut off comes after all that it returned.
         original, rotated = lists.arms[lists.arms["arm"] == "original"], pd.concat(parts)
-        before = _places(original, probed, "before").drop(columns="draw")
-        after = _places(rotated, probed, "after")
-        pairs = pd.concat([original, rotated]).merge(probed, on=["qid", "docno"])
-        cut_off = probed["qid"].isin(before["qid"]) & (probed["qid"].map(pairs["qid"].value_counts()).fillna(0) <= self.draws)
-        return displacement_frame(probed.merge(before, on="qid").merge(after, on="qid")), int(cut_off.sum())
+        places, left_out = _places(original, rotated, probed, self.draws)
+        return displacement_frame(places), left_out
 
     def _convention(self, lists: _Lists) -> str:
         rotation = self._turning
@@ -676,7 +688,7 @@ class _Lists:
 
     ``ranker`` is without the cut-offs at its end, ``cut`` the number of documents that it returns with them. ``moved`` says how
     relevant passages move among the unchanged others, ``change`` how much the score of a text differs in another list
-    (:func:`_context_change`). A retriever has no ranker and no candidates.
+    (:func:`_context_change`; NaN if all lists are too short to tell). A retriever has no ranker and no candidates.
     """
 
     arms: pd.DataFrame
@@ -704,19 +716,30 @@ def _never_moved(arms: pd.DataFrame) -> bool:
     return never_moved(arms[arms["arm"] == "original"], arms[arms["arm"] != "original"])
 
 
-def _places(rankings: pd.DataFrame, wanted: pd.DataFrame, name: str) -> pd.DataFrame:
-    """The rank of one passage per query in each draw, after all others if it is missing: ``qid``, ``draw`` and the rank."""
-    lengths = rankings.groupby(["qid", "draw"])["rank"].max().add(1).rename("length").reset_index()
-    ranks = rankings.merge(wanted[["qid", "docno"]], on=["qid", "docno"])[["qid", "draw", "rank"]]
-    places = lengths.merge(ranks, on=["qid", "draw"], how="left")
-    return places.assign(**{name: places["rank"].fillna(places["length"]).astype(int)})[["qid", "draw", name]]
+def _places(original: pd.DataFrame, rotated: pd.DataFrame, probed: pd.DataFrame, draws: int) -> tuple[pd.DataFrame, int]:
+    """The ranks of one passage per query, ``before`` in the original list and ``after`` in that of each draw.
+
+    A passage that a list lacks comes after as many documents as any list of the query has besides it: an empty list has no last
+    rank of its own. Also returns how many queries have such a list; those without any list are left out.
+    """
+    keys = probed[["qid", "docno"]]
+    both = pd.concat([original.assign(draw=-1), rotated])
+    own = both.merge(keys, on=["qid", "docno"]).set_index(["qid", "draw"])["rank"]
+    others = both.groupby(["qid", "draw"])["rank"].max() + 1
+    last = (others - own.notna().reindex(others.index, fill_value=False)).groupby(level="qid").max()
+    before = original.merge(keys, on=["qid", "docno"])[["qid", "rank"]].rename(columns={"rank": "before"})
+    after = rotated.merge(keys, on=["qid", "docno"])[["qid", "draw", "rank"]].rename(columns={"rank": "after"})
+    every = probed[probed["qid"].isin(last.index)].merge(pd.DataFrame({"draw": range(draws)}), how="cross")
+    found = every.merge(before, on="qid", how="left").merge(after, on=["qid", "draw"], how="left")
+    left_out = found.loc[found[["before", "after"]].isna().any(axis=1), "qid"].nunique()
+    lengths = found["qid"].map(last)
+    return found.assign(**{name: found[name].fillna(lengths).astype(int) for name in ("before", "after")}), left_out
 
 
 def _control_arm(part: pd.DataFrame, qids: set[str], text_field: str) -> list[Arm]:
-    """Every second candidate of a few queries, unchanged, in a separate list; only from lists long enough to be halved."""
-    size = part.groupby("qid")["docno"].transform("size").to_numpy()
+    """Every second candidate of a few queries, unchanged, in a separate list."""
     by_docno = part.groupby("qid")["docno"].rank(method="first").to_numpy()
-    rows = np.flatnonzero(part["qid"].isin(qids).to_numpy() & (size >= 4) & (by_docno % 2 == 1))
+    rows = np.flatnonzero(part["qid"].isin(qids).to_numpy() & (by_docno % 2 == 1))
     if not len(rows):
         return []
     return [Arm("control", 0, rows, part[text_field].iloc[rows].tolist(), "control")]

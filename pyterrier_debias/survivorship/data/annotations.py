@@ -25,15 +25,13 @@ from pyterrier_debias.core.frames import (
 )
 from pyterrier_debias.core.statistics import Interval, binomial_interval
 from pyterrier_debias.data.readers import read_table
-from pyterrier_debias.survivorship.data.ranks import NEVER, check_repeats, first_relevant, repeat_of
+from pyterrier_debias.survivorship.data.ranks import NEVER, NOWHERE, check_repeats, first_relevant, judged_by_text, repeat_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 #: The codes of the thesis' Section 3.4, by number; ``codes=`` gives them meanings in words.
 CODES = {0: "0", 1: "1", 2: "2", 3: "3"}
-#: The rank in annotations if a system does not answer a query at any rank.
-NOWHERE = -1
 
 #: A function that judges rows of ``qid``, ``query``, ``docno``, ``text`` and returns one label per row.
 Labeller = Callable[[pd.DataFrame], Sequence[int]]
@@ -233,7 +231,8 @@ def rank_annotations(
         depth: How many documents of each list are considered.
         min_label: The lowest label of an answer.
         repeats: ``'drop'`` removes from each list, before its first ``depth`` documents are taken, documents whose ``text``
-            repeats an earlier one (Section 3.4 of the thesis); ``'keep'`` uses lists as they are.
+            repeats an earlier one (Section 3.4 of the thesis), and a text gets the highest of its labels; ``'keep'`` uses lists
+            as they are.
         queries: ``qid``, and ``query`` if the runs lack it; None for the queries of the runs. A query without results of a system
             counts as not answered by it.
 
@@ -250,7 +249,7 @@ def rank_annotations(
     if not runs:
         raise InputError("rank_annotations: there are no runs; give at least one")
     check_number("rank_annotations", "depth", depth, least=1, whole=True, hint="it is how many documents are looked at")
-    tops = {}
+    tops, lists = {}, {}
     for name, run in runs.items():
         missing = [c for c in ("qid", "docno", "score") if c not in run.columns]
         if missing:
@@ -261,7 +260,8 @@ def rank_annotations(
         check_repeats(repeats, run.columns, "qna", f"run {name!r}")
         top = ranked(run, f"run {name!r}")
         if repeats == "drop":
-            top = ranked(top[repeat_of(top) == np.arange(len(top))], f"run {name!r}")
+            lists[name] = top[["qid", "docno"]], repeat_of(top)
+            top = ranked(top[lists[name][1] == np.arange(len(top))], f"run {name!r}")
         tops[name] = top[top["rank"] < depth]
     asked = tops.values() if queries is None else [queries]
     qids = list(dict.fromkeys(qid for frame in asked for qid in frame["qid"]))
@@ -278,7 +278,8 @@ def rank_annotations(
         )
     rows = []
     for name, top in tops.items():
-        found = top[["qid", "docno", "rank"]].merge(judged, on=["qid", "docno"], how="left")
+        own = judged_by_text(judged, *lists[name]).groupby(["qid", "docno"], as_index=False)["label"].max() if lists else judged
+        found = top[["qid", "docno", "rank"]].merge(own, on=["qid", "docno"], how="left")
         by_qid = {qid: own.sort_values("rank")["label"].to_numpy(dtype=float) for qid, own in found.groupby("qid")}
         for qid in qids:
             grades = by_qid.get(qid, np.empty(0))

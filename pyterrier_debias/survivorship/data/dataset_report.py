@@ -48,8 +48,10 @@ class DatasetReport:
             *answered* queries, as in the thesis; NaN if there are none), ``shown`` (how many documents a list has),
             ``duplicates``, ``answers`` (labels against written answers).
         missing: Mapping from each missing table to the reason.
-        ranks: ``qid``, ``first_relevant_rank``, ``type``: the data behind the tables.
-        source: ``'shown'``, or ``'proxy: <run>'`` if a run was used instead of what labellers were shown.
+        ranks: ``qid``, ``first_relevant_rank`` (NaN if what labellers were shown is not known), ``type``, ``answered``: the data
+            behind the tables.
+        source: ``'shown'``; ``'proxy: <run>'`` if a run was used instead of what labellers were shown; ``'judgements only'`` if
+            neither is known.
     """
 
     name: str
@@ -60,7 +62,7 @@ class DatasetReport:
 
     def __repr__(self) -> str:
         """Sizes in one line."""
-        answered = int(np.isfinite(self.ranks["first_relevant_rank"]).sum()) if len(self.ranks) else 0
+        answered = int(self.ranks["answered"].sum())
         return f"<DatasetReport of {self.name!r}: {answered} of {len(self.ranks)} queries answered ({self.source})>"
 
     def available(self) -> pd.DataFrame:
@@ -203,7 +205,8 @@ def dataset_report(
         missing |= dict.fromkeys(("first_ranks", "first_ranks_by_type", "shown"), reason)
         source, places = "judgements only", None
         best = set(qrels.loc[qrels["label"] == min_label if exact else qrels["label"] >= min_label, "qid"])
-        found = topics.assign(first_relevant_rank=[1.0 if qid in best else NEVER for qid in topics["qid"]])
+        found = topics.assign(first_relevant_rank=NAN)
+        answered = topics["qid"].isin(best).to_numpy()
     else:
         source = f"proxy: {stand_in}" if stand_in else "shown"
         shown = with_string_ids(shown, "dataset_report, candidates")
@@ -211,9 +214,11 @@ def dataset_report(
         places = presented(shown, "dataset_report")
         ranks = first_relevant_ranks(shown, qrels, min_label=min_label, exact=exact, docno=docno, stage="dataset_report")
         found = with_ranks(topics, ranks)
+        answered = np.isfinite(found["first_relevant_rank"].to_numpy())
     kinds = types_of(found[by]) if by in found.columns else None
-    ranks_frame = found[["qid", "first_relevant_rank"]].assign(type="" if kinds is None else kinds.to_numpy())
-    answered = np.isfinite(ranks_frame["first_relevant_rank"].to_numpy())
+    ranks_frame = found[["qid", "first_relevant_rank"]].assign(
+        type="" if kinds is None else kinds.to_numpy(), answered=answered
+    )
     answers = provided(dataset, "get_answers")
     written = None if answers is None else answered_qids(answers) & set(topics["qid"])
 
@@ -264,7 +269,7 @@ def _types(ranks: pd.DataFrame) -> pd.DataFrame:
     rows = []
     groups = [("all types", ranks), *ranks.groupby("type")]
     for kind, own in sorted(groups[1:], key=lambda group: -len(group[1])) + groups[:1]:
-        answered = int(np.isfinite(own["first_relevant_rank"]).sum())
+        answered = int(own["answered"].sum())
         found = binomial_interval(answered, len(own), level=0.95)
         rows.append((kind or "(none)", len(own), len(own) / len(ranks), answered, len(own) - answered, found.estimate, found.low,
                      found.high))  # fmt: skip

@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 #: The first relevant rank of a query whose labellers met no answer: later than any rank.
 NEVER = float("inf")
+#: The rank in annotations of a query that nothing answers.
+NOWHERE = -1
 
 #: How docnos are compared: as they are, or, in the form ``<passage>-<number of its address>``, by the passage.
 DOCNOS = ("qna", "passage")
@@ -101,16 +103,44 @@ def survives(rank: float | np.ndarray, k: float | None) -> bool | np.ndarray:
         One boolean or an array of them.
 
     Raises:
-        InputError: For k below 1.
+        InputError: For k below 1, or a rank below 1 other than -1, which means nowhere.
 
     Example:
         >>> survives(3.0, 2), survives(3.0, 3), survives(3.0, None), survives(NEVER, None)
         (False, True, True, False)
     """
     check_threshold(k, "survives")
-    found = np.asarray(rank, dtype=float) <= (k if k is not None else np.finfo(float).max)
-    found = found & np.isfinite(np.asarray(rank, dtype=float))
-    return found if np.ndim(rank) else bool(found)
+    ranks = as_first_ranks(np.atleast_1d(rank), "survives")
+    found = np.isfinite(ranks) & (ranks <= (NEVER if k is None else k))
+    return found if np.ndim(rank) else bool(found[0])
+
+
+def as_first_ranks(ranks: Any, stage: Any) -> np.ndarray:
+    """First relevant ranks as numbers from 1.
+
+    Args:
+        ranks: Numbers from 1; infinite, or :data:`NOWHERE` as in annotations, for queries that nothing answers; NaN if unknown.
+        stage: The calling stage, named in the message.
+
+    Returns:
+        A copy, shape [n], with infinity in place of :data:`NOWHERE`.
+
+    Raises:
+        InputError: For any other rank below 1.
+
+    Example:
+        >>> as_first_ranks([2, -1], "mine").tolist()
+        [2.0, inf]
+    """
+    found = np.asarray(ranks, dtype=float)
+    found = np.where(found == NOWHERE, NEVER, found)
+    if (found < 1).any():
+        low = found[found < 1][0]
+        raise InputError(
+            f"{stage_name(stage)}: a first relevant rank is {low:g}; ranks count from 1, and a query that nothing answers has "
+            f"infinity or {NOWHERE}"
+        )
+    return found
 
 
 def check_threshold(k: Any, stage: Any) -> None:
@@ -370,10 +400,23 @@ def _without_repeats(shown: pd.DataFrame, judged: pd.DataFrame, stage: Any) -> t
     first = repeat_of(shown, stage)
     kept = shown[first == np.arange(len(shown))]
     kept = kept.assign(place=kept.groupby("qid", sort=False).cumcount() + 1)
-    pairs = zip(shown["qid"], shown["docno"])
-    stands_for = dict(zip(pairs, shown["docno"].to_numpy()[first].tolist()))
+    return kept.reset_index(drop=True), judged_by_text(judged, shown, first)
+
+
+def judged_by_text(judged: pd.DataFrame, lists: pd.DataFrame, first: np.ndarray) -> pd.DataFrame:
+    """Make judgements of a repeat judgements of the document that it repeats.
+
+    Args:
+        judged: ``qid``, ``docno``, ``label``.
+        lists: ``qid``, ``docno``.
+        first: What :func:`repeat_of` returned for the lists.
+
+    Returns:
+        A copy with other docnos; a pair may have several rows.
+    """
+    stands_for = dict(zip(zip(lists["qid"], lists["docno"]), lists["docno"].to_numpy()[first].tolist()))
     docnos = [stands_for.get(pair, pair[1]) for pair in zip(judged["qid"], judged["docno"])]
-    return kept.reset_index(drop=True), judged.assign(docno=docnos)
+    return judged.assign(docno=docnos)
 
 
 def list_strata(relevant_shown: Sequence[int], shown: Sequence[int]) -> list[str]:

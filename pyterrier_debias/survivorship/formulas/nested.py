@@ -480,4 +480,8 @@ def _checked(who: str, values: np.ndarray, ranks: np.ndarray) -> tuple[np.ndarra
     bad = np.flatnonzero(np.isnan(r))
     if len(bad):
         raise InputError(f"{who}: rank {bad[0]} is NaN; give a query that was never answered an infinite rank")
+    bad = np.flatnonzero(r < 1)
+    if len(bad):
+        told = "ranks count from 1, and a query that was never answered has an infinite rank"
+        raise InputError(f"{who}: rank {bad[0]} is {r[bad[0]]:g}; {told}")
     return v, r

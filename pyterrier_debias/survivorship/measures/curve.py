@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import permutations
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -30,7 +30,7 @@ from pyterrier_debias.core.frames import (
 )
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.statistics import LEAST_UNITS, Interval, correct, paired_t
-from pyterrier_debias.survivorship.data.ranks import NEVER, list_strata, types_of, with_ranks
+from pyterrier_debias.survivorship.data.ranks import NEVER, as_first_ranks, list_strata, types_of, with_ranks
 from pyterrier_debias.survivorship.data.subset import SurvivorshipSubset
 from pyterrier_debias.survivorship.formulas.nested import difference_of_means, nested_means, strata_means, trend
 
@@ -144,6 +144,7 @@ class SurvivorshipResult:
                 v = wide[name].to_numpy() - (wide[baseline].to_numpy() if baseline is not None else 0.0)
                 for subset, within in subsets.items():
                     found = difference_of_means(v, within, every, clusters=clusters, level=self.level)
+                    found = _of_enough(found, within, clusters)
                     survivors = float(v[within].mean()) if within.any() else float("nan")
                     rows.append(
                         {
@@ -179,7 +180,8 @@ class SurvivorshipResult:
                     swapped.append(f"{better} > {worse}")
                     d = wide[better].to_numpy() - wide[worse].to_numpy()
                     before, after = (
-                        difference_of_means(d, chosen, None, clusters=clusters, level=self.level) for chosen in (every, within)
+                        _of_enough(difference_of_means(d, chosen, None, clusters=clusters, level=self.level), chosen, clusters)
+                        for chosen in (every, within)
                     )
                     if before.low > 0 and after.high < 0:
                         surely.append(swapped[-1])
@@ -599,7 +601,8 @@ def curve_of_values(
 
     Raises:
         InputError: If a column is missing, a row names no system or measure, a value is not a number, or a query has two values,
-            or none where another system or measure has one; for a baseline that is not one of the systems.
+            or none where another system or measure has one; if a rank is below 1 (-1 means nowhere, as in annotations); for a
+            baseline that is not one of the systems.
     """
     stage: Any = "curve_of_values"
     pt.validate.columns(values, includes=["name", "measure", "qid", "value", "first_relevant_rank"], context=stage)
@@ -608,7 +611,8 @@ def curve_of_values(
         values = values.assign(type=types_of(values["type"]))
     unknown = {"type": "", "list": "", "cluster": ""}
     values = values.assign(**{name: none for name, none in unknown.items() if name not in values.columns})[VALUE_COLUMNS]
-    values = values.assign(value=numbers(values["value"], stage))
+    ranks_known = as_first_ranks(values["first_relevant_rank"], stage)
+    values = values.assign(value=numbers(values["value"], stage), first_relevant_rank=ranks_known)
     _check_comparable(values, baseline)
     keys = [pd.factorize(values[c])[0] for c in ("measure", "name")]
     values = values.iloc[np.lexsort([values["qid"].to_numpy(dtype=object), *keys])].reset_index(drop=True)
@@ -687,17 +691,26 @@ def table_rows(values: pd.DataFrame, ranks: int, level: float) -> list[dict[str,
     for about, own in _groups(values):
         v, r = own["value"].to_numpy(dtype=float), own["first_relevant_rank"].to_numpy(dtype=float)
         clusters = _clusters(own)
-        possible = value_range(about["measure"])
+        possible, everybody = value_range(about["measure"]), np.ones(len(v), dtype=bool)
         for item in nested_means(v, r, thresholds, clusters=clusters, level=level):
             subset = ANSWERED if item.k == NEVER else str(int(item.k))
-            zero_filled = _ends("zero_filled", item.zero_filled.within(*possible))
-            ends = _ends("mean", item.mean.within(*possible)) | zero_filled | _ends("change", item.change)
+            within = np.isfinite(r) & (r <= item.k)
+            zero_filled = _ends("zero_filled", _of_enough(item.zero_filled, everybody, clusters).within(*possible))
+            mean, change = (_of_enough(found, within, clusters) for found in (item.mean, item.change))
+            ends = _ends("mean", mean.within(*possible)) | zero_filled | _ends("change", change)
             rows.append({**about, "subset": subset, "k": item.k, "n": item.n, "total": item.total, "share": item.share, **ends})
-        everybody = np.ones(len(v), dtype=bool)
-        every = difference_of_means(v, everybody, None, clusters=clusters, level=level).within(*possible)
+        every = difference_of_means(v, everybody, None, clusters=clusters, level=level)
+        every = _of_enough(every, everybody, clusters).within(*possible)
         ends = _ends("mean", every) | zero_filled
         rows.append({**about, "subset": ALL, "k": NEVER, "n": len(v), "total": len(v), "share": 1.0, **ends})
     return rows
+
+
+def _of_enough(found: Interval, within: np.ndarray, clusters: Sequence[str] | None) -> Interval:
+    """An interval without its ends if it is over fewer than six queries, or clusters of them."""
+    rows = np.flatnonzero(within)
+    units = len(rows) if clusters is None else len({clusters[row] for row in rows.tolist()})
+    return found if units >= LEAST_UNITS else replace(found, low=float("nan"), high=float("nan"))
 
 
 def _ends(what: str, found: Interval) -> dict[str, float]:
@@ -711,8 +724,9 @@ def _strata_rows(values: pd.DataFrame, ranks: int, level: float) -> list[dict[st
         v, r = own["value"].to_numpy(dtype=float), own["first_relevant_rank"].to_numpy(dtype=float)
         finite = r[np.isfinite(r)]
         last = int(max(ranks, finite.max())) if len(finite) else ranks
-        for rank, found in strata_means(v, r, last, clusters=_clusters(own), level=level):
-            ends = _ends("mean", found.within(*value_range(about["measure"])))
+        clusters = _clusters(own)
+        for rank, found in strata_means(v, r, last, clusters=clusters, level=level):
+            ends = _ends("mean", _of_enough(found, r == rank, clusters).within(*value_range(about["measure"])))
             rows.append({**about, "first_relevant_rank": rank, "n": found.n, **ends})
     return rows
 
@@ -740,12 +754,13 @@ def _difference_rows(values: pd.DataFrame, ranks: int, baseline: str | None, lev
             before, after = (wide[column].to_numpy(dtype=float) for column in (baseline, name))
             for subset, within in subsets.items():
                 change = difference_of_means(after - before, within, None, clusters=clusters, level=level)
+                change = _of_enough(change, within, clusters)
                 of = None if clusters is None else {clusters[i] for i in np.flatnonzero(within)}
                 rows.append(
                     {
                         "name": name, "baseline": baseline, "measure": measure, "n": change.n,
                         "subset": subset, "difference": change.estimate, "low": change.low, "high": change.high,
-                        "p": _p(before[within], after[within], change, of),
+                        "p": float("nan") if np.isnan(change.low) else _p(before[within], after[within], change, of),
                     }
                 )  # fmt: skip
     return rows
@@ -757,8 +772,6 @@ def _p(before: np.ndarray, after: np.ndarray, change: Interval, clusters: set[st
 
     if clusters is None:
         return paired_t(before, after).p
-    if len(clusters) < 2:
-        return float("nan")
     freedom, half = len(clusters) - 1, (change.high - change.low) / 2
     if half <= 1e-12:
         return 1.0 if abs(change.estimate) <= 1e-12 else 0.0
