@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +14,8 @@ import pyterrier as pt
 from pyterrier_debias.core.errors import InputError, NotProvidedError
 from pyterrier_debias.core.frames import ranked, shared_texts, with_string_ids
 from pyterrier_debias.core.stage import RowWise
+
+logger = logging.getLogger(__name__)
 
 
 class IRDSCollection:
@@ -118,11 +121,18 @@ class IRDSCollection:
         return DocstoreLoader(self.irds_id, (fields,) if isinstance(fields, str) else tuple(fields), verbose=verbose)
 
     def get_candidates(self) -> pd.DataFrame | None:
-        """The dataset's ``scoreddocs`` as ``qid``, ``docno``, ``score``, ``rank``; None if it has none."""
+        """The dataset's ``scoreddocs`` as ``qid``, ``docno``, ``score``, ``rank``.
+
+        None if it has none, or if all of their scores are equal, as with MS MARCO's first 1,000 passages: these have no order.
+        """
         if not _reference(self.irds_id).has_scoreddocs():
             return None
         rows = [(s.query_id, s.doc_id, float(s.score)) for s in _records(self.irds_id, "scoreddocs")]
-        return ranked(pd.DataFrame(rows, columns=["qid", "docno", "score"]), f"{self.name}, scoreddocs")
+        found = pd.DataFrame(rows, columns=["qid", "docno", "score"])
+        if found["score"].nunique() < 2 and found["qid"].duplicated().any():
+            logger.warning("%s: its scoreddocs have no scores, so they are no ranking and are not used", self.name)
+            return None
+        return ranked(found, f"{self.name}, scoreddocs")
 
     def get_runs(self) -> dict[str, pd.DataFrame]:
         """The candidates under the name ``scoreddocs``; empty if there are none."""

@@ -312,6 +312,10 @@ def _paired(
     if len(topics) == 1 and len(qrels) == 1:
         name = next(iter(qrels)) or next(iter(topics)) or "test"
         return {name: next(iter(topics.values()))}, {name: next(iter(qrels.values()))}
+    for what, frames in (("topics", topics), ("judgements", qrels)):
+        if {"", "test"} <= set(frames):
+            told = f"one with {what} names it, and another names no split; rename one"
+            raise InputError(f"several files for the split 'test': {told}")
     if list(topics) == [""]:
         topics = {split: _of_queries(topics[""], frame) for split, frame in qrels.items()}
     elif list(qrels) == [""]:
@@ -380,6 +384,8 @@ def _runs(folder: Path, split: str, topics: Mapping[str, pd.DataFrame], ties: st
                 continue
             rows = rows[columns].set_axis(["qid", "docno", "rank"], axis="columns")
             rows = rows[rows["qid"].isin(topics[split]["qid"])]
+            if len(rows) and name in runs:
+                raise InputError(f"{file}: there is another run called {name!r} for the split {split!r}; rename one of them")
             if len(rows):
                 runs[name] = ranked(rows.assign(score=-pd.to_numeric(rows["rank"], errors="coerce").astype(float)), str(file))
     return dict(sorted(runs.items(), key=lambda item: (item[0] != "bm25", item[0])))

@@ -257,7 +257,8 @@ def _untied(qids: list[str], scores: list[float], places: list[float]) -> list[f
     last: dict[str, float] = {}
     for i in sorted(range(len(scores)), key=lambda i: (-scores[i], places[i])):
         if qids[i] in last:
-            below = np.nextafter(np.float32(last[qids[i]]), np.float32(-np.inf))
+            with np.errstate(over="ignore"):  # below the lowest number is minus infinity
+                below = np.nextafter(np.float32(last[qids[i]]), np.float32(-np.inf))
             result[i] = min(scores[i], float(below))
         last[qids[i]] = result[i]
     return result

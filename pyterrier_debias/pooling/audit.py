@@ -400,6 +400,8 @@ class _Examined:
     def _convention(self, treatment: str) -> str:
         """How unjudged documents were treated, and the depth of lists if it matters."""
         deep = "" if treatment == TREATMENTS[0] else f"; lists of {self.depth} documents, as many as all systems have"
+        if treatment == "inferred":
+            deep = f"; from the first {max(self.context.depth, _CUTOFF)} documents of each list"
         beside = [name for name in self.inferred_from if name not in self.values]
         return f"{_CONVENTIONS[treatment].format(' and '.join(['all systems', *beside]))}{deep}"
 

@@ -18,7 +18,7 @@ from pyterrier_debias.report.cross_bias import ALL
 from pyterrier_debias.report.inputs import BIASES, FURTHER, find_biases, meant
 from pyterrier_debias.report.request import Request
 from pyterrier_debias.report.result import AuditResult
-from pyterrier_debias.report.verdict import doubt, unmeasured
+from pyterrier_debias.report.verdict import ROUNDING, doubt, unmeasured
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -253,8 +253,10 @@ def _check(result: AuditResult, budget: Budget) -> list[Verdict]:
         rows = rows[rows["primary"].astype(bool)]
         if rows.empty:
             why = unmeasured(result, budget.bias, budget.system or result.settings["systems"][0])
-            if not why:
-                raise InputError(f"the audit has no primary figure for {budget.bias!r}; name a measure and a contrast")
+            of_one = budget.system in (None, *result.settings["systems"])
+            if not why or not of_one:
+                of = budget.bias if of_one else f"{budget.bias}: {budget.system}"
+                raise InputError(f"the audit has no primary figure for {of!r}; name a measure and a contrast")
             asked = result.settings["systems"] if budget.system is None else [budget.system]
             return [_not_examined(budget, system, unmeasured(result, budget.bias, system) or why) for system in asked]
     records = rows.to_dict("records")
@@ -310,7 +312,7 @@ def _verdicts(row: Mapping[str, Any], budget: Budget, doubted: str) -> list[Verd
             why = "it is not defined" if undefined else "it has no interval (bound = 'value' compares the value)"
             verdicts.append(Verdict(True, f"{figure} {shown}: {why}, so '{inside} {limit:g}' is not shown"))
             continue
-        crossed = bound > limit if which == "upper" else bound < limit
+        crossed = bound > limit + ROUNDING if which == "upper" else bound < limit - ROUNDING
         part = "it" if by_value else f"its {which} end"
         state = f"{part} is {beyond} the budget of {limit:g}" if crossed else f"within the budget of {inside} {limit:g}"
         verdicts.append(Verdict(bool(crossed), f"{figure} {shown}: {state}"))

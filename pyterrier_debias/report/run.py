@@ -332,6 +332,18 @@ def _cut_note(system: System, context: Context) -> str:
 
 
 def _judgement_notes(context: Context) -> list[str]:
+    """Notes if labels are below 0, and if no system retrieved a judged document, so that all figures of effectiveness are 0."""
+    below = int((context.qrels["label"] < 0).sum())
+    notes = []
+    if below:
+        notes.append(
+            f"{below:,} of {len(context.qrels):,} labels are below 0: their documents count as judged and not relevant, like "
+            f"spam. If such a label means that nobody judged the document, as in sampled judgements, remove these rows."
+        )
+    return notes + _unknown_documents(context)
+
+
+def _unknown_documents(context: Context) -> list[str]:
     """A note if no system retrieved a judged document, in which case all figures of effectiveness are 0."""
     judged = set(context.qrels["docno"])
     found = None

@@ -189,6 +189,8 @@ _ALSO: Mapping[str, tuple[str, str, str]] = {
 }
 #: The share of judged documents in the first ten below which missing judgements may distort a score, whatever the pool's share.
 _ENOUGH_JUDGED = 0.8
+#: Means of equal numbers differ from them by no more.
+ROUNDING = 1e-9
 #: The contrast under which a bias gives the nDCG@10 of a system's own results.
 _QUALITY: Mapping[str, str] = {"position": "original", "linguistic": "all queries"}
 #: Where a finding says why it has no interval.
@@ -439,9 +441,14 @@ def _nothing(found: str, over: str, judged: float) -> tuple[Outcome, str]:
 
     The run that the judgements came from never differs from itself, however little of it is judged, so this may not be a "no".
     """
-    if judged < _ENOUGH_JUDGED:
-        return "cannot tell", f"Could not tell: {found}, but Judged@10 is only {number(judged)} ({over})."
+    if _hardly_judged(judged):
+        return "cannot tell", f"Could not tell: {found}, but {_hardly_judged(judged)} ({over})."
     return "no", f"No: {found} ({over}{'' if math.isnan(judged) else f'; Judged@10 is {number(judged)}'})."
+
+
+def _hardly_judged(judged: float) -> str:
+    """A clause if too few documents are judged for a "no"; empty otherwise, or if their share is not known."""
+    return f"Judged@10 is only {number(judged)}" if judged < _ENOUGH_JUDGED - ROUNDING else ""
 
 
 def _is_still(result: AuditTables, row: Mapping[str, Any]) -> bool:
@@ -483,8 +490,11 @@ def doubt(result: AuditTables, row: Mapping[str, Any]) -> str:
     Returns:
         A clause; empty if there is no such reason, or the figure is not a primary one or not 0 for every query.
     """
+    if not row["primary"] or not _is_still(result, row):
+        return ""
     _, figures = _BIASES.get(row["bias"], ("", ()))
-    return _doubt(result, row, _figure_of(row, figures)) if row["primary"] and _is_still(result, row) else ""
+    judged = _other_value(result, row, _JUDGED.measure, "system") if row["bias"] == "pooling" else math.nan
+    return _doubt(result, row, _figure_of(row, figures)) or _hardly_judged(judged)
 
 
 def _doubt(result: AuditTables, row: Mapping[str, Any], figure: _Figure | None) -> str:

@@ -125,6 +125,15 @@ def test_candidates_keep_the_order_shown_and_answers_name_used_passages():
     assert dataset.get_answers().values.tolist() == [["5", "1-0", "100 degrees", -1, -1], ["5", "1-0", "at 100", -1, -1]]
 
 
+def test_lists_without_scores_are_no_ranking(monkeypatch, caplog):
+    """As MS MARCO's first 1,000 passages come: they were ranked by docno, and taken for the run that filled the pool."""
+    unscored = [shown._replace(score=0) for shown in SHOWN]
+    dataset = open_dataset("irds:fake/dev")
+    monkeypatch.setattr("pyterrier_debias.data.irds._records", lambda *_: iter(unscored))
+    assert dataset.get_candidates() is None and dataset.get_runs() == {}
+    assert "irds:fake/dev: its scoreddocs have no scores, so they are no ranking" in caplog.text
+
+
 def test_what_it_lacks_is_none():
     dataset = open_dataset("irds:fakeweb")
     assert dataset.get_candidates() is None

@@ -564,6 +564,21 @@ def test_runs_of_one_name_are_not_guessed_between(trec):
     assert set(open_dataset(trec, split="dl20").get_runs()) == {"bm25", "mine"}
 
 
+def test_files_that_claim_one_place_are_not_guessed_between(tmp_path):
+    write(tmp_path, "collection.tsv", "d1\tx\nd2\ty\n")
+    write(tmp_path, "queries.tsv", "q1\tx\n")
+    write(tmp_path, "qrels.txt", "q1 0 d1 1\n")
+    write(tmp_path, "runs/bm25.trec", "q1 Q0 d1 1 9 t\n")
+    assert open_dataset(tmp_path).get_runs()["bm25"]["docno"].tolist() == ["d1"]
+    write(tmp_path, "candidates.tsv", "qid\tpid\tbm25_rank\nq1\td2\t1\n")
+    with pytest.raises(InputError, match=r"candidates.tsv: there is another run called 'bm25' for the split 'test'; rename"):
+        open_dataset(tmp_path)
+    (tmp_path / "candidates.tsv").unlink()
+    write(tmp_path, "qrels.test.txt", "q1 0 d2 1\n")
+    with pytest.raises(InputError, match="several files for the split 'test': one with judgements names it, and another names"):
+        open_dataset(tmp_path, "test")
+
+
 def test_splits_that_are_not_there(beir):
     with pytest.raises(InputError, match="there is no split 'train'; it has dev, test"):
         open_dataset(beir, split="train")

@@ -13,8 +13,9 @@ import pyterrier as pt
 import pytest
 
 import pyterrier_debias
-from pyterrier_debias import AuditResult, InputError, audit
+from pyterrier_debias import AuditResult, Collection, InputError, audit
 from pyterrier_debias.report import verdict as told
+from pyterrier_debias.report.gate import Budget, check_budgets
 from pyterrier_debias.report.treatments import TREATMENTS, treatments
 from pyterrier_debias.report.verdict import margins, title, verdicts
 from tests.report import toy
@@ -625,3 +626,58 @@ def test_the_difference_from_the_baseline_is_told_where_it_is_tested():
     assert told.endswith(" Difference from BM25: -0.020 [-0.030, -0.010] nDCG@10 (significant, p = 0.004).")
     assert compared(0.4)[1].endswith("nDCG@10 (not significant, p = 0.40).")
     assert "Difference" not in compared(float("nan"))[1]
+
+
+def judged_of(judged, n=43, labels=lambda row: row % 2):
+    """An audit of the run from which the judgements came, whose first documents are judged."""
+    qids = [f"q{i}" for i in range(n)]
+    rows = [(qid, f"d{place}", 20.0 - place, place) for qid in qids for place in range(10)]
+    run = pd.DataFrame(rows, columns=["qid", "docno", "score", "rank"])
+    qrels = run[run["rank"] < judged].reset_index(drop=True)
+    qrels = qrels[["qid", "docno"]].assign(label=[labels(row) for row in range(len(qrels))])
+    corpus = pd.DataFrame({"docno": [f"d{place}" for place in range(10)], "text": "t"})
+    topics = {"test": pd.DataFrame({"qid": qids, "query": "q"})}
+    collection = Collection("x", corpus=corpus, topics=topics, qrels={"test": qrels}, runs={"bm25": run})
+    return audit({"bm25": run}, collection, biases="pooling")
+
+
+def test_the_gate_doubts_what_the_verdict_doubts():
+    """With one judged document in ten, equal to the pool's run shows nothing."""
+    result = judged_of(1)
+    assert "but Judged@10 is only 0.100" in result.verdict()["sentence"].iloc[0]
+    (found,) = check_budgets(result, [Budget("pooling", at_least=-0.02)])
+    assert found.crossed and found.text.endswith("is 0, but Judged@10 is only 0.100: nothing is shown")
+
+
+@pytest.mark.parametrize("n", [40, 43])
+def test_a_limit_that_is_met_exactly_is_met(n):
+    """The mean of 43 values of .8 is a bit below .8."""
+    result = judged_of(8, n)
+    assert result.verdict()["sentence"].iloc[0].startswith("No: ")
+    (found,) = check_budgets(result, [Budget("pooling", contrast="system", at_least=0.8)])
+    assert not found.crossed
+
+
+def test_a_figure_of_all_systems_needs_a_name_in_a_budget():
+    result = judged_of(8)
+    with pytest.raises(InputError, match="no primary figure for 'pooling: all systems'; name a measure and a contrast"):
+        check_budgets(with_order(result), [Budget("pooling", system="all systems", at_least=0)])
+
+
+def with_order(result):
+    """With a finding about all systems together."""
+    row = result.findings.iloc[[0]].assign(system="all systems", measure="tau", primary=False)
+    return replace(result, findings=pd.concat([result.findings, row], ignore_index=True))
+
+
+def test_labels_below_0_are_pointed_out():
+    """Sampled judgements write -1 for what nobody judged."""
+    sampled = judged_of(10, labels=lambda row: (1, 0, -1)[row % 3])
+    told = " ".join(sampled.settings["notes"])
+    assert "143 of 430 labels are below 0: their documents count as judged and not relevant" in told
+    assert "labels are below 0" not in " ".join(judged_of(10).settings["notes"])
+
+
+def test_inferred_labels_say_from_how_many_documents():
+    own = judged_of(8).findings
+    assert own.loc[own["contrast"] == "inferred", "convention"].str.endswith("; from the first 100 documents of each list").all()
