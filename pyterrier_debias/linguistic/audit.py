@@ -594,9 +594,12 @@ def _other_language(queries: tuple[str, ...]) -> str | None:
     english = frequency("en")
     if english >= _FREQUENT_ENGLISH:
         return None
-    highest, language = max((frequency(language), language) for language in available_languages("small"))
-    for cached in (get_frequency_dict, get_frequency_list):  # 200 MB
-        cached.cache_clear()
+    found = []
+    for language in available_languages("small"):
+        found.append((frequency(language), language))
+        for cached in (get_frequency_dict, get_frequency_list):  # all languages together have 200 MB
+            cached.cache_clear()
+    highest, language = max(found)
     return language if highest >= english + _MORE_FREQUENT else None
 
 

@@ -544,7 +544,7 @@ class Ranker(Fittable, Stage):
         computed.
 
         Args:
-            limit: Largest number of scores to keep; others are computed each time. None: four million scores (100 MB).
+            limit: Largest number of scores to keep; others are computed each time. None: four million scores (80 MB).
                 Inside another context, its memory and its limit are used.
 
         Yields:

@@ -53,7 +53,7 @@ from pyterrier_debias.report.tables import FAILED_COLUMNS, SKIPPED_COLUMNS
 from pyterrier_debias.report.treatments import are_pipelines, rankers_as_code, stages_of, treated_by
 from pyterrier_debias.training.report import package_versions
 
-#: How many scores of rankers of other packages are remembered in all (200 MB), and at least of each.
+#: How many scores of rankers of other packages are remembered in all (160 MB), and at least of each.
 _REMEMBERED, _LEAST_REMEMBERED = 8_000_000, 1_000_000
 #: How many texts of a system are checked for truncation.
 _LOOKED_AT = 1000

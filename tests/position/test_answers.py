@@ -615,3 +615,22 @@ def test_answers_behind_the_end_of_cut_texts_are_not_there(caplog):
     caplog.clear()
     assert AnswerPositions().measure(whole).frame["matched"].all()
     assert not caplog.text
+
+
+def test_answers_with_numbers_as_ids_are_measured():
+    inner = Collection(
+        "mine", corpus=pd.DataFrame({"docno": [1, 2], "text": ["tea is hot", "rain falls"]}),
+        topics={"test": pd.DataFrame({"qid": [7], "query": ["tea"]})},
+        qrels={"test": pd.DataFrame({"qid": [7], "docno": [1], "label": [1]})},
+    )  # fmt: skip
+
+    class Mine:
+        name = "mine"
+
+        def get_answers(self):
+            return pd.DataFrame({"qid": [7], "docno": [1], "answer": ["hot"]})
+
+        def text_loader(self, fields="text", **options):
+            return inner.text_loader(fields)
+
+    assert AnswerPositions().measure(Mine()).summary()["matches"] == 1

@@ -104,6 +104,18 @@ def test_a_way_to_multiply_is_no_format_to_load_a_model_in(folder):
         HuggingFaceWords(folder("bert"), dtype="tf32", device="cpu").word_vectors(["the river"])
 
 
+def test_a_ranker_is_read_no_further_than_it_reads(folder):
+    """Its own limit holds where no other is given."""
+    ranker = CrossEncoder(folder("bert"), max_length=6)
+    texts = ["the old queen lives here and the king lives there"]
+    [(words, vectors)] = HuggingFaceWords(ranker).word_vectors(texts)
+    [(same, _)] = HuggingFaceWords(folder("bert"), max_length=6).word_vectors(texts)
+    [(more, _)] = HuggingFaceWords(ranker, max_length=30).word_vectors(texts)
+    assert words == same == more[: len(words)] and len(more) > len(words) == len(vectors)
+    docs = pd.DataFrame({"docno": ["d"], "text": texts})
+    assert MATSProbe(ranker).result(docs).occurrences == len(words)
+
+
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_words_that_are_cut_are_left_out_and_reported(folder, side, tmp_path, caplog):
     from transformers import AutoModel, AutoTokenizer

@@ -127,6 +127,16 @@ def test_undefined_indices_are_nan():
     assert 0.5 < vanishing.low < 1
 
 
+@pytest.mark.parametrize(("first", "counts"), [(42, [42, 18]), (34, [34, 33, 33]), (40, [40, 27, 33])])
+def test_many_answers_at_the_start_have_a_bucket_of_their_own(first, counts):
+    """A quantile at the smallest position would leave nothing below it: then there was one bucket only, and no PSI."""
+    later = np.arange(1, sum(counts) - first + 1) if first != 42 else 1 + np.arange(18) % 5
+    labels, edges = psi.bucket_of(np.concatenate([np.zeros(first), later]), 3)
+    assert np.bincount(labels)[0] == first and edges[1] == 1
+    assert len(np.bincount(labels)) == (2 if first == 42 and len(edges) == 3 else 3)
+    assert np.abs(np.bincount(labels) - counts).max() <= 1 if first != 42 else np.bincount(labels).sum() == 60
+
+
 def test_blocks_do_not_change_the_null(monkeypatch):
     values = RNG.random((7, 3))
     whole = psi.placed(values, resamples=100)

@@ -154,6 +154,17 @@ def test_repeats_are_removed_before_the_first_documents_are_taken():
         rank_annotations({"one": run.drop(columns="text")}, labels, labelled_by="me", repeats="drop")
 
 
+def test_a_text_has_the_highest_label_of_its_repeats():
+    """As in first_relevant_ranks: the label of a copy that is removed is that of the text that stays."""
+    one = pd.DataFrame({"qid": "1", "docno": list("abc"), "score": [3.0, 2, 1], "text": ["The Seine.", "the seine.", "tea"]})
+    run = pd.concat([one, one.assign(qid="2", docno=list("xyz"))], ignore_index=True)
+    labels = pd.DataFrame({"qid": ["1", "2"], "docno": ["b", "x"], "label": 1})
+    for repeats, expected in (("keep", [2, 1]), ("drop", [1, 1])):
+        found = rank_annotations({"s": run}, labels, labelled_by="me", repeats=repeats)
+        peer = first_relevant_ranks(run, labels, repeats=repeats)
+        assert found["first_relevant_rank"].tolist() == peer["first_relevant_rank"].tolist() == expected
+
+
 def test_ranks_of_two_annotators_are_drawn_apart():
     ranks = rank_annotations(runs(), pd.DataFrame({"qid": ["1"], "docno": ["b"], "label": [1]}), labelled_by="me")
     axes = plots.new_axes()
@@ -293,6 +304,9 @@ def test_what_a_collection_does_not_know_is_said():
     report = dataset_report(bare)
     assert set(report.missing) == {"types", "first_ranks", "first_ranks_by_type", "shown", "answers"}
     assert "get_candidates" in report.missing["first_ranks"] and report.source == "judgements only"
+    assert report.ranks["first_relevant_rank"].isna().all(), "nobody knows at which rank an answer was met"
+    assert report.ranks["answered"].any()
+    assert f"{report.ranks['answered'].sum()} of {len(report.ranks)} queries answered" in repr(report)
     with pytest.raises(InputError, match="no table 'types': the topics have no column 'type'"):
         report.plot_types()
     assert dataset_report(bare, proxy=True).source == "proxy: bm25"

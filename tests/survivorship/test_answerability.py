@@ -6,12 +6,13 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import sparse
+from scipy import sparse, stats
 from sklearn import metrics
 
 from pyterrier_debias import InputError
 from pyterrier_debias.core import plots
 from pyterrier_debias.core.statistics import binomial_interval
+from pyterrier_debias.survivorship.training import answerability
 from pyterrier_debias.survivorship.training.answerability import (
     Answerability,
     bins_of,
@@ -210,3 +211,15 @@ def test_fitting_changes_identity_and_survives_pickling(fitted):
     np.testing.assert_allclose(again(topics)["p_answered"], fitted(topics)["p_answered"], atol=1e-9)
     copy = pickle.loads(pickle.dumps(fitted))
     assert copy == fitted and copy(topics).equals(fitted(topics))
+
+
+@pytest.mark.parametrize(("size", "apart"), [(5, 1.5), (10, 2.5), (50, 1.0)])
+def test_the_interval_of_an_area_covers(size, apart):
+    """With Hanley and McNeil's standard error at the area found it had no width at an area of 1, a quarter of such samples."""
+    rng, true = np.random.default_rng(0), stats.norm.cdf(apart / np.sqrt(2))
+    answered = np.repeat([1.0, 0.0], size)
+    found = [answerability._auc(rng.normal(size=2 * size) + apart * answered, answered, 0.95) for _ in range(400)]
+    assert 0.92 <= np.mean([one.low <= true <= one.high for one in found]) <= 0.99
+    assert all(one.low < one.high and one.low <= one.estimate <= one.high for one in found)
+    worst = answerability._auc(-answered, answered, 0.95)
+    assert (worst.low, worst.estimate) == (0, 0) and 0 < worst.high < 1
