@@ -67,8 +67,8 @@ class ScoreTable:
     """
 
     def __init__(self) -> None:
-        #: Halves of keys, half of the second one, and scores, sorted by the first half; each part has more than twice the rows of the next, so that adding
-        #: a few scores at a time moves each of them seldom.
+        #: The first 8 bytes of keys, the next 4, and scores, sorted by the first; each part has more than twice the rows of the
+        #: next, so that adding a few scores at a time moves each of them seldom.
         self._parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
 
     def __len__(self) -> int:
@@ -82,7 +82,7 @@ class ScoreTable:
             keys: uint64, shape [n, 2].
 
         Returns:
-            Whether each key is known, and its score or NaN. Of two keys with the same first half, one may stay unknown.
+            Whether each key is known, and its score or NaN. Of two keys with the same first 8 bytes, one may stay unknown.
         """
         first, second = keys[:, 0], keys[:, 1].astype(np.uint32)
         known, found = np.zeros(len(keys), dtype=bool), np.full(len(keys), np.nan)
