@@ -406,7 +406,7 @@ def test_a_folder_of_an_earlier_form_is_refused(dataset, tmp_path):
     content = json.loads(file.read_text())
     del content["form"], content["blake2b"]
     file.write_text(json.dumps(content))
-    with pytest.raises(InputError, match="form is None in the folder and 6 now"):
+    with pytest.raises(InputError, match="form is None in the folder and 7 now"):
         claim(tmp_path / "kept", toy.systems(dataset), dataset)
 
 
