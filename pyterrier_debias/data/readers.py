@@ -413,9 +413,12 @@ def _trec_topics(path: str | Path) -> Iterator[tuple[int, dict[str, str]]]:
 
 
 def _classic_topics(text: str) -> pd.DataFrame:
-    """PyTerrier's parse of a file; it decides by the name alone whether the file is gzipped, and uses the system's encoding."""
+    """PyTerrier's parse of a file; it decides by the name alone whether the file is gzipped, and uses the system's encoding.
+
+    Letters that this encoding may lack are written as character references, which the parser reads.
+    """
     with scratch_folder() as folder:
-        (folder / "topics").write_text(text)
+        (folder / "topics").write_bytes(text.encode("ascii", "xmlcharrefreplace"))
         return pt.io.read_topics(str(folder / "topics"), format="trec")
 
 

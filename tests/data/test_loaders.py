@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import pickle
+import subprocess
 import sys
 import tracemalloc
 from pathlib import Path
@@ -819,3 +820,14 @@ def test_home_is_understood(beir, monkeypatch):
     monkeypatch.setenv("USERPROFILE", str(beir.parent))
     assert open_dataset(f"~/{beir.name}").name == beir.name
     assert open_dataset(Path("~") / beir.name).split == "test"
+
+
+def test_topics_of_trec_are_read_under_any_encoding(tmp_path):
+    """The parser opens files in the system's encoding, which may lack letters."""
+    text = "<top>\n<num> Number: 1\n<title> café α &amp; 茶\n</top>\n"
+    (tmp_path / "uni.trec").write_text(text, encoding="utf-8")
+    code = "import sys; from pyterrier_debias.data.readers import read_topics; print(ascii(read_topics(sys.argv[1])['query'][0]))"
+    plain = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
+    command = [sys.executable, "-W", "ignore", "-c", code, str(tmp_path / "uni.trec")]
+    told = subprocess.run(command, env={**os.environ, **plain}, check=True, capture_output=True, text=True).stdout
+    assert told.strip() == ascii(read_topics(tmp_path / "uni.trec")["query"][0]) == ascii("café α & 茶")
