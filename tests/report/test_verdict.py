@@ -681,3 +681,15 @@ def test_labels_below_0_are_pointed_out():
 def test_inferred_labels_say_from_how_many_documents():
     own = judged_of(8).findings
     assert own.loc[own["contrast"] == "inferred", "convention"].str.endswith("; from the first 100 documents of each list").all()
+
+
+@pytest.mark.parametrize(("size", "why"), [(10, "; it differs from 0 for 4 clusters of queries only, too few for"), (5, "")])
+def test_of_queries_that_are_not_independent_clusters_are_counted(size, why):
+    """Forty queries that change are few if they are about four articles."""
+    values = pd.Series(0.3, index=[f"q{i}" for i in range(40)])
+    of = pd.Series([f"article {i // size}" for i in range(40)], index=values.index)
+    how = "p by flipping signs of all queries with the same 'article' together"
+    result = made([found("gender", 0.02, -0.1, 0.2, p=0.4, p_corrected=0.4, n=40, values=values, convention=how, clusters=of)])
+    result.clusters = {"gender": of.to_dict()}
+    (one,) = next(each for each in verdicts(result) if each.bias == "gender").answers
+    assert one.outcome == "cannot tell" and (why in one.sentence if why else "differs from 0" not in one.sentence)
