@@ -251,15 +251,22 @@ def _numeral(text: str) -> str:
 def _untied(qids: list[str], scores: list[float], places: list[float]) -> list[float]:
     """Make scores strictly decreasing within each query, in the order of score and then of place.
 
-    The steps are those of 32-bit floats, in which trec_eval stores scores.
+    The steps are those of 32-bit floats, in which trec_eval stores scores: downwards, or upwards where there is none below.
     """
-    result = list(scores)
-    last: dict[str, float] = {}
-    for i in sorted(range(len(scores)), key=lambda i: (-scores[i], places[i])):
+    order = sorted(range(len(scores)), key=lambda i: (-scores[i], places[i]))
+    return _stepwise(qids, scores, order, -np.inf) or _stepwise(qids, scores, order[::-1], np.inf) or scores
+
+
+def _stepwise(qids: list[str], scores: list[float], order: list[int], toward: float) -> list[float] | None:
+    """Scores that differ from the one before them by a step at least; None if one cannot."""
+    result, last = list(scores), dict[str, float]()
+    for i in order:
         if qids[i] in last:
-            with np.errstate(over="ignore"):  # below the lowest number is minus infinity
-                below = np.nextafter(np.float32(last[qids[i]]), np.float32(-np.inf))
-            result[i] = min(scores[i], float(below))
+            with np.errstate(over="ignore"):  # beyond the last number is infinity
+                step = float(np.nextafter(np.float32(last[qids[i]]), np.float32(toward)))
+            result[i] = max(scores[i], step) if toward > 0 else min(scores[i], step)
+            if result[i] == toward:
+                return None
         last[qids[i]] = result[i]
     return result
 

@@ -831,3 +831,11 @@ def test_topics_of_trec_are_read_under_any_encoding(tmp_path):
     command = [sys.executable, "-W", "ignore", "-c", code, str(tmp_path / "uni.trec")]
     told = subprocess.run(command, env={**os.environ, **plain}, check=True, capture_output=True, text=True).stdout
     assert told.strip() == ascii(read_topics(tmp_path / "uni.trec")["query"][0]) == ascii("café α & 茶")
+
+
+@pytest.mark.parametrize("score", ["5", "-3.4028235e+38", "-inf", "3.4028235e+38", "inf"])
+def test_ties_keep_the_order_of_the_file_at_either_end_of_the_scale(tmp_path, score):
+    lines = "".join(f"1 Q0 {docno} {rank} {score} t\n" for rank, docno in enumerate("abc", start=1))
+    frame = read_run(write(tmp_path, "r", f"{lines}2 Q0 a 1 5 t\n2 Q0 b 2 -1 t\n"), ties="rank")
+    assert frame["docno"].tolist() == ["a", "b", "c", "a", "b"] and frame["score"].tolist()[3:] == [5, -1]
+    assert np.float32(frame["score"][:3]).tolist() == sorted(set(np.float32(frame["score"][:3]).tolist()), reverse=True)
