@@ -7,15 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from pyterrier_debias.core.bias import TOGETHER, Finding, query_count
-from pyterrier_debias.core.statistics import (
-    LEAST_UNITS,
-    Interval,
-    inverted_interval,
-    paired_t,
-    randomisation_test,
-    t_interval,
-    without_rounding,
-)
+from pyterrier_debias.core.statistics import Interval, without_rounding
+from pyterrier_debias.report.noninferiority import change_interval, change_p
 from pyterrier_debias.report.text import digits_of, number, signed
 
 
@@ -66,12 +59,11 @@ def against_baseline(findings: Sequence[Finding], baseline: str) -> list[Finding
         own, d = not before.any() and len(common) == len(mine), without_rounding(after - before)
         labels = finding.clusters if other.clusters is None else other.clusters
         of = None if labels is None else [labels[qid] for qid in common]
-        enough = len(common if of is None else set(of)) >= LEAST_UNITS
         if own:
-            interval = Interval(finding.value, finding.low, finding.high, 0.95, finding.n).of_enough
+            interval, p = Interval(finding.value, finding.low, finding.high, 0.95, finding.n), float("nan")
         else:
-            interval = (t_interval(d) if of is None else inverted_interval(d, clusters=of)).of_enough
-        test = paired_t(before, after) if of is None else randomisation_test(before, after, clusters=of)
+            interval, p = change_interval(before, after, clusters=of), change_p(before, after, clusters=of)
+        interval = interval.of_enough
         alone = f"{baseline}'s figure is 0 for every query: this is the system's own figure, not tested again"
         tested = alone if own else "paired t-test" if d.any() else "no query differs: not tested"
         if of is not None and not own and d.any():
@@ -92,7 +84,7 @@ def against_baseline(findings: Sequence[Finding], baseline: str) -> list[Finding
                 value=interval.estimate,
                 low=interval.low,
                 high=interval.high,
-                p=test.p if enough and d.any() and not own else float("nan"),
+                p=p,
                 n=len(common),
                 convention=f"{finding.convention}; {tested}" if finding.convention else tested,
                 text=f"{finding.system}: {finding.measure} ({finding.contrast}) {relation}, over {query_count(len(common))}.",

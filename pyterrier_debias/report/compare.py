@@ -13,16 +13,15 @@ import pandas as pd
 
 from pyterrier_debias.core.bias import INFLUENCES, TOGETHER, p_text
 from pyterrier_debias.core.errors import InputError, check_number, kind_of
-from pyterrier_debias.core.statistics import (
-    LEAST_UNITS,
-    Interval,
-    correct,
-    differences,
-    equivalence_test,
-    paired_t,
-    randomisation_test,
+from pyterrier_debias.core.statistics import LEAST_UNITS, Interval, correct, differences, equivalence_test
+from pyterrier_debias.report.noninferiority import (
+    bias_verdict,
+    change_interval,
+    change_p,
+    leaves_out_zero,
+    non_inferiority,
+    size_interval,
 )
-from pyterrier_debias.report.noninferiority import bias_verdict, change_interval, leaves_out_zero, non_inferiority, size_interval
 from pyterrier_debias.report.tables import AuditTables
 from pyterrier_debias.report.text import digits_of, number, signed
 
@@ -439,10 +438,8 @@ def _bias_rows(both: _Both, resamples: int, seed: int) -> list[dict[str, Any]]:
         of = both.clusters(key[0], qids)
         change = change_interval(*values, clusters=of, resamples=resamples, seed=seed).of_enough
         size = size_interval(*values, clusters=of, resamples=resamples, seed=seed).of_enough
-        before, after, p = values[0][0], values[1][0], float("nan")
-        enough = max(map(len, values)) == 1 and len(qids if of is None else set(of)) >= LEAST_UNITS
-        if enough and differences(before, after).any():
-            p = (paired_t(before, after) if of is None else randomisation_test(before, after, clusters=of, seed=seed)).p
+        one_seed = max(map(len, values)) == 1
+        p = change_p(values[0][0], values[1][0], clusters=of, seed=seed) if one_seed else float("nan")
         verdict = bias_verdict(change, size)
         row = _row(
             "bias", both, key, *values, change=change.estimate, low=change.low, high=change.high, p=p, verdict=verdict,

@@ -14,10 +14,13 @@ import numpy as np
 
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.statistics import (
+    LEAST_UNITS,
     Interval,
     TestResult,
     differences,
     inverted_interval,
+    paired_t,
+    randomisation_test,
     sums_by_cluster,
     t_interval,
     two_level_interval,
@@ -116,6 +119,31 @@ def change_interval(
             return inverted_interval(change[0], clusters=clusters, level=level, seed=seed)
         return t_interval(change[0], level=level)
     return _two_level(change[:, :, None], lambda m: m[..., 0], clusters, resamples=resamples, level=level, seed=seed)
+
+
+def change_p(before: np.ndarray, after: np.ndarray, *, clusters: Sequence[object] | None = None, seed: int = 0) -> float:
+    """p of no mean change over queries: a paired t-test, or with clusters a randomisation test of whole clusters.
+
+    Args:
+        before: Shape [n].
+        after: Shape [n].
+        clusters: n labels of queries that are not independent; see :func:`change_interval`.
+        seed: Seed of the randomisation.
+
+    Returns:
+        The p value; NaN if no query changes, or there are fewer than six queries or clusters.
+
+    Raises:
+        InputError: If lengths differ, or a value is NaN or infinite.
+
+    Example:
+        >>> change_p(np.zeros(6), np.full(6, 0.1)), change_p(np.zeros(6), np.full(6, 0.1), clusters=list("aabbcc"))
+        (0.0, nan)
+    """
+    units = len(before) if clusters is None else len(set(clusters))
+    if units < LEAST_UNITS or not differences(before, after).any():
+        return float("nan")
+    return (paired_t(before, after) if clusters is None else randomisation_test(before, after, clusters=clusters, seed=seed)).p
 
 
 def _two_level(

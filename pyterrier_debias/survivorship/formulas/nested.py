@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pyterrier_debias.core.errors import InputError
-from pyterrier_debias.core.statistics import SAME_CORRELATION, Interval, rank_correlation_interval, t_interval
+from pyterrier_debias.core.statistics import SAME_CORRELATION, Interval, rank_correlation_interval, sums_by_cluster, t_interval
 
 
 @dataclass(frozen=True)
@@ -185,11 +185,10 @@ def influence_interval(
     """
     from scipy import stats
 
-    names = {name: number for number, name in enumerate(dict.fromkeys(clusters))}
-    fewest = len(names) if fewest is None else fewest
-    if min(len(names), fewest) < 2:
+    sums, _ = sums_by_cluster(influence, clusters)
+    fewest = len(sums) if fewest is None else fewest
+    if min(len(sums), fewest) < 2:
         return Interval(estimate, float("nan"), float("nan"), level, n)
-    sums = np.bincount([names[name] for name in clusters], weights=influence)
     error = np.sqrt(len(sums) / (len(sums) - 1) * (sums**2).sum())
     half = float(stats.t.ppf((1 + level) / 2, fewest - 1) * error)
     return Interval(estimate, estimate - half, estimate + half, level, n)
