@@ -1,7 +1,7 @@
 """The length bias in an audit: does a ranker prefer longer documents, given their relevance and its candidates?
 
 Null hypothesis of the primary test: the first ten documents are, on average over queries, as long as the median candidate of the
-same relevance. This holds if candidates of the same relevance come in random order.
+same relevance (relevant or not). This holds if candidates of the same relevance come in random order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,15 @@ from pyterrier_debias.core.evaluation import judged_qids
 from pyterrier_debias.core.frames import check_text, with_ties_drawn
 from pyterrier_debias.core.systems import Context, System
 from pyterrier_debias.core.text import regex_word, text_key
-from pyterrier_debias.further.shared import SystemBias, document_parts, effectiveness, mean_test, relevant_pairs
+from pyterrier_debias.further.shared import (
+    TESTED_TWICE,
+    SystemBias,
+    check_given,
+    document_parts,
+    effectiveness,
+    mean_test,
+    relevant_pairs,
+)
 
 
 class LengthBias(SystemBias):
@@ -41,7 +49,8 @@ class LengthBias(SystemBias):
         ``audit(systems, dataset, biases=["length"])``, or ``biases=[LengthBias(cutoff=5)]``
 
     When not to use it: if few documents are judged. Unjudged relevant documents count as non-relevant, and a ranker that finds
-    them seems to prefer their length.
+    them seems to prefer their length. Grades above 0 are one: if documents of the highest grade are longer than other relevant
+    ones, a ranker that puts them first seems to prefer length.
     """
 
     name = "length"
@@ -71,9 +80,12 @@ class LengthBias(SystemBias):
                 "equally relevant candidates of a query are equally long, so no order of them prefers a length; give texts of "
                 "different lengths"
             )
-        first = listed.merge(context.results_with_ties_drawn(system, depth=self.cutoff)[["qid", "docno"]], on=["qid", "docno"])
-        values = _means(first)
-        interval, p, told = mean_test(values, context.seed, least=-0.5, most=0.5)
+        found = context.results_with_ties_drawn(system, depth=self.cutoff)[["qid", "docno"]]
+        found = found[found["qid"].isin(set(listed["qid"]))]
+        check_given(found, listed, system.name)
+        first = listed.merge(found, on=["qid", "docno"])
+        values, weights = _means(first), _weights(listed, first)
+        interval, p, told = mean_test(values, context.seed, documents=_shares(listed, weights), least=-0.5, most=0.5)
         shares = first.assign(share=first["above"] / first.groupby("qid")["above"].transform("size"))
         convention = (
             f"percentile among candidates of one query and relevance, first {self.cutoff}; tied documents in random order; "
@@ -84,7 +96,7 @@ class LengthBias(SystemBias):
             f"the mean length percentile of its first {self.cutoff} documents, among candidates of the same relevance, differs "
             f"from one half by {interval.estimate:+.3f} {told}.",
             p=p, values=values, primary=True, beside=effectiveness(system, context),
-            convention=f"{convention}; p by random signs; the interval inverts this test",
+            convention=f"{convention}; {TESTED_TWICE}",
             parts={"document": document_parts(shares, len(values), "of the first documents")},
         )  # fmt: skip
         words = (first.groupby("qid")["words"].mean() - listed.groupby("qid")["words"].mean()).dropna()
@@ -95,13 +107,16 @@ class LengthBias(SystemBias):
             values=words, convention="words of letters and digits, whatever the relevance; not tested",
         )  # fmt: skip
         if system.ranker is not None:
-            change = (values - _means(listed.query("rank < @self.cutoff"))).dropna()
-            interval, p, told = mean_test(change, context.seed, least=-1, most=1)
+            before = listed[listed["rank"] < self.cutoff]
+            change = (values - _means(before)).dropna()
+            documents = _shares(listed, weights - _weights(listed, before))
+            documents = documents[documents["qid"].isin(change.index)]
+            interval, p, told = mean_test(change, context.seed, documents=documents, least=-1, most=1)
             yield self.finding(
                 system.name, "length percentile", "ranker - candidates", interval,
                 f"the mean length percentile of its first {self.cutoff} documents differs from that of its candidates' first "
                 f"{self.cutoff} by {interval.estimate:+.3f} {told}.",
-                p=p, values=change, convention=f"{convention}; p by random signs; the interval inverts this test",
+                p=p, values=change, convention=f"{convention}; {TESTED_TWICE}",
             )  # fmt: skip
 
 
@@ -119,6 +134,24 @@ def _in_question(system: System, context: Context, cutoff: int) -> pd.DataFrame:
 def _means(first: pd.DataFrame) -> pd.Series:
     """The value of each query, without its last digits, because sums of thirds that should be 0 are 1e-17."""
     return first.groupby("qid")["above"].mean().round(12) + 0.0
+
+
+def _weights(listed: pd.DataFrame, first: pd.DataFrame) -> np.ndarray:
+    """The weight of each candidate in the value of its query: equal ones of the first documents, 0 of the others."""
+    pairs, chosen = (pd.MultiIndex.from_frame(frame[["qid", "docno"]]) for frame in (listed, first))
+    inside = pd.Series(pairs.isin(chosen), index=listed.index)
+    return (inside / inside.groupby(listed["qid"]).transform("sum")).fillna(0.0).to_numpy()
+
+
+def _shares(listed: pd.DataFrame, weights: np.ndarray) -> pd.DataFrame:
+    """What each candidate adds to the value of its query, for :func:`by_document`.
+
+    The mean weight among candidates of the same relevance is subtracted. This changes no sum, because their percentiles sum to 0,
+    and it tells how far chance can move the sum: not at all if all candidates are among the first documents.
+    """
+    groups = pd.Series(weights, index=listed.index).groupby([listed["qid"], listed["label"].notna()])
+    share = (weights - groups.transform("mean")) * listed["above"]
+    return listed[["qid", "docno"]].assign(share=share, weight=np.abs(weights))
 
 
 def _with_percentiles(run: pd.DataFrame, context: Context) -> pd.DataFrame:

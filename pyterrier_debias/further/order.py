@@ -13,13 +13,13 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_debias.core.bias import Finding
-from pyterrier_debias.core.errors import InputError, check_choice, check_number
+from pyterrier_debias.core.errors import check_choice, check_number
 from pyterrier_debias.core.evaluation import judged_qids, per_query
 from pyterrier_debias.core.frames import ranked
 from pyterrier_debias.core.statistics import bootstrap_interval, exchange_test, inverted_interval
 from pyterrier_debias.core.systems import Context, System, check_run, named_where_it_raises
 from pyterrier_debias.core.text import keyed_generator
-from pyterrier_debias.further.shared import MEASURE, UNCHANGED, SystemBias, effectiveness, mean_test
+from pyterrier_debias.further.shared import MEASURE, TESTED, UNCHANGED, SystemBias, check_complete, effectiveness, mean_test
 
 
 class OrderBias(SystemBias):
@@ -79,7 +79,7 @@ class OrderBias(SystemBias):
             f"for each place that a document moves up in the given list, it moves up in the result by {interval.estimate:+.3f} "
             f"{told}.",
             p=p, values=values, primary=True, beside=effectiveness(system, context),
-            convention=f"{convention}; p by random signs; the interval inverts this test",
+            convention=f"{convention}; {TESTED}",
         )  # fmt: skip
         agreed = _agreement(found)
         shuffled = bootstrap_interval(agreed["shuffled"].to_numpy(), seed=context.seed)
@@ -122,14 +122,9 @@ def _results(system: System, context: Context, shuffles: int) -> pd.DataFrame:
         given = candidates.iloc[documents].reset_index(drop=True).assign(rank=numbers, **scores)
         ask = anew if arm == "again" else ranker  # remembered scores would not show whether the ranker repeats itself
         found = ranked(check_run(ask(given), system.name), system.name)[["qid", "docno", "score", "rank"]]
+        check_complete(found, given, system.name)
         parts.append(given[["qid", "docno"]].assign(arm=arm, given=numbers).merge(found, on=["qid", "docno"], how="left"))
     found = pd.concat(parts, ignore_index=True)
-    if found["rank"].isna().any():
-        row = found[found["rank"].isna()].iloc[0]
-        raise InputError(
-            f"ranker of {system.name!r} left out a document that it was given (qid={row['qid']!r}, docno={row['docno']!r}), so "
-            f"its places cannot be compared; cut the list before the ranker, as in candidates % 20 >> texts >> ranker"
-        )
     found = found.assign(rank=found["rank"].astype(int))
     return found.sort_values(["qid", "arm", "docno"], ignore_index=True)
 

@@ -8,22 +8,29 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from pyterrier_debias.core.bias import Bias, Figure, Finding, p_text, query_count
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.evaluation import deepest, judged_qids, per_query
-from pyterrier_debias.core.statistics import Interval, inverted_interval, randomisation_test
+from pyterrier_debias.core.statistics import Interval, effective_number, inverted_interval, randomisation_test
 from pyterrier_debias.core.systems import Context, System
 
 #: The measure of effectiveness.
 MEASURE = "nDCG@10"
 #: What is said where nothing could have come out otherwise.
 UNCHANGED = "no query changed, so nothing was tested"
+#: How p and the interval of :func:`mean_test` are made, for conventions.
+TESTED = "p by random signs; the interval inverts this test"
+TESTED_TWICE = "p by random signs of queries or by a t test over documents, the larger; the interval covers those of both tests"
+#: Differences below it are due to rounding.
+_ROUNDING = 1e-12
 
 
 class SystemBias(Bias):
@@ -66,17 +73,25 @@ class SystemBias(Bias):
         return found
 
 
-def mean_test(values: pd.Series, seed: int, *, least: float = -np.inf, most: float = np.inf) -> tuple[Interval, float, str]:
+def mean_test(
+    values: pd.Series, seed: int, *, documents: pd.DataFrame | None = None, least: float = -np.inf, most: float = np.inf
+) -> tuple[Interval, float, str]:
     """Test and interval of a mean over queries, if under the null hypothesis each value could have had the other sign.
+
+    Queries that share documents are not independent: a document that moves one of them moves the others. With ``documents``
+    there is a second test, in which documents are independent (:func:`by_document`). The larger p counts, and the interval
+    covers both intervals.
 
     Args:
         values: The values, by qid.
         seed: Seed of the draws.
+        documents: ``docno``, ``share`` and ``weight``, see :func:`by_document`; the shares of a query sum to its value. None if
+            the values do not depend on which documents a query has.
         least: The lowest value that a query can have.
         most: The highest value that a query can have.
 
     Returns:
-        The interval, the p of the same test, and both in words.
+        The interval, p, and both in words.
 
     Raises:
         InputError: If there is no query.
@@ -93,11 +108,94 @@ def mean_test(values: pd.Series, seed: int, *, least: float = -np.inf, most: flo
     numbers = values.sort_index().to_numpy(dtype=float)
     interval = inverted_interval(numbers, seed=seed, least=least, most=most)
     p = randomisation_test(np.zeros(len(numbers)), numbers, seed=seed).p
+    if documents is not None and numbers.any():
+        low, high, other = by_document(documents, len(numbers))
+        low, high = float(np.minimum(interval.low, low)), float(np.maximum(interval.high, high))
+        interval = replace(interval, low=low, high=high).within(least, most)
+        p = max(p, other)
     over = f"over {query_count(interval.n)}"
     if not numbers.any():
         return interval, float("nan"), f"{over}: {UNCHANGED}"
     ends = "" if np.isnan(interval.low) else f"[{interval.low:+.3f}, {interval.high:+.3f}] "
     return interval, p, f"{ends}{over} (p = {p_text(p)})"
+
+
+def by_document(rows: pd.DataFrame, queries: int, level: float = 0.95) -> tuple[float, float, float]:
+    """Test and interval of a mean over queries, if documents are independent, however many queries share them.
+
+    A t test with a cluster-robust error: the contributions of a document are summed over queries, and a document's part of the
+    mean is subtracted from its sum. The degrees of freedom are the effective number of documents, less 1, because a few
+    documents can be in most of the lists.
+
+    Args:
+        rows: One row per query and document: ``docno``; ``share``, what the document adds to the query's value; and ``weight``,
+            its weight in that value, at least 0.
+        queries: The number of queries in the mean.
+        level: Nominal coverage.
+
+    Returns:
+        The ends of the interval, and p. With a single document the ends are NaN and p is 1.
+
+    Example:
+        >>> rows = pd.DataFrame({"docno": ["a", "b", "a", "c"], "share": [0.3, 0.1, 0.3, 0.2], "weight": 0.5})
+        >>> [round(float(x), 3) for x in by_document(rows, 2)]
+        [-0.021, 0.921, 0.055]
+
+    References:
+        Cameron and Miller, A Practitioner's Guide to Cluster-Robust Inference, Journal of Human Resources 50, 2015.
+    """
+    sums = rows.groupby("docno")[["share", "weight"]].sum()
+    shares, weights = sums["share"].to_numpy() / queries, sums["weight"].to_numpy() / sums["weight"].sum()
+    number, mean = effective_number(weights), shares.sum()
+    if number - 1 < _ROUNDING:
+        return float("nan"), float("nan"), 1.0
+    error = np.sqrt(np.square(shares - mean * weights).sum() * number / (number - 1))
+    half = stats.t.ppf((1 + level) / 2, number - 1) * error
+    p = 2 * stats.t.sf(abs(mean) / error, number - 1) if error > _ROUNDING else 0.0
+    return mean - half, mean + half, float(p)
+
+
+def check_given(found: pd.DataFrame, given: pd.DataFrame, name: str) -> None:
+    """Check that a ranker returns only documents of the lists that it was given.
+
+    Args:
+        found: Results: ``qid``, ``docno``.
+        given: The lists: ``qid``, ``docno``.
+        name: The system's name.
+
+    Raises:
+        InputError: If there are others, as those of a ranker that adds documents or returns passages.
+    """
+    pairs, known = (pd.MultiIndex.from_frame(frame[["qid", "docno"]]) for frame in (found, given))
+    other = found[~pairs.isin(known)]
+    if len(other):
+        row = other.iloc[0]
+        raise InputError(
+            f"ranker of {name!r} returned a document that is not among its candidates (qid={row['qid']!r}, "
+            f"docno={row['docno']!r}); put stages that add documents, or divide them into passages, before the ranker"
+        )
+
+
+def check_complete(found: pd.DataFrame, given: pd.DataFrame, name: str) -> None:
+    """Check that a ranker returns all documents of the lists that it was given, and no others.
+
+    Args:
+        found: See :func:`check_given`.
+        given: See :func:`check_given`.
+        name: See :func:`check_given`.
+
+    Raises:
+        InputError: If it added or left out a document; its places cannot be compared then.
+    """
+    check_given(found, given, name)
+    known, pairs = (pd.MultiIndex.from_frame(frame[["qid", "docno"]]) for frame in (found, given))
+    lacking = given[~pairs.isin(known)]
+    if len(lacking):
+        row = lacking.iloc[0]
+        raise InputError(
+            f"ranker of {name!r} left out a document that it was given (qid={row['qid']!r}, docno={row['docno']!r}), so "
+            f"its places cannot be compared; cut the list before the ranker, as in candidates % 20 >> texts >> ranker"
+        )
 
 
 def effectiveness(system: System, context: Context) -> dict[tuple[str, str], pd.Series]:

@@ -15,6 +15,7 @@ import pandas as pd
 from pyterrier_debias.core.bias import Finding
 from pyterrier_debias.core.counterfactuals import Arm, score_arms
 from pyterrier_debias.core.dataset import provided
+from pyterrier_debias.core.decomposition import without_cutoff
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.evaluation import per_query
 from pyterrier_debias.core.frames import check_text, ranked, with_string_ids
@@ -22,10 +23,20 @@ from pyterrier_debias.core.indexing import handed_over
 from pyterrier_debias.core.retrieval import answered
 from pyterrier_debias.core.statistics import Interval, bootstrap_interval
 from pyterrier_debias.core.systems import Context, System, check_run, named_where_it_raises
-from pyterrier_debias.core.text import keyed_hash, keyed_integer
+from pyterrier_debias.core.text import digest, keyed_hash, keyed_integer
 from pyterrier_debias.core.variants import variant_docno
-from pyterrier_debias.further.shared import SystemBias, document_parts, effectiveness, mean_test, relevant_pairs
+from pyterrier_debias.further.shared import (
+    TESTED_TWICE,
+    SystemBias,
+    check_complete,
+    document_parts,
+    effectiveness,
+    mean_test,
+    relevant_pairs,
+)
 
+#: Columns of lists that are made for both texts.
+_OWN = ("qid", "query", "docno", "score", "rank")
 #: Measures of which Dai et al. give the relative delta.
 _MEASURES = ("nDCG@1", "nDCG@3", "nDCG@5")
 #: How the rewritten text of a document is named, with a hash of it: no more characters, since passages get a number.
@@ -38,9 +49,10 @@ class SourceBias(SystemBias):
     Each list contains both the original and the rewritten text of its documents: of the candidates, and of all relevant
     documents of the query (even those that the first stage missed, because it has read only one of the two texts). A reranker
     ranks this list; for a retriever, both texts of each document of the collection are indexed together. A query's value is the
-    mean, over its relevant documents, of the *displacement*: how many other documents are between the original and the
-    rewritten text, where each text of another document counts by half; above 0 if the original is ahead, below 0 if the
-    rewritten text is. Under the null hypothesis, the texts of a query could be exchanged, which changes the sign.
+    mean, over its relevant documents that have both texts, of the *displacement*: how many other documents are between the
+    original and the rewritten text, where each text of another document counts by half, or by one if it is the only text of its
+    document; above 0 if the original is ahead, below 0 if the rewritten text is. Under the null hypothesis, the two texts of a
+    document could be exchanged, which changes the sign. It is enough to rewrite the relevant documents.
 
     Also reported: the :func:`relative_delta` of Dai et al., for measures with only the originals, or only the rewritten texts,
     as relevant; and the share of relevant documents whose rewritten text is ahead.
@@ -65,7 +77,7 @@ class SourceBias(SystemBias):
                 collection's ``get_counterparts()`` returns.
 
         Raises:
-            InputError: If a column is missing, or a document has two rewritten texts.
+            InputError: If a column is missing, a document has two rewritten texts, or a pair is listed in both directions.
         """
         self.pairs = None if pairs is None else _checked(pairs)
 
@@ -85,15 +97,16 @@ class SourceBias(SystemBias):
         mixed = (_ranked if system.ranker is not None else _indexed)(system, context, pairs)
         rows = with_displacements(mixed).merge(pairs.relevant[["qid", "docno"]], on=["qid", "docno"])
         values = rows.groupby("qid")["displacement"].mean()
-        interval, p, told = mean_test(values, context.seed)
-        shares = rows.assign(share=rows["displacement"] / rows.groupby("qid")["docno"].transform("size"))
-        of = f"{len(rows)} pairs of relevant documents, both texts in one list"
+        shares = rows.assign(weight=1 / rows.groupby("qid")["docno"].transform("size"))
+        shares = shares.assign(share=shares["displacement"] * shares["weight"])
+        interval, p, told = mean_test(values, context.seed, documents=shares)
+        of = f"{len(rows)} pairs of relevant documents, both texts in one list, rewritten texts {pairs.digest}"
         yield self.finding(
             system.name, "displacement", "rewritten - human", interval,
             f"with its rewritten text, a relevant document's rank among others changes by {interval.estimate:+.3f} {told}.",
             p=p, values=values, primary=True, beside=effectiveness(system, context),
             parts={"document": document_parts(shares, len(values), "relevant")},
-            convention=f"{of}; ranks among other documents; p by random signs; the interval inverts this test",
+            convention=f"{of}; ranks among other documents; {TESTED_TWICE}",
         )  # fmt: skip
         share = (rows["rewritten"] > rows["human"]).astype(float) + 0.5 * (rows["rewritten"] == rows["human"])
         share = share.groupby(rows["qid"]).mean()
@@ -120,6 +133,7 @@ class _Pairs:
         texts: Rewritten text by docno.
         twins: For the docno of a counterpart that of the original, if both are in the collection.
         relevant: ``qid``, ``docno``, ``label``.
+        digest: A hash of the rewritten texts and their docnos.
     """
 
     def __init__(self, pairs: pd.DataFrame, context: Context):
@@ -130,18 +144,21 @@ class _Pairs:
             check_text(loaded, "text", "SourceBias, counterparts")
             pairs = pairs.assign(text=loaded["text"].to_numpy())
         self.texts: dict[str, str] = dict(zip(pairs["docno"], pairs["text"]))
+        self.digest = digest(f"{docno}\x1e{text}" for docno, text in sorted(self.texts.items()))[:8]
         found = self.of(relevant_pairs(context))
+        found = found[found["docno"].isin(self.texts.keys())]
         self.relevant = found.sort_values("label", ascending=False, kind="stable").drop_duplicates(["qid", "docno"])
         if self.relevant.empty:
             raise InputError("no relevant document has a rewritten text; the docnos of pairs must be those of the collection")
 
     def of(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """Rows about documents with a rewritten text, under the originals' names."""
-        rows = rows.assign(docno=rows["docno"].replace(self.twins))
-        return rows[rows["docno"].isin(self.texts.keys())]
+        """Rows about documents, those about counterparts under the originals' names."""
+        return rows.assign(docno=rows["docno"].map(lambda docno: self.twins.get(docno, docno)))
 
-    def named(self, docno: str) -> str:
-        """The name under which a document's rewritten text is ranked."""
+    def named(self, docno: str) -> str | None:
+        """The name under which a document's rewritten text is ranked; None if it has none."""
+        if docno not in self.texts:
+            return None
         return variant_docno(docno, f"w-{keyed_hash(0, self.texts[docno]) >> 32:08x}", longest=_LONGEST)
 
 
@@ -157,31 +174,68 @@ def _checked(pairs: Any) -> pd.DataFrame:
     twice = pairs["docno"].duplicated()
     if twice.any():
         raise InputError(f"SourceBias: pairs: docno {pairs['docno'][twice].iloc[0]!r} has two rewritten texts; keep one of them")
+    if column == "counterpart":
+        again = pairs[column].isin(set(pairs["docno"])) | pairs[column].duplicated()
+        if again.any():
+            raise InputError(
+                f"SourceBias: pairs: counterpart {pairs[column][again].iloc[0]!r} is also a docno, or that of two documents; "
+                f"list each pair once, with the text written by people under docno"
+            )
     return pairs.reset_index(drop=True)
 
 
 def _ranked(system: System, context: Context, pairs: _Pairs) -> pd.DataFrame:
     """Scores of a reranker: ``qid``, ``docno``, ``human``, ``rewritten``, both texts of a document in one list."""
-    found = context.candidates(system)
-    queries = dict(zip(context.topics["qid"], context.topics["query"])) | dict(zip(found["qid"], found["query"]))
-    found = found.assign(score=found["score"] if "score" in found else -found["rank"].astype(float))
-    listed = pd.concat([found[["qid", "docno", "score"]], pairs.relevant[["qid", "docno"]]], ignore_index=True)
-    listed = pairs.of(listed).drop_duplicates(["qid", "docno"])
-    listed = context.dataset.text_loader()(listed[listed["qid"].isin(set(pairs.relevant["qid"]))].reset_index(drop=True))
-    lowest = listed.groupby("qid")["score"].transform("min").fillna(0.0)
-    listed = listed.assign(query=listed["qid"].map(queries), score=listed["score"].fillna(lowest), given=np.arange(len(listed)))
-    rewritten = listed.assign(docno=listed["docno"].map(pairs.named), text=listed["docno"].map(pairs.texts))
+    listed = _lists(system, context, pairs)
+    named = listed["docno"].map(pairs.named)
+    rewritten = listed.assign(docno=named, text=listed["docno"].map(pairs.texts))[named.notna()]
     # Which of two texts is given first is drawn, for rerankers that go by the order of what they are given.
     first = np.array([keyed_integer(2, context.seed, "source", *pair) for pair in zip(listed["qid"], listed["docno"])])
-    both = pd.concat([listed.assign(second=first), rewritten.assign(second=1 - first)], ignore_index=True)
+    both = [listed.assign(second=first), rewritten.assign(second=1 - first[named.notna()])]
+    both = pd.concat(both, ignore_index=True)
     order = np.lexsort((both["second"], both["given"], -both["score"], pd.factorize(both["qid"])[0]))
     both = both.iloc[order].reset_index(drop=True)
     both = both.assign(rank=both.groupby("qid").cumcount()).drop(columns=["given", "second"])
     arm = Arm("both", 0, np.arange(len(both)), both["text"].tolist(), None)
     ranker = named_where_it_raises(system).ranker
     assert ranker is not None
-    scored = score_arms(both, [arm], ranker, text_field="text", name=system.name)
-    return _paired(scored, listed[["qid", "docno"]], pairs)
+    scored = score_arms(both, [arm], without_cutoff(ranker)[0], text_field="text", name=system.name)
+    check_complete(scored, both, system.name)
+    return _paired(scored, listed, pairs)
+
+
+def _lists(system: System, context: Context, pairs: _Pairs) -> pd.DataFrame:
+    """The original texts of each list: those of candidates, and of relevant documents that the first stage missed."""
+    found = context.candidates(system)
+    queries = dict(zip(context.topics["qid"], context.topics["query"])) | dict(zip(found["qid"], found["query"]))
+    found = found.assign(score=found["score"] if "score" in found else -found["rank"].astype(float))
+    found = found[found["qid"].isin(set(pairs.relevant["qid"]))]
+    listed = pd.concat([pairs.of(found), pairs.relevant[["qid", "docno"]]], ignore_index=True)
+    listed = listed.drop_duplicates(["qid", "docno"], ignore_index=True)
+    lowest = listed.groupby("qid")["score"].transform("min").fillna(0.0)
+    listed = listed.assign(query=listed["qid"].map(queries), score=listed["score"].fillna(lowest), given=np.arange(len(listed)))
+    missed = listed["rank"].isna().to_numpy()
+    for column in [name for name in found.columns if name not in (*_OWN, "text") and missed.any()]:
+        try:
+            of_query = found.groupby("qid")[column].nunique(dropna=False).max() <= 1
+            filled = found.drop_duplicates("qid").set_index("qid")[column] if of_query else _of_documents(context, listed, column)
+        except (ValueError, TypeError, LookupError, AssertionError):  # vectors, or nothing that the collection knows
+            listed = listed.drop(columns=column)  # then no text of the list has it
+            continue
+        values = listed["qid" if of_query else "docno"].map(filled)
+        listed = listed.assign(**{column: listed[column].where(~missed, values)})
+    # Both texts of a document are whole: those of candidates may have been shortened. A document without a rewritten text
+    # may be a passage that the collection does not know.
+    whole = listed["docno"].isin(pairs.texts.keys()).to_numpy()
+    texts = _of_documents(context, listed[whole], "text")
+    own = listed["text"] if "text" in listed else listed["docno"].map(_of_documents(context, listed, "text"))
+    return listed.assign(text=own.where(~whole, listed["docno"].map(texts)))
+
+
+def _of_documents(context: Context, listed: pd.DataFrame, column: str) -> pd.Series:
+    """A column of the collection, by docno."""
+    loaded = context.dataset.text_loader(column)(listed[["docno"]].drop_duplicates().reset_index(drop=True))
+    return loaded.set_index("docno")[column]
 
 
 def _indexed(system: System, context: Context, pairs: _Pairs) -> pd.DataFrame:
@@ -202,17 +256,18 @@ def _indexed(system: System, context: Context, pairs: _Pairs) -> pd.DataFrame:
     run = ranked(check_run(answered(retriever, context.topics)[0], system.name), system.name)
     run = run[run["rank"] < 2 * context.depth]
     own = {pairs.named(docno): docno for docno in pairs.texts}
-    listed = pairs.of(run[["qid"]].assign(docno=run["docno"].replace(own))).drop_duplicates()
+    listed = run[["qid"]].assign(docno=run["docno"].map(lambda docno: own.get(docno, docno))).drop_duplicates()
     return _paired(run, listed, pairs)
 
 
 def _paired(scored: pd.DataFrame, listed: pd.DataFrame, pairs: _Pairs) -> pd.DataFrame:
-    """One row per document, with the scores of both texts."""
+    """One row per document, with the scores of both texts: -inf if it is not in the results, NaN if there is none."""
     scores = scored[["qid", "docno", "score"]]
-    both = listed.assign(named=listed["docno"].map(pairs.named)).merge(scores, on=["qid", "docno"], how="left")
+    both = listed[["qid", "docno"]].assign(named=listed["docno"].map(pairs.named)).merge(scores, on=["qid", "docno"], how="left")
     other = scores.rename(columns={"docno": "named", "score": "rewritten"})
     both = both.rename(columns={"score": "human"}).merge(other, on=["qid", "named"], how="left")
-    return both.fillna({"human": -np.inf, "rewritten": -np.inf})
+    both = both.fillna({"human": -np.inf, "rewritten": -np.inf})
+    return both.assign(rewritten=both["rewritten"].where(both["named"].notna()))
 
 
 def with_displacements(mixed: pd.DataFrame) -> pd.DataFrame:
@@ -226,24 +281,28 @@ def displacements(human: Sequence[float] | pd.Series, rewritten: Sequence[float]
 
     Args:
         human: Scores of n originals.
-        rewritten: Scores of their rewritten texts.
+        rewritten: Scores of their rewritten texts; NaN for those of documents that have none.
 
     Returns:
-        Shape [n], above 0 if the original is ahead. Each text of another document counts by half, and with an equal score by
-        half of that. If all originals and rewritten texts change places, the signs change.
+        Shape [n], above 0 if the original is ahead, NaN without a rewritten text. Each text of another document counts by half,
+        the only text of a document by one, and with an equal score by half of that. If originals and rewritten texts change
+        places, the signs change.
 
     Example:
         >>> displacements([3.0, 2.0, 1.0], [2.5, 4.0, 1.0]).tolist()  # only what stands between 2 and 4 counts: 3 and 2.5
         [0.0, -1.0, 0.0]
+        >>> displacements([3.0, 2.0, 1.0], [float("nan"), 4.0, 1.0]).tolist()
+        [nan, -1.0, 0.0]
     """
     h, w = np.asarray(human, dtype=float), np.asarray(rewritten, dtype=float)
-    every = np.concatenate([h, w])
+    every, alone = np.concatenate([h, w]), np.isnan(w)
+    counted = np.concatenate([np.where(alone, 1.0, 0.5), np.where(alone, 0.0, 0.5)])
 
     def above(x: np.ndarray) -> np.ndarray:
-        return (every > x[:, None]).sum(axis=1) + 0.5 * (every == x[:, None]).sum(axis=1)
+        return ((every > x[:, None]) + 0.5 * (every == x[:, None])) @ counted
 
-    own = (h > w).astype(float) - (h < w)
-    return (above(w) - above(h) - own) / 2
+    own = ((h > w).astype(float) - (h < w)) / 2
+    return np.where(alone, np.nan, above(w) - above(h) - own)
 
 
 def _quality(mixed: pd.DataFrame, relevant: pd.DataFrame, qids: Sequence[str]) -> Iterator[tuple[str, list[pd.Series]]]:

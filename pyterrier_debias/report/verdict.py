@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
+from itertools import count
 from typing import Any, Literal
 
 import pandas as pd
@@ -196,7 +197,7 @@ _QUALITY: Mapping[str, str] = {"position": "original", "linguistic": "all querie
 #: Where a finding says why it has no interval.
 _NO_INTERVAL = re.compile(r"\(no interval: ([^()]+)\)")
 #: Where a finding says that there are too few queries for so many tests.
-_NEVER = re.compile(r"and (\d+ tests?), no effect can be significant")
+_NEVER = re.compile(r"and ((\d+) tests?), no effect can be significant")
 _NOTHING_HELPS = "No treatment has been shown to help yet."
 _OUTCOMES: tuple[Outcome, ...] = ("yes", "cannot tell", "no")
 
@@ -423,6 +424,9 @@ def _told(result: AuditTables, row: Mapping[str, Any], figures: Sequence[_Figure
     more = f"about {needed:,} would detect {limit}"
     if smallest <= margin:
         more = f"{limit} would probably have been found, but the interval exceeds it; about {needed:,} would narrow it to {limit}"
+    if hopeless and abs(value) > margin:  # more than what is looked for: only the test needs more of them
+        needed = next(k for k in count(1) if least_p(row["convention"], k) * int(hopeless[2]) < ALPHA)
+        more = f"with {needed} or more, it could be"
     brief = f"Could not tell ({needed:,} queries needed): {size}"
     asides = (too_few,) if too_few else ()
     return answer("cannot tell", f"{found}{too_few}; {more}.{hint}", queries_needed=needed, brief=brief, asides=asides)

@@ -20,12 +20,13 @@ from pyterrier_debias.core.statistics import binomial_interval
 from pyterrier_debias.core.systems import Context
 from pyterrier_debias.data.base import Collection
 from pyterrier_debias.data.planted_rankers import machine_written
-from pyterrier_debias.further.length import LengthBias, length_percentiles
+from pyterrier_debias.further.length import LengthBias, _shares, _weights, length_percentiles
 from pyterrier_debias.further.order import OrderBias, given_order, kendall, slope
-from pyterrier_debias.further.shared import document_parts, mean_test
+from pyterrier_debias.further.shared import by_document, document_parts, mean_test
 from pyterrier_debias.further.source import SourceBias, displacements, relative_delta
 from pyterrier_debias.gender.audit import WordListBias
 from pyterrier_debias.report.checkpoint import made_from
+from pyterrier_debias.report.compare import compare
 from pyterrier_debias.report.gate import Budget, Gate, check_budgets, check_names
 from pyterrier_debias.report.inputs import BIASES, find_biases
 from pyterrier_debias.report.request import Request
@@ -234,6 +235,45 @@ def test_false_alarms_of_rankers_without_a_bias():
         assert interval.low <= 0.05 <= interval.high and 0.4 < np.mean(p) < 0.6, name
 
 
+def test_a_test_over_documents_is_that_of_scipy_where_each_has_one_query():
+    """Equal weights; shares are parts of the mean, so that n times a share is the document's value."""
+    shares = np.random.default_rng(0).normal(0.3, 1.0, 24)
+    rows = pd.DataFrame({"docno": [f"d{i}" for i in range(24)], "share": shares / 2, "weight": 0.5})
+    low, high, p = by_document(rows, 12)
+    expected = stats.ttest_1samp(shares, 0.0)
+    assert p == pytest.approx(expected.pvalue)
+    assert (low, high) == pytest.approx(tuple(expected.confidence_interval(0.95)))
+    one = by_document(rows.assign(docno="d"), 12)
+    assert np.isnan(one[0]) and np.isnan(one[1]) and one[2] == 1.0
+    assert by_document(rows.assign(share=0.1), 12)[2] == 0.0  # the same in all of them
+
+
+def test_queries_that_share_documents_are_no_independent_evidence():
+    """Lengths are permuted among 30 documents, of which 60 queries list 20 each: no ranking of them can prefer a length."""
+    rng, each, both, means = np.random.default_rng(4), [], [], []
+    documents = np.concatenate([rng.choice(30, 20, replace=False) for _ in range(60)])
+    listed = pd.DataFrame({"qid": np.repeat([f"q{i:02}" for i in range(60)], 20), "docno": documents})
+    # A ranker that prefers some documents in every query, as most do.
+    listed["rank"] = listed.groupby("qid")["docno"].rank().astype(int) - 1
+    listed["label"] = np.where(rng.random(len(listed)) < 0.2, 1.0, np.nan)
+    for seed in range(150):
+        words = pd.Series(rng.permutation(30)[documents])
+        listed["above"] = length_percentiles(listed["qid"], listed["label"].notna(), words) - 0.5
+        first = listed[listed["rank"] < 10]
+        shares = _shares(listed, _weights(listed, first))
+        values = first.groupby("qid")["above"].mean()
+        pd.testing.assert_series_equal(shares.groupby("qid")["share"].sum(), values, check_names=False)
+        interval, p, _ = mean_test(values, seed, documents=shares, least=-0.5, most=0.5)
+        assert (interval.low <= 0 <= interval.high) == (p > 0.05)
+        means.append(values.mean())
+        each.append(mean_test(values, seed)[1])
+        both.append(p)
+    alone, together = (binomial_interval(int((np.array(p) <= 0.05).sum()), 150) for p in (each, both))
+    assert alone.low > 0.3 and together.low <= 0.05 <= together.high
+    low, high, _ = by_document(shares, 60)
+    assert high - low == pytest.approx(2 * 2.2 * np.std(means), rel=0.35)  # t of a dozen effective documents
+
+
 # ------------------------------------------------------------------------------------------------ planted
 
 
@@ -421,10 +461,78 @@ def test_pairs_may_be_documents_of_the_collection(world, results):
     system = System("biased", pt.Transformer.from_df(run) >> both.text_loader(), PlantedRanker("source"))
     row = primary_tests(examined(SourceBias(pairs), context(both, system, depth=40)).table).loc["biased"]
     assert row["value"] == pytest.approx(primary_tests(results["source"].findings).loc["biased", "value"])
-    for wrong, told in ((pairs[["docno"]], "docno and text"), (pd.concat([pairs, pairs]), "two rewritten texts")):
+    turned = pairs.rename(columns={"docno": "counterpart", "counterpart": "docno"})
+    twice = pairs.assign(counterpart=pairs["counterpart"].iloc[0])
+    for wrong, told in (
+        (pairs[["docno"]], "docno and text"), (pd.concat([pairs, pairs]), "two rewritten texts"),
+        (pd.concat([pairs, turned]), "list each pair once"), (twice, "list each pair once"),
+    ):  # fmt: skip
         with pytest.raises(InputError, match=told):
             SourceBias(wrong)
     assert "give SourceBias(pairs)" in SourceBias().needs(None, world)
+
+
+def displaced(world, system, pairs=None):
+    pairs = rewritten(world) if pairs is None else pairs
+    found = primary_tests(examined(SourceBias(pairs), context(world, System("s", first_stage(world), system))).table)
+    return found.loc["s", "value"]
+
+
+def test_documents_without_a_rewritten_text_stay_in_the_list(world):
+    """Only the relevant documents are rewritten: others stand between the two texts as before."""
+    ranker, pairs = PlantedRanker("source", noise=0.0), rewritten(world)
+    relevant = set(world.get_qrels().query("label > 0")["docno"])
+    whole = displaced(world, ranker)
+    assert displaced(world, ranker, pairs[pairs["docno"].isin(relevant)]) == pytest.approx(whole, rel=0.25)
+    assert displacements([3.0, 2.5, 1.0], [np.nan, 4.0, 0.0]).tolist()[1:] == [-1.0, 0.0]
+    assert displacements([4.0, 3.0, 2.0, 3.0], [1.0, np.nan, np.nan, np.nan])[0] == 3.0
+
+
+def test_places_are_those_in_the_whole_list_of_a_ranker_that_cuts_it(world):
+    ranker = PlantedRanker("source", noise=0.0)
+    assert displaced(world, ranker % 5) == displaced(world, ranker)
+    leaving = ranker >> pt.apply.generic(lambda found: found[found["rank"] < 5])
+    with pytest.raises(InputError, match="left out a document that it was given"):
+        displaced(world, leaving)
+
+
+def test_a_ranker_may_read_other_columns_of_its_candidates(world):
+    """A title is that of the original for both texts; the collection tells those of documents that the first stage missed."""
+    corpus = world.get_corpus().assign(title=lambda corpus: corpus["docno"] + " its title")
+    titled = Collection("titled", corpus=corpus, topics={"t": world.get_topics()}, qrels={"t": world.get_qrels()})
+    ranker, seen = PlantedRanker("source", noise=0.0), []
+
+    def read(frame):
+        seen.append(frame)
+        return ranker(frame)
+
+    run = pt.Transformer.from_df(world.get_runs()["bm25"].query("rank < 6")) >> titled.text_loader(["title", "text"])
+    system = System("s", run, pt.apply.generic(read))
+    found = primary_tests(examined(SourceBias(rewritten(world)), context(titled, system)).table).loc["s", "value"]
+    few = System("s", pt.Transformer.from_df(world.get_runs()["bm25"].query("rank < 6")) >> world.text_loader(), ranker)
+    assert found == primary_tests(examined(SourceBias(rewritten(world)), context(world, few)).table).loc["s", "value"]
+    given = pd.concat(seen)
+    assert given["title"].str.endswith("its title").all() and (given["docno"] + " its title" == given["title"]).mean() > 0.3
+
+
+def test_documents_that_a_ranker_adds_are_refused(world):
+    """Length and order compare the result with the candidates."""
+
+    def more(frame):
+        new = frame.groupby("qid").head(1).assign(docno="new")
+        return ranked(pd.concat([PlantedRanker("length")(frame), new.assign(score=9.0)]).drop(columns="rank"))
+
+    adding = pt.apply.generic(more)
+    for bias in (LengthBias(), OrderBias()):
+        with pytest.raises(InputError, match="a document that is not among its candidates .*docno='new'.*; put stages that add"):
+            examined(bias, context(world, System("adding", first_stage(world), adding)))
+
+
+def test_a_comparison_of_audits_with_other_rewritten_texts_says_so(world, results):
+    other = rewritten(world).assign(text=lambda pairs: pairs["text"] + " indeed")
+    after = audit({"biased": first_stage(world) >> PlantedRanker("source")}, world, biases=[SourceBias(other)], depth=20)
+    (note,) = [note for note in compare(results["source"], after).notes if "convention" in note]
+    assert note.count("rewritten texts ") == 2
 
 
 def test_a_reranker_of_windows_depends_on_the_order(world):
