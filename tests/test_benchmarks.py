@@ -41,6 +41,7 @@ SETTINGS = {
     "rotation": "--passages 200 --words 20 --rounds 1",
     "scoring": "--data {data}/msmarco_trec_dl --pairs 4 --max-length 32 --repeats 1 --groups cross-encoder --matrix 64",
     "scored_twice": "--topics 12 --depth 2 --draws 1 --rankers pt.apply",
+    "shared_documents": "--data {data} --collections squad/xquad.en.json.gz --nulls 1 --queries 20 --depth 12 --out {out}",
     "slope": "--simulations 2 --draws 19 --queries 40 --slopes 0.5",
     "sparse_training": "--examples 2 --words 8 --rounds 1 --width 24",
     "survivorship_calibration": f"{_CALIBRATING} --strengths 0.5 --draws 19",

@@ -84,8 +84,8 @@ class LengthBias(SystemBias):
         found = found[found["qid"].isin(set(listed["qid"]))]
         check_given(found, listed, system.name)
         first = listed.merge(found, on=["qid", "docno"])
-        values, weights = _means(first), _weights(listed, first)
-        interval, p, told = mean_test(values, context.seed, documents=_shares(listed, weights), least=-0.5, most=0.5)
+        values, weights = _means(first), equal_weights(listed, first)
+        interval, p, told = mean_test(values, context.seed, documents=document_shares(listed, weights), least=-0.5, most=0.5)
         shares = first.assign(share=first["above"] / first.groupby("qid")["above"].transform("size"))
         convention = (
             f"percentile among candidates of one query and relevance, first {self.cutoff}; tied documents in random order; "
@@ -109,7 +109,7 @@ class LengthBias(SystemBias):
         if system.ranker is not None:
             before = listed[listed["rank"] < self.cutoff]
             change = (values - _means(before)).dropna()
-            documents = _shares(listed, weights - _weights(listed, before))
+            documents = document_shares(listed, weights - equal_weights(listed, before))
             documents = documents[documents["qid"].isin(change.index)]
             interval, p, told = mean_test(change, context.seed, documents=documents, least=-1, most=1)
             yield self.finding(
@@ -136,18 +136,43 @@ def _means(first: pd.DataFrame) -> pd.Series:
     return first.groupby("qid")["above"].mean().round(12) + 0.0
 
 
-def _weights(listed: pd.DataFrame, first: pd.DataFrame) -> np.ndarray:
-    """The weight of each candidate in the value of its query: equal ones of the first documents, 0 of the others."""
+def equal_weights(listed: pd.DataFrame, first: pd.DataFrame) -> np.ndarray:
+    """The weight of each candidate in the value of its query: equal weights of the first documents, 0 of the others.
+
+    Args:
+        listed: The candidates: ``qid``, ``docno``.
+        first: Those that count: ``qid``, ``docno``.
+
+    Returns:
+        Shape [candidates]; the weights of a query sum to 1, or are all 0 if none of its documents counts.
+
+    Example:
+        >>> listed = pd.DataFrame({"qid": "q", "docno": ["a", "b", "c", "d"]})
+        >>> equal_weights(listed, listed.iloc[[0, 2]]).tolist()
+        [0.5, 0.0, 0.5, 0.0]
+    """
     pairs, chosen = (pd.MultiIndex.from_frame(frame[["qid", "docno"]]) for frame in (listed, first))
     inside = pd.Series(pairs.isin(chosen), index=listed.index)
     return (inside / inside.groupby(listed["qid"]).transform("sum")).fillna(0.0).to_numpy()
 
 
-def _shares(listed: pd.DataFrame, weights: np.ndarray) -> pd.DataFrame:
-    """What each candidate adds to the value of its query, for :func:`by_document`.
+def document_shares(listed: pd.DataFrame, weights: np.ndarray) -> pd.DataFrame:
+    """What each candidate adds to the value of its query, for :func:`~pyterrier_debias.further.shared.by_document`.
 
-    The mean weight among candidates of the same relevance is subtracted. This changes no sum, because their percentiles sum to 0,
-    and it tells how far chance can move the sum: not at all if all candidates are among the first documents.
+    The mean weight among candidates of the same relevance is subtracted. This changes no sum, because their percentiles sum to
+    0, and it tells how far chance can move the sum: not at all if all candidates count.
+
+    Args:
+        listed: The candidates: ``qid``, ``docno``, ``label`` (NaN if not relevant), ``above`` (percentile, less .5).
+        weights: See :func:`equal_weights`, or the difference of two such weights.
+
+    Returns:
+        ``qid``, ``docno``, ``share``, ``weight``, one row per candidate.
+
+    Example:
+        >>> listed = pd.DataFrame({"qid": "q", "docno": ["a", "b"], "label": [1.0, 1.0], "above": [0.25, -0.25]})
+        >>> document_shares(listed, np.array([1.0, 0.0]))["share"].tolist()
+        [0.125, 0.125]
     """
     groups = pd.Series(weights, index=listed.index).groupby([listed["qid"], listed["label"].notna()])
     share = (weights - groups.transform("mean")) * listed["above"]

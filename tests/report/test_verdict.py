@@ -242,7 +242,7 @@ def test_a_test_that_could_not_be_significant_says_so():
     why = ", too few for any effect to be significant in 8 tests"
     assert one.outcome == "cannot tell" and one.asides == (why,)
     # 2 / 2^9 times 8 tests is below .05, 2 / 2^8 is not. More queries would not narrow an interval around 0.908 to the margin.
-    assert one.sentence.startswith(f"Could not tell: 0.908 [0.734, 1.062] ARaB@10 on 7 queries{why}; with 9 or more, it could be.")
+    assert one.sentence.startswith(f"Could not tell: 0.908 [0.734, 1.062] ARaB@10 on 7 queries{why}; with 9 or more, it could be")
     assert one.queries_needed == 9
     small = answer(found("gender", 0.02, -0.7, 0.8, p=0.9, p_corrected=1.0, n=7, text=text))
     assert small.sentence.startswith(f"Could not tell: 0.020 [-0.700, 0.800] ARaB@10 on 7 queries{why}; about ")
