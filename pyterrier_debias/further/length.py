@@ -88,7 +88,7 @@ class LengthBias(SystemBias):
         interval, p, told = mean_test(values, context.seed, documents=document_shares(listed, weights), least=-0.5, most=0.5)
         shares = first.assign(share=first["above"] / first.groupby("qid")["above"].transform("size"))
         convention = (
-            f"percentile among candidates of one query and relevance, first {self.cutoff}; tied documents in random order; "
+            f"percentile among candidates of one query, relevant or not, first {self.cutoff}; tied documents in random order; "
             f"words of letters and digits"
         )
         yield self.finding(
