@@ -139,7 +139,7 @@ def by_document(rows: pd.DataFrame, queries: int, level: float = 0.95) -> tuple[
     Example:
         >>> rows = pd.DataFrame({"docno": ["a", "b", "a", "c"], "share": [0.3, 0.1, 0.3, 0.2], "weight": 0.5})
         >>> [round(float(x), 3) for x in by_document(rows, 2)]
-        [-0.021, 0.921, 0.055]
+        [-0.203, 1.103, 0.09]
 
     References:
         Cameron and Miller, A Practitioner's Guide to Cluster-Robust Inference, Journal of Human Resources 50, 2015.
