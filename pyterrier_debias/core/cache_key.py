@@ -398,6 +398,26 @@ def marks(module: torch.nn.Module) -> tuple[tuple[int, int], ...]:
     return tuple((0 if value.is_inference() else value._version, total) for value, total in zip(weights, sums))
 
 
+def training_marks(module: torch.nn.Module) -> tuple[Any, ...]:
+    """What decides, apart from the weights, how a module is trained; cheap to compare.
+
+    Args:
+        module: Any torch module.
+
+    Returns:
+        The names of its frozen weights, the public numbers and switches of its parts (a dropout, also one that is not a module;
+        not the mode, which training sets), and its structure.
+    """
+    frozen = tuple(name for name, value in module.named_parameters() if not value.requires_grad)
+    settings = tuple(
+        (name, key, value)
+        for name, part in module.named_modules()
+        for key, value in vars(part).items()
+        if type(value) in (bool, float) and key != "training" and not key.startswith("_")
+    )
+    return frozen, settings, structure_of(module)
+
+
 def _sum_of_bits(weight: torch.Tensor) -> torch.Tensor:
     """The bits of a tensor read as 64-bit whole numbers, added up and wrapped."""
     import torch

@@ -15,7 +15,7 @@ import threading
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -25,7 +25,14 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core import frames
-from pyterrier_debias.core.cache_key import marks, structure_of, tokenizer_fingerprint, tokenizer_marks, weights_fingerprint
+from pyterrier_debias.core.cache_key import (
+    marks,
+    structure_of,
+    tokenizer_fingerprint,
+    tokenizer_marks,
+    training_marks,
+    weights_fingerprint,
+)
 from pyterrier_debias.core.errors import InputError, check_choice, check_number, kind_of
 from pyterrier_debias.core.files import check_empty, read_whole
 from pyterrier_debias.core.memory import Memory, ScoreMemory
@@ -108,6 +115,8 @@ class _Loaded(InMemory):
     origin: str
     #: Their marks when they were loaded; None if they cannot be loaded again.
     marks: tuple[Any, ...] | None
+    #: How the module was to be trained when it was loaded, see :func:`~pyterrier_debias.core.cache_key.training_marks`.
+    trains: tuple[Any, ...]
     #: The state to which they were changed since, and its hash.
     hashed: tuple[Any, str] | None = None
 
@@ -116,8 +125,12 @@ class _Loaded(InMemory):
         return marks(self.module), tokenizer_marks(self.reader)
 
     def changed(self) -> bool:
-        """Whether they differ from the loaded ones."""
-        return self.marks is None or self.marked() != self.marks
+        """Whether loading again would give another model: other scores, or another training (a weight that is not frozen)."""
+        return self.marks is None or self.marked() != self.marks or training_marks(self.module) != self.trains
+
+    def trained(self) -> Self:
+        """The same model, which is no longer the one that was loaded."""
+        return replace(self, origin="", marks=None, hashed=None)
 
 
 def pick_device(device: str | torch.device | None) -> torch.device:
@@ -635,7 +648,8 @@ class Ranker(Fittable, Stage):
         """The torch module, loaded on first use, on its device.
 
         Train it in place: the ranker notices changed weights, however they are written (see
-        :func:`~pyterrier_debias.core.cache_key.marks` for the one exception; in that case call :meth:`mark_trained`).
+        :func:`~pyterrier_debias.core.cache_key.marks` for the one exception; in that case call :meth:`mark_trained`). Copies and
+        pickles keep what was changed in it: weights, which of them are frozen (``requires_grad``), dropout, replaced parts.
         """
         return self._load().module
 
@@ -676,10 +690,10 @@ class Ranker(Fittable, Stage):
         with random_state_kept(), self._lock:
             if (loaded := self._current()) is not None:
                 return loaded
-            if self._trained():
+            if self.altered():
                 raise InputError(
-                    f"{type(self).__name__}: {', '.join(self._SOURCE)} cannot be changed after training, because the "
-                    f"training would be lost; make a new ranker from this one instead"
+                    f"{type(self).__name__}: {', '.join(self._SOURCE)} cannot be changed after training, or after a change of "
+                    f"its module, because that would be lost; make a new ranker from this one instead"
                 )
             self.check_options()
             source, fingerprint = self._source(), self._source_fingerprint()
@@ -701,7 +715,7 @@ class Ranker(Fittable, Stage):
                 module = module.to(device=self.torch_device, dtype=self.torch_dtype).eval()
             # sentence-transformers chooses how it compares vectors at the first use, in steps that no thread may meet half way.
             getattr(module, "similarity_fn_name", None)
-            self._loaded = _Loaded(module, tokenizer, source, fingerprint, None)
+            self._loaded = _Loaded(module, tokenizer, source, fingerprint, None, training_marks(module))
             self._loaded.marks = self._loaded.marked()
             return self._loaded
 
@@ -726,20 +740,20 @@ class Ranker(Fittable, Stage):
         """Weights for the ranker that holds this copy: the copy's own if it can load them again, otherwise a further copy."""
         with self._lock:
             module, tokenizer = self.module, self.tokenizer
-            if self._trained() or isinstance(self.model, InMemory):
+            if self.altered() or isinstance(self.model, InMemory):
                 return copy.deepcopy(module), tokenizer
             self._loaded = None
             return module, tokenizer
 
-    def _trained(self) -> bool:
-        """Whether the weights in memory, or the tokenizer's settings, differ from those that were loaded."""
+    def altered(self) -> bool:
+        """Whether the module in memory (weights, frozen or not, dropout), or the tokenizer, differs from what was loaded."""
         return self._loaded is not None and self._loaded.changed()
 
     def mark_trained(self) -> None:
         """Declare that the weights in memory are no longer those that were loaded, in case the ranker cannot notice it."""
         with self._lock:
             if self._loaded is not None:
-                self._loaded = _Loaded(self._loaded.module, self._loaded.tokenizer, self._loaded.source, "", None)
+                self._loaded = self._loaded.trained()
 
     # Identity
 
@@ -797,7 +811,7 @@ class Ranker(Fittable, Stage):
         name = str(self.model) if isinstance(self.model, (str, Path)) else ""
         name = MINILM if name == packaged_minilm() else name
         options = {key: value for key, value in self.changed_options().items() if key not in _NOT_IN_CODE}
-        known = name and not Path(name).expanduser().is_absolute() and not self._trained()
+        known = name and not Path(name).expanduser().is_absolute() and not self.altered()
         models = {key: f"ranker.{key}" for key, value in options.items() if isinstance(value, (Stage, InMemory))}
         texts = {key: models.get(key) or brief(value) for key, value in options.items()}
         return self._call({"model": repr(name) if known and not models else "ranker", **texts})
@@ -805,19 +819,20 @@ class Ranker(Fittable, Stage):
     # Copies
 
     def __getstate__(self) -> dict[str, Any]:
-        """Options; weights and tokenizer only if they cannot be loaded again, that is, after a change of either."""
+        """Options; module and tokenizer only if they cannot be loaded again, that is, after a change of either."""
         state = {name: value for name, value in self.__dict__.items() if name not in _NOT_COPIED}
-        if not self._trained():
-            state["_loaded"] = None
-        return state
+        loaded = self._loaded
+        if loaded is None or not loaded.changed():
+            return {**state, "_loaded": None}
+        return {**state, "_loaded": loaded if loaded.marks == loaded.marked() else loaded.trained()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore the state and make a new lock."""
         self.__dict__.update(state)
         self._lock = threading.RLock()
-        if self._loaded is not None:
-            # Weights that were trained stay so: what was counted starts anew in a copy.
-            self.mark_trained()
+        if self._loaded is not None and self._loaded.marks is not None:
+            # Only how it trains was changed. Its scores stay those of its source, but what was counted starts anew in a copy.
+            self._loaded = replace(self._loaded, marks=self._loaded.marked(), hashed=None)
 
 
 def shared_options(given: dict[str, Any]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from pyterrier_debias.rankers.base import InMemory
 from pyterrier_debias.training.scorer import Scorer
 from tests.contract import Case, assert_contract
 from tests.tiny_models import WORDS
+from tests.training.toy import no_dropout
 
 ARCHITECTURES = ["bert", "roberta", "electra", "distilbert"]
 
@@ -468,6 +469,44 @@ def test_unchanged_weights_do_not_travel(tiny):
     ranker = CrossEncoder(tiny()).warm_up()
     assert len(pickle.dumps(ranker)) < 2000
     assert pickle.loads(pickle.dumps(ranker)) == ranker == CrossEncoder(tiny())
+
+
+def frozen(ranker):
+    """A ranker of which only the head is trained, without dropout."""
+    ranker.module.bert.requires_grad_(False)
+    return no_dropout(ranker)
+
+
+def trained_alike(ranker):
+    """Names of the weights that are trained, and each dropout."""
+    dropout = [part.p for part in ranker.module.modules() if isinstance(part, torch.nn.Dropout)]
+    return [name for name, value in ranker.module.named_parameters() if value.requires_grad], dropout
+
+
+def test_copies_are_trained_like_the_ranker(tiny):
+    """Frozen weights and dropout are kept although no weight has changed; scores, and so equality, do not depend on them."""
+    ranker = frozen(CrossEncoder(tiny(), max_length=30))
+    names, dropout = expected = trained_alike(ranker)
+    assert names == ["classifier.weight", "classifier.bias"] and not any(dropout)
+    made = [pickle.loads(pickle.dumps(ranker)), copy.deepcopy(ranker), copy.copy(ranker), CrossEncoder(ranker, max_length=30)]
+    made[-1].warm_up()
+    for one in [*made, copy.deepcopy(made[1]), copy.deepcopy(made[-1]), CrossEncoder(CrossEncoder(made[1]), max_length=30)]:
+        assert trained_alike(one) == expected
+        assert one == ranker == CrossEncoder(tiny(), max_length=30) and one.fingerprint() == ranker.fingerprint()
+    trained = copy.deepcopy(train_a_little(copy.deepcopy(ranker)))
+    assert trained_alike(trained) == expected and trained != ranker
+    with pytest.raises(InputError, match="after a change of its module"):
+        ranker.seed = 3
+        ranker.warm_up()
+
+
+def test_any_change_of_a_module_is_kept_by_copies(tiny):
+    ranker = CrossEncoder(tiny()).warm_up()
+    ranker.module.bert.encoder.layer[0].intermediate.intermediate_act_fn = torch.nn.ReLU()
+    ranker.module.config.layer_norm_eps, ranker.module.bert.scale = 0.5, 2.0
+    copied = copy.deepcopy(ranker).module
+    assert isinstance(copied.bert.encoder.layer[0].intermediate.intermediate_act_fn, torch.nn.ReLU)
+    assert (copied.config.layer_norm_eps, copied.bert.scale) == (0.5, 2.0)
 
 
 def test_a_folder_that_is_written_anew_is_another_model(tiny, tmp_path):

@@ -1,5 +1,7 @@
 """Every loss and weight on every architecture, in miniature: it learns, resumes, reloads. A new hook joins by one line."""
 
+import copy
+
 import numpy as np
 import pyterrier as pt
 import pytest
@@ -26,7 +28,7 @@ from pyterrier_debias.rankers.tk_model import PRINTED_MU
 from pyterrier_debias.training import trainer as trainer_module
 from pyterrier_debias.training.losses import LOSSES
 from pyterrier_debias.training.method import Method
-from tests.training.toy import candidates, no_dropout, qrels, training
+from tests.training.toy import candidates, no_dropout, qrels, scores_of, training
 
 
 def of(name, tiny, **options):
@@ -124,6 +126,18 @@ def first_steps(name, hook, tiny, weights=None):
     ranker.training = small(max_steps=2, warmup=0, weights=weights, **HOOKS[hook])
     assert ranker.fit(weighed(), qrels()) is ranker
     return ranker, before, start
+
+
+@pytest.mark.parametrize("name", [*RANKERS, *OTHERS])
+def test_scores_alter_no_ranker_and_copies_are_trained_like_it(name, tiny):
+    """Copies of a ranker that was only used load it again; what was frozen stays frozen in them."""
+    ranker = {**RANKERS, **OTHERS}[name](tiny)
+    scores = scores_of(ranker)
+    assert not ranker.altered()
+    next(iter(ranker.module.parameters())).requires_grad_(False)
+    copied = copy.deepcopy(ranker)
+    assert ranker.altered() and not next(iter(copied.module.parameters())).requires_grad
+    assert copied == ranker and np.allclose(scores_of(copied), scores, atol=1e-5)
 
 
 @pytest.mark.parametrize("hook", HOOKS)

@@ -5,6 +5,7 @@ import json
 import pickle
 import re
 import signal
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -15,8 +16,10 @@ import torch
 from pyterrier_debias import (
     TK,
     AddJudged,
+    BiasAwareReranker,
     BiEncoder,
     CrossEncoder,
+    EqualizeReranker,
     InputError,
     MultiVector,
     RotatePassages,
@@ -28,10 +31,13 @@ from pyterrier_debias.core.files import MANIFEST
 from pyterrier_debias.data.answers import read_squad
 from pyterrier_debias.data.base import TextLoader
 from pyterrier_debias.linguistic.training.baselines import GroupDROReranker
+from pyterrier_debias.linguistic.training.kernel_whitening import KernelWhiteningReranker
+from pyterrier_debias.pooling.training.cet import CETReranker
 from pyterrier_debias.pooling.training.negatives import RankWindow
+from pyterrier_debias.rankers.word_vectors import bare_encoder
 from pyterrier_debias.training.report import ABOUT
 from pyterrier_debias.training.weights import ColumnWeights
-from tests.training.toy import candidates, qrels, training
+from tests.training.toy import candidates, no_dropout, qrels, training
 
 PAIR = ["where is the king"] * 3, ["the king found relevant red works", "short", "the queen found short blue bridge"]
 
@@ -61,6 +67,31 @@ def test_a_pipeline_is_fitted(tiny):
     assert states_equal(ranker, alone)
     assert ranker.training_report.validation == alone.training_report.validation
     assert ranker.training_report.data == alone.training_report.data
+
+
+TREATMENTS = [
+    CETReranker,
+    partial(CETReranker, selection="same"),
+    EqualizeReranker,
+    GroupDROReranker,
+    BiasAwareReranker,
+    partial(KernelWhiteningReranker, landmarks=12, sample=40),
+]
+
+
+@pytest.mark.parametrize("treatment", TREATMENTS)
+def test_a_treatment_trains_what_the_ranker_would(tiny, treatment):
+    """Frozen weights stay, and dropout stays off."""
+    ranker = no_dropout(CrossEncoder(tiny(labels=None), training=training(max_steps=2)))
+    ranker.module.bert.requires_grad_(False)
+    frame = candidates().assign(complexity=lambda f: f["qid"].str[1:].astype(float))
+    stage = treatment(ranker).fit(frame, qrels())
+    for one in [stage.relevance, *([stage.selection_model] if getattr(stage, "selection", "") == "same" else [])]:
+        assert not any(part.p for part in one.module.modules() if isinstance(part, torch.nn.Dropout))
+        encoder = bare_encoder(one.module)
+        for value, before in zip(encoder.parameters(), ranker.module.bert.parameters(), strict=True):
+            assert not value.requires_grad and torch.equal(value, before)
+        assert any(value.requires_grad for value in one.module.parameters())
 
 
 def test_added_judgements_and_a_fixed_rotation_in_a_pipeline(tiny):

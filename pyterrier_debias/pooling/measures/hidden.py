@@ -585,7 +585,7 @@ def _seed(stage: Any, seed: int) -> None:
         own, stage.ranker = stage.training_options(), stage.base()
     if own is None or isinstance(own, Training):
         stage.training = replace(own if own is not None else Training(), seed=seed)
-    if "seed" in options and not (isinstance(stage, Ranker) and stage._trained()):
+    if "seed" in options and not (isinstance(stage, Ranker) and stage.altered()):
         stage.seed = seed
     inner, second = (getattr(stage, name) if name in options else None for name in ("ranker", "selection"))
     if isinstance(second, Ranker) and hasattr(second, "seed"):

@@ -347,9 +347,14 @@ class CETReranker(TrainedRanker):
         if isinstance(self.selection, Ranker):
             return copy.deepcopy(self.selection)
         base = self.base()
+        copied = copy.deepcopy(base)
         if hasattr(base, "seed") and not base.fingerprint().startswith("weights:"):
-            return type(base)(**{**base.options(), "seed": base.seed + 1, "training": None})
-        return copy.deepcopy(base)
+            fresh = type(base)(**{**base.options(), "seed": base.seed + 1, "training": None})
+            if not base.altered():
+                return fresh
+            # The weights of another seed, in a module with the same frozen weights and dropout.
+            copied.module.load_state_dict(fresh.module.state_dict())
+        return copied
 
     # Folders
 
