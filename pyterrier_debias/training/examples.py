@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,7 +34,10 @@ class Example:
         labels: Their grades, shape [n]; 0 for unjudged documents.
         weights: Their weights, shape [n], or the weight of the whole example, shape [].
         rows: Their rows among ``Groups.rows``, shape [n].
-        relevant: Docnos of all documents that are judged relevant for the query.
+        relevant: Docnos of all documents that are judged relevant for the query, for any qid with its text.
+        originals: The texts before augmentation, by which copies are recognised.
+        answers: For ``in_batch_negatives``: the texts, not augmented, of all ``relevant`` documents among the candidates of any
+            query, in this batch or not; otherwise none.
     """
 
     position: int
@@ -47,6 +50,8 @@ class Example:
     weights: np.ndarray
     rows: np.ndarray
     relevant: frozenset[str]
+    originals: list[str]
+    answers: frozenset[str]
 
 
 def run_length(training: Training, units: int) -> tuple[int, int]:
@@ -120,17 +125,20 @@ class Examples:
         group, positive = self.units[self.order(epoch)[place]]
         rows = self._rows(group, positive, epoch)
         docnos, labels = self.groups.column("docno"), self.groups.column("label")
+        originals = self._texts(group, rows)
         return Example(
             position=position,
             epoch=epoch,
             qid=group.qid,
             query=group.query,
             docnos=[docnos[row] for row in rows],
-            texts=self._texts(group, rows, epoch),
+            texts=originals if self.training.augment is None else self._texts(group, rows, epoch),
             labels=np.array([labels[row] for row in rows], dtype=np.float32),
             weights=weights_of(self.training.weights, self.groups, group, rows),
             rows=rows,
             relevant=group.relevant,
+            originals=originals,
+            answers=frozenset(self._texts(group, self.groups.answers(group)) if self.training.in_batch_negatives else ()),
         )
 
     def _rows(self, group: Group, positive: int | None, epoch: int) -> np.ndarray:
@@ -152,13 +160,14 @@ class Examples:
             )
         return np.array([*positives, *chosen])
 
-    def _texts(self, group: Group, rows: np.ndarray, epoch: int) -> list[str]:
+    def _texts(self, group: Group, rows: Iterable[int], epoch: int | None = None) -> list[str]:
+        """The texts that are read; augmented for an epoch."""
         augment, docnos = self.training.augment, self.groups.column("docno")
         parts = []
         for column in self.groups.text_columns:
             values = self.groups.column(column)
             texts = [values[row] for row in rows]
-            if augment is not None and augment.text_field == column:
+            if augment is not None and epoch is not None and augment.text_field == column:
                 turn = augment.rotator(draw=epoch)
                 texts = [turn(text, docnos[row], group.qid)[0] for text, row in zip(texts, rows)]
             parts.append(texts)

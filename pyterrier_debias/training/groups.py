@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import chain
@@ -34,7 +34,8 @@ class Group:
         query: Its text.
         positives: Rows of :attr:`Groups.rows` with a grade of at least ``min_label``.
         pool: Rows from which negatives are drawn; they contain no document with a relevant grade.
-        relevant: Docnos of all documents with a relevant grade, whether they are candidates or not.
+        relevant: Docnos of all documents with a relevant grade, for this qid or another one with the same query text, whether
+            they are candidates or not.
     """
 
     qid: str
@@ -62,6 +63,7 @@ class Groups:
     fingerprint: str
     text_columns: tuple[str, ...] = ("text",)
     _columns: dict[str, list[Any]] = field(default_factory=dict, repr=False, compare=False)
+    _places: dict[str, int] = field(default_factory=dict, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.groups)
@@ -86,6 +88,22 @@ class Groups:
                 )
             self._columns[name] = self.rows[name].tolist()
         return self._columns[name]
+
+    def answers(self, group: Group) -> list[int]:
+        """Rows with the texts of a query's relevant documents, whichever query retrieved them.
+
+        Args:
+            group: One of :attr:`groups`.
+
+        Returns:
+            One row for each of ``group.relevant`` that is a candidate of any query.
+        """
+        if not self._places:
+            wanted = frozenset().union(*(one.relevant for one in self.groups))
+            for row, docno in enumerate(self.column("docno")):
+                if docno in wanted:
+                    self._places.setdefault(docno, row)
+        return [self._places[docno] for docno in sorted(group.relevant) if docno in self._places]
 
     def columns_read(self) -> dict[str, str]:
         """Return which columns samplers, weights and methods have read so far, apart from those in :attr:`fingerprint`.
@@ -210,6 +228,7 @@ def make_groups(
         frames.check_text(rows, column, stage)
     frames.check_pairs(rows, stage)
     frames.check_overlap(rows, judged, stage)
+    asked = dict(zip(rows["qid"], rows["query"]))
     every, documents = rows["docno"].to_numpy(), documents_of(rows["docno"], judged["docno"])
     judged = with_passages(judged, rows)
 
@@ -225,8 +244,9 @@ def make_groups(
     rows = rows.merge(judged, on=["qid", "docno"], how="left").reset_index(drop=True)
     rows = rows.assign(label=rows["label"].fillna(0).astype("int64"))
 
-    relevant = _relevant(judged, pd.DataFrame({"docno": documents, "passage": every}).drop_duplicates())
     labels, qids, queries = rows["label"].to_numpy(), rows["qid"].to_numpy(dtype=object), rows["query"].tolist()
+    passages = pd.DataFrame({"docno": documents, "passage": every}).drop_duplicates()
+    relevant = _relevant(judged, passages, {**asked, **dict(zip(qids, queries))})
     starts = np.flatnonzero(np.r_[True, qids[1:] != qids[:-1]])
     groups, without = [], {"positive": 0, "negative": 0}
     for start, end in zip(starts, np.r_[starts[1:], len(rows)]):
@@ -235,14 +255,13 @@ def make_groups(
         own = np.arange(start, end)
         positives, pool = own[labels[start:end] >= min_label], own[labels[start:end] <= 0]
         if len(positives) and (len(pool) or not need_negatives):
-            groups.append(Group(qids[start], queries[start], positives, pool, relevant[qids[start]]))
+            groups.append(Group(qids[start], queries[start], positives, pool, relevant[queries[start]]))
         else:
             without["negative" if len(positives) else "positive"] += 1
-    asked = candidates["qid"].nunique()
     counts = {
-        "queries": asked,
+        "queries": len(asked),
         "trained on": len(groups),
-        "without a positive": without["positive"] + asked - len(starts),
+        "without a positive": without["positive"] + len(asked) - len(starts),
         "without a negative": without["negative"],
         "positives": sum(len(group.positives) for group in groups),
         "passages without text": int((~written).sum()),
@@ -253,22 +272,27 @@ def make_groups(
             if not (labels >= min_label).any()
             else "no query has both a positive and a negative among its candidates; retrieve more of them"
         )
-        raise InputError(f"{name}: nothing to train on in {asked} queries: {what}")
+        raise InputError(f"{name}: nothing to train on in {len(asked)} queries: {what}")
     known = _fingerprint(rows, text_columns, min_label, _found_elsewhere(rows, groups))
     return Groups(rows, tuple(groups), counts, known, tuple(text_columns))
 
 
 def _found_elsewhere(rows: pd.DataFrame, groups: Sequence[Group]) -> list[tuple[str, str]]:
-    """Relevant pairs whose document only other queries retrieved; it must not become an in-batch negative of this query."""
-    found, own = set(rows["docno"]), {*zip(rows["qid"], rows["docno"])}
+    """Relevant pairs that the labels do not show, because only other queries retrieved the document, or have it judged.
+
+    Such a document must not become an in-batch negative of the query.
+    """
+    found, shown = set(rows["docno"]), rows[rows["label"] > 0]
+    own = {*zip(shown["qid"], shown["docno"])}
     return sorted(pair for one in groups for pair in ((one.qid, docno) for docno in one.relevant & found) if pair not in own)
 
 
-def _relevant(judged: pd.DataFrame, passages: pd.DataFrame) -> dict[str, frozenset[str]]:
-    """For each query, the relevant documents and their passages, including those that only other queries retrieved."""
+def _relevant(judged: pd.DataFrame, passages: pd.DataFrame, queries: Mapping[str, str]) -> dict[str, frozenset[str]]:
+    """For each query text, the relevant documents and their passages, including those that only other queries retrieved."""
     rows = judged.loc[judged["label"] > 0, ["qid", "docno"]]
     cut = rows.merge(passages, on="docno").drop(columns="docno").rename(columns={"passage": "docno"})
-    return pd.concat([rows, cut], ignore_index=True).groupby("qid")["docno"].agg(frozenset).to_dict()
+    pairs = pd.concat([rows, cut], ignore_index=True)
+    return pairs.assign(query=pairs["qid"].map(queries)).groupby("query")["docno"].agg(frozenset).to_dict()
 
 
 def _fingerprint(rows: pd.DataFrame, text_columns: Sequence[str], min_label: int, elsewhere: Iterable[tuple[str, str]]) -> str:

@@ -125,7 +125,7 @@ class Candidates:
     Args:
         examples: B examples of at most n documents.
         in_batch: Whether each query is also scored with the other examples' documents, except those relevant for it: judged so
-            for its qid or for another qid with the same query text, or with the text of a document that is.
+            for its qid or for another qid with the same query text, or with the text of a document that is (before augmentation).
 
     Attributes:
         mask: Which places of the batch hold a document, shape [B, n]; with ``in_batch``, n is the number of distinct documents,
@@ -148,9 +148,7 @@ class Candidates:
         self.columns = np.zeros(shape, dtype=np.int64)
         self.mask = np.zeros(shape, dtype=bool)
         self.grades = np.zeros(shape, dtype=np.float32)
-        relevant: dict[str, set[str]] = {}
-        for example in examples if in_batch else ():
-            relevant.setdefault(example.query, {example.docnos[0]}).update(example.relevant)
+        originals = {at: text for mine, example in zip(own, examples) for at, text in zip(mine, example.originals)}
         whole = all(example.weights.ndim == 0 for example in examples)
         self.weights = np.array([e.weights for e in examples]) if whole else np.zeros(shape, dtype=np.float32)
         for row, (example, mine) in enumerate(zip(examples, own)):
@@ -161,11 +159,12 @@ class Candidates:
                 self.weights[row] = example.weights.flat[0]
                 self.weights[row, :end] = example.weights
             if in_batch:
-                seen, known = set(mine), {*example.docnos, *relevant[example.query]}
-                answers = {example.texts[0], *(text for docno, text in place if docno in relevant[example.query])}
+                seen, known = set(mine), {*example.docnos, *example.relevant}
+                answers = {example.originals[0], *example.answers}
                 others = [at for at in range(width) if at not in seen]
                 self.columns[row, end:] = others
-                self.mask[row, end:] = [docnos[at] not in known and self.docs[at] not in answers for at in others]
+                copies = [originals[at] in answers or self.docs[at] == example.texts[0] for at in others]
+                self.mask[row, end:] = [docnos[at] not in known and not copy for at, copy in zip(others, copies)]
 
     def pairs(self) -> tuple[list[str], list[str]]:
         """Queries and documents of all places that hold a document, row by row."""

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 import torch
 
-from pyterrier_debias import BiEncoder, CrossEncoder, MultiVector, SparseEncoder, Training
+from pyterrier_debias import BiEncoder, CrossEncoder, MultiVector, RotatePassages, SparseEncoder, Training
 from pyterrier_debias.training.examples import Examples
 from pyterrier_debias.training.groups import make_groups
 from pyterrier_debias.training.losses import get_loss, info_nce, pairwise_hinge
@@ -144,13 +144,60 @@ def test_copies_of_an_answer_are_no_negatives():
     frame = pd.DataFrame(rows, columns=["qid", "docno", "query", "text", "label"])
     frame = frame.assign(score=1.0, rank=frame.index % 2)
     groups = make_groups(frame.drop(columns="label"), frame.query("label > 0")[["qid", "docno", "label"]], stage="fit")
-    made = Examples(groups, Training(), 4)
+    made = Examples(groups, Training(in_batch_negatives=True), 4)
     found = Candidates(sorted((made[i] for i in range(4)), key=lambda example: example.qid), in_batch=True)
     texts = [{found.docs[at] for at in columns[1:][mask[1:]]} for columns, mask in zip(found.columns, found.mask)]
     others = {"stone tower", "tall tree", "green field", "an old oak"}
     assert texts[0] == others and texts[2] == others
     assert texts[1] == others | {"a crimson viaduct"}
     assert texts[3] == others - {"an old oak"} | {"a crimson viaduct", "the red bridge over the river"}
+
+
+def in_batch_negatives(rows, judged, *docnos, **options):
+    """Texts of the negatives that the first of some positives gets in a batch of all of them."""
+    frame = pd.DataFrame(rows, columns=["qid", "query", "docno", "text"])
+    groups = make_groups(frame, pd.DataFrame(judged, columns=["qid", "docno", "label"]), stage="fit")
+    made = Examples(groups, Training(in_batch_negatives=True, **options), 4)
+    by_positive = {made[i].docnos[0]: made[i] for i in range(4)}
+    found = Candidates([by_positive[docno] for docno in docnos], in_batch=True)
+    return [found.docs[at] for at in found.columns[0, 1:][found.mask[0, 1:]]]
+
+
+def test_what_is_relevant_does_not_depend_on_the_batch():
+    """Judged for another qid with the text, or a copy of such a document, whether these are in the batch or not."""
+    rows = [
+        ("q1", "cats", "d1", "a"), ("q1", "cats", "x1", "b"), ("q2", "cats", "d2", "answer two"), ("q2", "cats", "x2", "c"),
+        ("q3", "dogs", "d3", "d"), ("q3", "dogs", "d2", "answer two"), ("q4", "mice", "d4", "e"),
+        ("q4", "mice", "x4", "answer two"),
+    ]  # fmt: skip
+    judged = [("q1", "d1", 1), ("q2", "d2", 1), ("q3", "d3", 1), ("q4", "d4", 1)]
+    assert in_batch_negatives(rows, judged, "d1", "d3") == ["b", "d"]
+    assert in_batch_negatives(rows, judged, "d1", "d4") == ["b", "e"]
+    assert in_batch_negatives(rows, judged, "d1", "d3", "d2", "d4") == ["b", "d", "c", "e"]
+    unjudged = [*judged[:1], *judged[2:], ("q2", "x2", 1)]
+    assert in_batch_negatives(rows, unjudged, "d1", "d3") == ["b", "d", "answer two"]
+
+
+def test_a_relevant_document_that_only_another_query_retrieved_has_copies_too():
+    rows = [
+        ("q1", "cats", "d1", "a"), ("q1", "cats", "x1", "b"), ("q2", "dogs", "d2", "c"), ("q2", "dogs", "copy", "answer"),
+        ("q3", "mice", "d3", "d"), ("q3", "mice", "d0", "answer"), ("q4", "owls", "d4", "e"), ("q4", "owls", "x4", "f"),
+    ]  # fmt: skip
+    judged = [("q1", "d1", 1), ("q2", "d2", 1), ("q3", "d3", 1), ("q4", "d4", 1), ("q1", "d0", 1)]
+    assert in_batch_negatives(rows, judged, "d1", "d2") == ["b", "c"]
+    assert in_batch_negatives(rows, judged[:-1], "d1", "d2") == ["b", "c", "answer"]
+
+
+def test_a_copy_is_known_by_its_text_before_augmentation():
+    """Rotation cuts each document elsewhere."""
+    rows = [
+        ("q1", "cats", "d1", "a"), ("q1", "cats", "d1b", "one two three four five six"), ("q1", "cats", "x1", "b"),
+        ("q2", "dogs", "d2", "c"), ("q2", "dogs", "copy", "one two three four five six"), ("q3", "owls", "d3", "d"),
+        ("q3", "owls", "x3", "e"),
+    ]  # fmt: skip
+    judged = [("q1", "d1", 1), ("q1", "d1b", 1), ("q2", "d2", 1), ("q3", "d3", 1)]
+    assert in_batch_negatives(rows, judged, "d1", "d2", augment=RotatePassages()) == ["b", "c"]
+    assert in_batch_negatives(rows, judged, "d1b", "d2", augment=RotatePassages()) == ["b", "c"]
 
 
 def test_no_accuracy_where_there_is_no_pair():
