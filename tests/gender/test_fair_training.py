@@ -2,17 +2,19 @@
 
 import copy
 import pickle
+import re
 
 import numpy as np
 import pytest
 import torch
 
 from pyterrier_debias.core.errors import InputError
+from pyterrier_debias.gender.data.swap import SwapGender
 from pyterrier_debias.gender.data.words import WordList
 from pyterrier_debias.gender.formulas.leaning import gendered, lean_of_texts
 from pyterrier_debias.gender.formulas.losses import bias_aware_hinge, reversed_gradient
 from pyterrier_debias.gender.training import negatives
-from pyterrier_debias.gender.training.fair_methods import Adversarial
+from pyterrier_debias.gender.training.fair_methods import Adversarial, Annotated
 from pyterrier_debias.gender.training.fair_rerankers import AdversarialReranker, BiasAwareReranker
 from pyterrier_debias.gender.training.negatives import BiasAwareNegatives
 from pyterrier_debias.rankers.bi_encoder import BiEncoder
@@ -203,6 +205,46 @@ def test_signed_biases_make_some_margins_smaller(model):
         found[signed] = next(e for e in stage.training_report.history if "plain_loss" in e)
     assert found[False]["bias_of_negatives"] > 0 > found[True]["bias_of_negatives"]
     assert found[True]["loss"] < found[True]["plain_loss"] < found[False]["loss"]
+
+
+class Mute:
+    """An augmentation after which a passage no longer speaks of anyone."""
+
+    text_field = "text"
+
+    def rotator(self, *, draw):
+        return lambda text, docno, qid: (re.sub(r"\b(he|she|her|his)\b", "it", text), 0)
+
+
+def collated(stage, monkeypatch):
+    """What a training reads of each document, and the number that is known of it."""
+    met, collate = [], Annotated.collate
+
+    def spy(self, examples):
+        batch = collate(self, examples)
+        for row, example in enumerate(examples):
+            met.extend(zip(example.texts, batch["known"][row].tolist()))
+        return batch
+
+    monkeypatch.setattr(Annotated, "collate", spy)
+    stage.fit(world(), qrels())
+    return met
+
+
+@pytest.mark.parametrize("augment", [None, SwapGender(share=1.0), Mute()])
+@pytest.mark.parametrize("long", ["truncate", "firstp"])
+def test_psi_and_the_attribute_are_those_of_the_text_that_is_read(augment, long, model, monkeypatch):
+    ranker = CrossEncoder(model, long=long, passage_length=9)  # cuts "her" off "she and her", and one of three "his"
+    options = small(max_steps=4, workers=0, augment=augment)
+    met = collated(BiasAwareReranker(ranker, signed=True, strength=2.0, method="tc", training=options), monkeypatch)
+    assert [known for _, known in met] == (2 * lean_of_texts([text for text, _ in met], method="tc")).tolist()
+    met = collated(AdversarialReranker(ranker, training=options), monkeypatch)
+    assert [known for _, known in met] == gendered([text for text, _ in met]).tolist()
+
+
+def test_a_given_psi_stands_under_augmentation_too(model, monkeypatch):
+    stage = BiasAwareReranker(CrossEncoder(model), column="rank", training=small(workers=0, augment=SwapGender(share=1.0)))
+    assert {known for _, known in collated(stage, monkeypatch)} > {0.0, 1.0, 2.0}
 
 
 @pytest.mark.parametrize("architecture", ["bert", "roberta", "distilbert", "electra", "mean"])

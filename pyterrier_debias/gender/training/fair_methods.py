@@ -17,18 +17,26 @@ from pyterrier_debias.training.seeds import drawn_from
 
 
 class Annotated(Around):
-    """Trains a ranker with one number for each candidate that is known beforehand.
+    """Trains a ranker with one number for each candidate.
 
     Args:
         ranking: The training method that the ranker's own ``method`` returns.
         values: Values of every row of ``Groups.rows``, shape [rows].
         about: The options that a resumed run must share.
+        read: The values of an example's documents, computed from its texts, where augmentation changes these; None: ``values``.
     """
 
-    def __init__(self, ranking: Ranking, values: np.ndarray, about: Mapping[str, Any]):
+    def __init__(
+        self,
+        ranking: Ranking,
+        values: np.ndarray,
+        about: Mapping[str, Any],
+        read: Callable[[Example], np.ndarray] | None = None,
+    ):
         super().__init__(ranking)
         self.values = np.asarray(values, dtype=np.float32)
         self.about = dict(about)
+        self.read = read
 
     def record(self) -> dict[str, Any]:
         """The options, and a hash of the numbers."""
@@ -39,7 +47,7 @@ class Annotated(Around):
         batch = super().collate(examples)
         found = np.zeros(tuple(batch["mask"].shape), dtype=np.float32)
         for row, example in enumerate(examples):
-            found[row, : len(example.rows)] = self.values[example.rows]
+            found[row, : len(example.rows)] = self.values[example.rows] if self.read is None else self.read(example)
         return {**batch, "known": torch.from_numpy(found)}
 
 
@@ -51,10 +59,18 @@ class BiasAware(Annotated):
         values: The biases psi.
         about: The options that a resumed run must share.
         loss: ``loss(scores, psi, labels=..., mask=..., weights=...)``.
+        read: As in :class:`Annotated`.
     """
 
-    def __init__(self, ranking: Ranking, values: np.ndarray, about: Mapping[str, Any], loss: Callable[..., torch.Tensor]):
-        super().__init__(ranking, values, about)
+    def __init__(
+        self,
+        ranking: Ranking,
+        values: np.ndarray,
+        about: Mapping[str, Any],
+        loss: Callable[..., torch.Tensor],
+        read: Callable[[Example], np.ndarray] | None = None,
+    ):
+        super().__init__(ranking, values, about, read)
         self.loss = loss
 
     def forward(self, **batch: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -86,15 +102,24 @@ class Adversarial(Annotated):
         reversal: The factor of the reversed gradient.
         seed: Seed of the adversary's initial weights.
         stage: The name used in messages.
+        read: As in :class:`Annotated`.
 
     Raises:
         InputError: If the ranker has no head that reads one vector per pair.
     """
 
     def __init__(
-        self, ranking: Ranking, values: np.ndarray, about: Mapping[str, Any], *, reversal: float, seed: int, stage: str
+        self,
+        ranking: Ranking,
+        values: np.ndarray,
+        about: Mapping[str, Any],
+        *,
+        reversal: float,
+        seed: int,
+        stage: str,
+        read: Callable[[Example], np.ndarray] | None = None,
     ):
-        super().__init__(ranking, values, about)
+        super().__init__(ranking, values, about, read)
         self.reversal = reversal
         head = getattr(ranking.network, "classifier", None)
         if head is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -52,7 +53,9 @@ class _FairReranker(TrainedRanker):
         return {"wordlist": words, **tokeniser}
 
     def _texts(self, groups: Groups) -> list[str]:
-        return [" ".join(parts) for parts in zip(*(groups.column(name) for name in groups.text_columns))]
+        """What the ranker reads of each row in training, without augmentation."""
+        read = self.checked_base().training_text
+        return [read(" ".join(parts)) for parts in zip(*(groups.column(name) for name in groups.text_columns))]
 
 
 def _numbers(groups: Groups, column: str, stage: str) -> np.ndarray:
@@ -78,13 +81,14 @@ class BiasAwareReranker(_FairReranker):
 
     Psi is the absolute lean of the negative's words (Boolean: 1 if only one gender is mentioned). The paper keeps its sign
     (``signed=True``); a negative that leans to female words then gets a *smaller* margin, and the ranker learns to prefer it.
+    It is computed from the text that is read, after ``Training(augment=...)``.
 
     Args:
         ranker: Any ranker of this package, or a name or folder, from which a ``CrossEncoder`` is made. It is copied.
         strength: Factor by which psi is multiplied; 0 is plain training with ``loss='hinge'``.
         signed: Whether psi keeps its sign, as published.
         method: How psi is computed: ``'bool'`` (the paper's), ``'tf'`` or ``'tc'``.
-        column: A column with psi; None computes it from the texts.
+        column: A column with psi, which holds whatever an augmentation does; None computes it from the texts.
         wordlist: The words of each group; see :meth:`~pyterrier_debias.gender.data.words.WordList.of`.
         tokeniser: How texts are split; see :func:`~pyterrier_debias.gender.formulas.counting.get_gender_tokeniser`.
         contrast: Which groups are compared; see :meth:`~pyterrier_debias.gender.data.words.WordList.contrast`.
@@ -161,10 +165,10 @@ class BiasAwareReranker(_FairReranker):
     def make_method(self, ranker: Ranker, training: Training, groups: Groups, prepared: None) -> Method:
         """The training method, with the hinge that the class describes."""
         if self.column is None:
-            psi = lean_by(self, self._texts(groups))
+            psi = self._psi(lean_by(self, self._texts(groups)))
         else:
-            psi = _numbers(groups, self.column, "BiasAwareReranker")
-        psi = self.strength * (psi if self.signed else np.abs(psi))
+            psi = self._psi(_numbers(groups, self.column, "BiasAwareReranker"))
+        live = self.column is None and training.augment is not None
         from functools import partial
 
         from pyterrier_debias.gender.training.fair_methods import BiasAware
@@ -172,7 +176,11 @@ class BiasAwareReranker(_FairReranker):
 
         loss = partial(bias_aware_hinge, **dict(training.loss_options))
         about = {"bias": {"strength": self.strength, "signed": self.signed}}
-        return BiasAware(ranking_of(ranker, training, "BiasAwareReranker"), psi, about, loss)
+        read = (lambda example: self._psi(lean_by(self, example.texts))) if live else None
+        return BiasAware(ranking_of(ranker, training, "BiasAwareReranker"), psi, about, loss, read)
+
+    def _psi(self, leans: np.ndarray) -> np.ndarray:
+        return self.strength * (leans if self.signed else np.abs(leans))
 
     def saved_options(self) -> dict[str, Any]:
         """The word list and tokeniser, and the options of the loss."""
@@ -187,7 +195,8 @@ class AdversarialReranker(_FairReranker):
 
     h is the vector that the ranking head reads, adv is two layers with a tanh between them, and grl passes h on unchanged but
     multiplies the gradient on its way back by :math:`-\lambda`: the adversary learns the attribute, the encoder unlearns it. A
-    pair has the attribute if the neutrality of its query or of its document is below 1. Scoring uses only the ranker.
+    pair has the attribute if the neutrality of its query or of its document, as it is read, is below 1. Scoring uses only the
+    ranker.
 
     ===============  ==========================================================================
     columns in       ``qid``, ``docno``, ``query`` and the ranker's text columns
@@ -203,7 +212,8 @@ class AdversarialReranker(_FairReranker):
     Args:
         ranker: A ``CrossEncoder``, or the name or folder of one. It is copied.
         reversal: lambda, 1 in the paper; 0 trains the ranker as without an adversary.
-        attribute: A column of the candidates with 0 and 1; None: whether the pair is gendered, as above.
+        attribute: A column of the candidates with 0 and 1, which holds whatever an augmentation does; None: whether the pair is
+            gendered, as above.
         threshold: How many gendered words a text may have and still count as neutral.
         wordlist: The words of each group; see :meth:`~pyterrier_debias.gender.data.words.WordList.of`.
         tokeniser: How texts are split; see :func:`~pyterrier_debias.gender.formulas.counting.get_gender_tokeniser`.
@@ -323,8 +333,7 @@ class AdversarialReranker(_FairReranker):
             InputError: If all rows have the same value, or the column ``attribute`` has values other than 0 and 1.
         """
         if self.attribute is None:
-            options: dict[str, Any] = {"wordlist": self.wordlist, "tokeniser": self.tokeniser, "threshold": self.threshold}
-            values = gendered(self._texts(groups), **options) | gendered(groups.column("query"), **options)
+            values = self._gendered(self._texts(groups)) | self._gendered(groups.column("query"))
         else:
             values = _numbers(groups, self.attribute, "AdversarialReranker")
             if not np.isin(values, (0, 1)).all():
@@ -336,9 +345,13 @@ class AdversarialReranker(_FairReranker):
             )
         return values
 
+    def _gendered(self, texts: Sequence[str]) -> np.ndarray:
+        return gendered(texts, wordlist=self.wordlist, tokeniser=self.tokeniser, threshold=self.threshold)
+
     def make_method(self, ranker: Ranker, training: Training, groups: Groups, prepared: None) -> Method:
         """The training method with ranker and adversary."""
         values = self.attribute_of_rows(groups)
+        live = self.attribute is None and training.augment is not None
         from pyterrier_debias.gender.training.fair_methods import Adversarial
         from pyterrier_debias.training.method import ranking_of
 
@@ -349,6 +362,7 @@ class AdversarialReranker(_FairReranker):
             reversal=self.reversal,
             seed=training.seed,
             stage="AdversarialReranker",
+            read=(lambda example: self._gendered(example.texts) | self._gendered([example.query])) if live else None,
         )
 
     def saved_options(self) -> dict[str, Any]:

@@ -24,7 +24,8 @@ class BiasAwareNegatives:
 
     Of n negatives, ``share`` times n are the candidates with the largest absolute lean, ties drawn anew in each epoch; the others
     are drawn uniformly from the rest. A fractional number is rounded at random: with one negative and a share of .6, it is the
-    most biased candidate in 60 % of the draws.
+    most biased candidate in 60 % of the draws. Documents are chosen before they are read: biases are those of their whole texts,
+    before ``Training(augment=...)``.
 
     Source: Bigdeli, Arabzadeh, Seyedsalehi, Zihayat and Bagheri, "A Light-Weight Strategy for Restraining Gender Biases in Neural
     Rankers", ECIR 2022: 20 negatives, 12 of them the most biased of BM25's top 1,000.
