@@ -202,6 +202,24 @@ def test_a_resumed_run_ends_as_the_one_that_was_not_stopped(tiny, tmp_path, monk
         resumed.fit(other, qrels())
 
 
+def test_a_run_is_not_resumed_with_the_numbers_of_another_pooling_system(tiny, tmp_path):
+    """Whose means and deviations are the same, as those of two permutations of the ranks are."""
+
+    def run(frame, **more):
+        options = training(max_steps=2, evaluate_every=1, checkpoints=tmp_path / "run", **more)
+        stage = CETReranker(CrossEncoder(tiny()), selection=PoolEvidence(columns=["pool_score"]), training=options)
+        return stage.fit(frame, qrels()).selection_model
+
+    frame = pooled().assign(pool_score=lambda f: (f["rank"] % 2).astype(float))
+    other = frame.assign(pool_score=1 - frame["pool_score"])
+    model = run(frame)
+    made = model.evidence.learn(other, other["text"].tolist())
+    assert made.fingerprint() == model.fingerprint()
+    with pytest.raises(InputError, match="another run, with other evidence"):
+        run(other, resume=True)
+    assert run(frame, resume=True).coefficients == model.coefficients
+
+
 def test_example_weights_multiply(tiny):
     """Weights of 1/2 for every query halve both losses."""
     losses = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import logging
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
@@ -267,7 +268,8 @@ class CETReranker(TrainedRanker):
         ranking = ranking_of(ranker, training, "CETReranker")
         second: EvidenceScores | RankerScores
         if isinstance(prepared, EvidenceModel):
-            second, about = EvidenceScores(features, known, prepared.weights), {"selection": prepared.fingerprint()}
+            second = EvidenceScores(features, known, prepared.weights)
+            about = {"selection": prepared.fingerprint(), "evidence": _digest(features, known)}
         else:
             shared = tokenise_alike(ranker, prepared)
             second = RankerScores(ranking_of(prepared, training, "CETReranker"), shared=shared)
@@ -386,6 +388,13 @@ class CETReranker(TrainedRanker):
             selection = EvidenceModel.from_json(content, scorer=scorer, tokeniser=tokeniser if callable(tokeniser) else None)
             unnamed = selection.evidence
         return {"selection": about["options"]["selection"] or unnamed}, {"_fitted_selection": selection}
+
+
+def _digest(*arrays: np.ndarray) -> str:
+    state = blake2b(digest_size=16)
+    for array in arrays:
+        state.update(np.ascontiguousarray(array).data)
+    return state.hexdigest()
 
 
 def _scores(selection: Ranker | EvidenceModel, frame: pd.DataFrame, documents: list[str]) -> np.ndarray:
