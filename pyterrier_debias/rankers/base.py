@@ -592,6 +592,18 @@ class Ranker(Fittable, Stage):
         """The part of a document that training reads: its first passage for ``long='firstp'``, else what fits into the window."""
         return passages(text, self.passage_length, self.passage_stride)[0][0] if self.long == "firstp" else text
 
+    def score_in_training(self, queries: Sequence[str], docs: Sequence[str]) -> np.ndarray:
+        """Score n pairs of texts, of which the ranker reads what its training would read; see :meth:`training_text`.
+
+        Args:
+            queries: n queries.
+            docs: n documents.
+
+        Returns:
+            float64 scores, shape [n]; those of :meth:`score`, unless ``long`` combines scores of passages.
+        """
+        return self._score_distinct([(query, self.training_text(doc)) for query, doc in zip(queries, docs)])
+
     def check_options(self) -> None:
         """Refuse unknown options, before anything is loaded.
 

@@ -30,12 +30,13 @@ class Example:
         qid: The query.
         query: Its text.
         docnos: n documents, positives first.
-        texts: Their texts, augmented.
+        texts: What is read of their texts, augmented.
         labels: Their grades, shape [n]; 0 for unjudged documents.
         weights: Their weights, shape [n], or the weight of the whole example, shape [].
         rows: Their rows among ``Groups.rows``, shape [n].
         relevant: Docnos of all documents that are judged relevant for the query, for any qid with its text.
-        originals: The texts before augmentation, by which copies are recognised.
+        whole: Their whole texts, augmented, for a second ranker that reads another part.
+        originals: What is read before augmentation, by which copies are recognised.
         answers: For ``in_batch_negatives``: the texts, not augmented, of all ``relevant`` documents among the candidates of any
             query, in this batch or not; otherwise none.
     """
@@ -50,6 +51,7 @@ class Example:
     weights: np.ndarray
     rows: np.ndarray
     relevant: frozenset[str]
+    whole: list[str]
     originals: list[str]
     answers: frozenset[str]
 
@@ -126,19 +128,21 @@ class Examples:
         rows = self._rows(group, positive, epoch)
         docnos, labels = self.groups.column("docno"), self.groups.column("label")
         originals = self._texts(group, rows)
+        whole = originals if self.training.augment is None else self._texts(group, rows, epoch)
         return Example(
             position=position,
             epoch=epoch,
             qid=group.qid,
             query=group.query,
             docnos=[docnos[row] for row in rows],
-            texts=originals if self.training.augment is None else self._texts(group, rows, epoch),
+            texts=self._read(whole),
             labels=np.array([labels[row] for row in rows], dtype=np.float32),
             weights=weights_of(self.training.weights, self.groups, group, rows),
             rows=rows,
             relevant=group.relevant,
-            originals=originals,
-            answers=frozenset(self._texts(group, self.groups.answers(group)) if self.training.in_batch_negatives else ()),
+            whole=whole,
+            originals=self._read(originals),
+            answers=frozenset(self._answers(group) if self.training.in_batch_negatives else ()),
         )
 
     def _rows(self, group: Group, positive: int | None, epoch: int) -> np.ndarray:
@@ -160,8 +164,14 @@ class Examples:
             )
         return np.array([*positives, *chosen])
 
+    def _answers(self, group: Group) -> list[str]:
+        return self._read(self._texts(group, self.groups.answers(group)))
+
+    def _read(self, texts: list[str]) -> list[str]:
+        return texts if self.read is None else [self.read(text) for text in texts]
+
     def _texts(self, group: Group, rows: Iterable[int], epoch: int | None = None) -> list[str]:
-        """The texts that are read; augmented for an epoch."""
+        """Whole texts; augmented for an epoch."""
         augment, docnos = self.training.augment, self.groups.column("docno")
         parts = []
         for column in self.groups.text_columns:
@@ -171,5 +181,4 @@ class Examples:
                 turn = augment.rotator(draw=epoch)
                 texts = [turn(text, docnos[row], group.qid)[0] for text, row in zip(texts, rows)]
             parts.append(texts)
-        whole = [" ".join(of_one) for of_one in zip(*parts)]
-        return whole if self.read is None else [self.read(text) for text in whole]
+        return [" ".join(of_one) for of_one in zip(*parts)]

@@ -7,7 +7,7 @@ plain one. Methods with several networks, frozen networks or weights that depend
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -126,6 +126,7 @@ class Candidates:
         examples: B examples of at most n documents.
         in_batch: Whether each query is also scored with the other examples' documents, except those relevant for it: judged so
             for its qid or for another qid with the same query text, or with the text of a document that is (before augmentation).
+        read: What is read of each whole text instead of the examples' texts; None for these. Places stay the same.
 
     Attributes:
         mask: Which places of the batch hold a document, shape [B, n]; with ``in_batch``, n is the number of distinct documents,
@@ -137,7 +138,9 @@ class Candidates:
         columns: The index into ``docs`` for each place, shape [B, n].
     """
 
-    def __init__(self, examples: Sequence[Example], *, in_batch: bool = False):
+    def __init__(
+        self, examples: Sequence[Example], *, in_batch: bool = False, read: Callable[[str], str] | None = None
+    ):
         place: dict[tuple[str, str], int] = {}
         own = [[place.setdefault((d, t), len(place)) for d, t in zip(e.docnos, e.texts)] for e in examples]
         docnos = [docno for docno, _ in place]
@@ -165,6 +168,9 @@ class Candidates:
                 self.columns[row, end:] = others
                 copies = [originals[at] in answers or self.docs[at] == example.texts[0] for at in others]
                 self.mask[row, end:] = [docnos[at] not in known and not copy for at, copy in zip(others, copies)]
+        if read is not None:
+            texts = {at: text for mine, example in zip(own, examples) for at, text in zip(mine, example.whole)}
+            self.docs = [read(texts[at]) for at in range(len(self.docs))]
 
     def pairs(self) -> tuple[list[str], list[str]]:
         """Queries and documents of all places that hold a document, row by row."""
@@ -180,6 +186,9 @@ class Ranking(Method):
         loss: The loss, see :mod:`pyterrier_debias.training.losses`.
         in_batch: Whether the other examples' documents are negatives too.
     """
+
+    #: What the ranker reads of each whole text, if it joins the training of another one, from whose examples it would read.
+    read: Callable[[str], str] | None = None
 
     def __init__(self, ranker: Any, loss: Loss, *, in_batch: bool = False):
         super().__init__()
@@ -200,7 +209,7 @@ class Ranking(Method):
 
     def collate(self, examples: Sequence[Example]) -> dict[str, torch.Tensor]:
         """Tokenised texts (``text_...``), ``mask`` and ``grades`` of shape [B, n], ``weights`` of that shape or [B]."""
-        found = Candidates(examples, in_batch=self.in_batch)
+        found = Candidates(examples, in_batch=self.in_batch, read=self.read)
         batch = {name: torch.from_numpy(getattr(found, name)) for name in ("mask", "grades", "weights")}
         if self.in_batch and hasattr(self.ranker, "forward_matrix"):
             texts = self.ranker.tokenise(found.queries, found.docs)

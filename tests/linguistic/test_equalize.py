@@ -324,13 +324,13 @@ def test_cached_scores_are_computed_once_for_what_is_shown(tiny, monkeypatch):
     assert len(drawn_rows(groups, few)) < len(drawn_rows(groups, many)) == len(groups.rows)
     shown = Examples(groups, few, 2)
     assert set(drawn_rows(groups, few)) == {int(row) for i in range(2) for row in shown[i].rows}
-    calls, score = [], CrossEncoder.score
+    calls, score = [], CrossEncoder.score_in_training
 
     def spy(self, queries, docs):
         calls.append(len(docs))
         return score(self, queries, docs)
 
-    monkeypatch.setattr(CrossEncoder, "score", spy)
+    monkeypatch.setattr(CrossEncoder, "score_in_training", spy)
     fitted(CrossEncoder(tiny()), {"epochs": 3, "max_steps": None}, biased=CrossEncoder(tiny(seed=1)))
     assert len(calls) == 1
     assert calls[0] <= len(groups.rows)
@@ -350,6 +350,45 @@ def test_passages_that_change_in_each_epoch_are_scored_as_they_are_shown(tiny, m
     assert difference(weights(CrossEncoder(tiny())), weights(stage.relevance)) > 1e-3
     fitted(CrossEncoder(tiny()), biased=CrossEncoder(tiny(seed=1)))
     assert len(calls) == 2
+
+
+@pytest.mark.parametrize("in_batch", [False, True])
+@pytest.mark.parametrize("long", ["truncate", "firstp", "maxp", "birch"])
+@pytest.mark.parametrize("robust_long", ["truncate", "firstp"])
+def test_the_biased_model_reads_its_own_part_of_a_text_whoever_reads_beside_it(robust_long, long, in_batch, tiny):
+    """The part that its training reads, whether scores are cached or live; with maxp, for scoring only, the start."""
+    if long == "birch":
+        biased = CrossEncoder.of("birch", tiny())
+    else:
+        biased = CrossEncoder(tiny(seed=1), long=long, passage_length=5, passage_stride=2)
+    robust = CrossEncoder(tiny(), long=robust_long, passage_length=3)
+    options = small(loss="infonce", in_batch_negatives=in_batch)
+    frame = candidates().assign(text=lambda f: f["text"] + ". harbour market. found early" * 3)
+    groups = make_groups(frame, qrels(), stage="test")
+    made = Examples(groups, options, 4, read=robust.training_text)
+    examples = [made[i] for i in range(4)]
+    method = joined(robust, biased, groups, options, live=True)
+    found, batch = method.biased.scores(method.collate(examples)), method.collate(examples)
+    cached = joined(robust, biased, groups, options).biased
+    plain = CrossEncoder(biased.model)
+    for row, example in enumerate(examples):
+        texts = [groups.column("text")[at] for at in example.rows]
+        read = [" ".join(text.split()[:5]) for text in texts] if long == "firstp" else texts
+        expected = plain.score([example.query] * len(read), read)
+        np.testing.assert_allclose(found[row, : len(read)], expected, atol=1e-5)
+        np.testing.assert_allclose(cached.by_row[example.rows], expected, atol=1e-5)
+    assert (found[~batch["mask"]] == 0).all() and found.shape == batch["mask"].shape
+
+
+def test_a_run_is_not_resumed_with_a_biased_model_that_reads_another_part(tiny, tmp_path):
+    def run(long, **more):
+        biased = CrossEncoder(tiny(seed=1), long=long, passage_length=3)
+        return fitted(CrossEncoder(tiny()), {"checkpoints": tmp_path / "run", **more}, biased=biased)
+
+    run("firstp")
+    with pytest.raises(InputError, match="another run, with other biased ranker"):
+        run("truncate", resume=True)
+    run("firstp", resume=True)
 
 
 def test_scores_that_are_no_numbers_are_named(tiny):

@@ -11,6 +11,7 @@ from pyterrier_debias import TK, BiEncoder, ColumnWeights, CrossEncoder, InputEr
 from pyterrier_debias.pooling.data.evidence import PoolEvidence
 from pyterrier_debias.pooling.formulas.negative_weights import emphasis_of, pool_chances
 from pyterrier_debias.pooling.training.cet import CETReranker
+from pyterrier_debias.pooling.training.cet_method import Coupled, RankerScores
 from pyterrier_debias.training.groups import make_groups
 from tests.pooling.cet_toy import candidates, length_scorer, pooled, qrels, training
 from tests.training.networks import difference, weights
@@ -103,6 +104,23 @@ def test_another_ranker_may_select(tiny, caplog):
     assert difference(before, weights(other)) == 0
     assert difference(before, weights(stage.selection_model)) < 1e-20
     assert not stage.selection_model.module.training
+
+
+@pytest.mark.parametrize("long", ["truncate", "firstp", "maxp"])
+def test_a_selection_model_reads_its_own_part_of_a_text(long, tiny, monkeypatch):
+    """What it reads in training is what selection_scores tells, whichever part the ranker reads."""
+    seen, examples = [], []
+    scores, collate = RankerScores.scores, Coupled.collate
+    monkeypatch.setattr(RankerScores, "scores", lambda *a, **k: seen.append(scores(*a, **k)) or seen[-1])
+    monkeypatch.setattr(Coupled, "collate", lambda self, some: examples.extend(some) or collate(self, some))
+    frame = pooled().assign(text=lambda f: f["text"] + " harbour market found early" * 4)
+    second = no_dropout(CrossEncoder(tiny(seed=1), long=long, passage_length=6, passage_stride=3))
+    ranker = no_dropout(CrossEncoder(tiny(), long="firstp", passage_length=4))
+    stage = fitted(ranker, frame, selection=second, run={"max_steps": 1, "learning_rate": 1e-30, "workers": 0})
+    told = stage.selection_scores(frame).set_index(["qid", "docno"])["selection_score"]
+    for row, example in zip(seen[0], examples):
+        expected = [told[example.qid, docno] for docno in example.docnos]
+        np.testing.assert_allclose(row[: len(expected)].detach(), expected, atol=1e-5)
 
 
 def test_tk_keeps_the_names_of_its_networks(tiny):

@@ -106,7 +106,8 @@ class TrainedAgainstBiased(TrainedRanker):
 
         name = type(self).__name__
         loss, options = self.combination()
-        about = {"loss": {**options, "negatives": self.negatives}, "biased": weights_fingerprint(prepared.module)}
+        biased = {"biased": weights_fingerprint(prepared.module), "biased ranker": prepared.record()}
+        about = {"loss": {**options, "negatives": self.negatives}, **biased}
         scores: CachedScores | LiveScores
         if self.negatives == "explicit" and training.augment is None:
             scores = cached_scores(prepared, groups, training, name)
@@ -218,7 +219,8 @@ class EqualizeReranker(TrainedAgainstBiased):
         biased: The biased learner. ``'weaker_model'``: the ranker's first layers, two as in BERT-Tiny. ``'less_data'``: a fifth
             of the training queries. ``'fewer_steps'``: a fifth of the training. ``'biased_data'``: queries with repeated noun
             phrases. For other options, pass a :class:`~pyterrier_debias.linguistic.training.biased.WeakerModel`, ``LessData``,
-            ``FewerSteps`` or ``BiasedData``; or a fitted ranker of any class, which is used unchanged.
+            ``FewerSteps`` or ``BiasedData``; or a fitted ranker of any class, which is used unchanged. It reads the part of a
+            text that its own training would read: its first passage with ``long='firstp'``, the start with ``'maxp'``.
         alpha: Weight of the biased scores, from 0 to 1; 0 is plain training with ``loss='infonce'``, to the last bit.
         biased_temperature: T, the divisor of biased scores, if their scale differs from that of the ranker's scores.
         negatives: ``'explicit'``: only the negatives drawn for each query, whose biased scores are computed once, beforehand.

@@ -51,9 +51,10 @@ class LiveScores:
 
     def __init__(self, ranking: Ranking):
         self.ranking = ranking
+        ranking.read = ranking.ranker.training_text
 
     def collate(self, examples: Sequence[Example]) -> dict[str, torch.Tensor]:
-        """The texts in the biased model's own tokens, and the positions of their scores (``biased_...``)."""
+        """What the biased model reads of the texts, in its own tokens, and the positions of their scores (``biased_...``)."""
         own = self.ranking.collate(examples)
         return {f"biased_{name}": own[name] for name in own if name not in ("mask", "grades", "weights")}
 
@@ -152,7 +153,7 @@ def cached_scores(biased: Any, groups: Groups, training: Training, stage: str) -
     rows = drawn_rows(groups, training)
     shown = groups.rows.iloc[rows]
     scores = np.zeros(len(groups.rows))
-    scores[rows] = biased.score(shown["query"].tolist(), biased.documents(shown))
+    scores[rows] = biased.score_in_training(shown["query"].tolist(), biased.documents(shown))
     bad = np.flatnonzero(~np.isfinite(scores))
     if len(bad):
         about = groups.rows.iloc[bad[0]]

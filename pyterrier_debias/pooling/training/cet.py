@@ -76,7 +76,8 @@ class CETReranker(TrainedRanker):
             ``pool_rank``, else, with a warning, ``score`` and ``rank``) and of lexical features. ``'lexical'``: a weighted sum of
             the lexical features only. A :class:`~pyterrier_debias.pooling.data.evidence.PoolEvidence`: a weighted sum of what its
             options name. ``'same'``: a copy of the ranker, with ``seed + 1`` where a new head is initialised. A ranker: a copy of
-            it; it must read the same text columns.
+            it; it must read the same text columns, of which it reads the part that its own training would read: its first
+            passage with ``long='firstp'``, the start with ``'maxp'``.
         max_weight: The largest weight; None for no bound, as in the paper.
         normalise_weights: ``'mean_one'`` divides the weights of a batch by their mean; None does not.
         weight_pass: ``'train'``: weights come from the scores of the training pass. ``'eval'``: from a second pass without
@@ -195,6 +196,8 @@ class CETReranker(TrainedRanker):
     def selection_scores(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Score candidates with the fitted selection model: the higher, the more likely labellers saw the candidate.
 
+        A ranker reads what it read in training, also with ``long='maxp'``.
+
         Args:
             inp: A result frame with the columns that the selection model reads.
 
@@ -267,13 +270,14 @@ class CETReranker(TrainedRanker):
 
         ranking = ranking_of(ranker, training, "CETReranker")
         second: EvidenceScores | RankerScores
+        about: dict[str, Any]
         if isinstance(prepared, EvidenceModel):
             second = EvidenceScores(features, known, prepared.weights)
             about = {"selection": prepared.fingerprint(), "evidence": _digest(features, known)}
         else:
             shared = tokenise_alike(ranker, prepared)
             second = RankerScores(ranking_of(prepared, training, "CETReranker"), shared=shared)
-            about = {"selection": type(prepared).__name__}
+            about = {"selection": prepared.record()}
         return Coupled(
             ranking, second, self._coupling(), accumulation=training.accumulation, selection_rate=rate, about=about
         )
@@ -399,5 +403,5 @@ def _digest(*arrays: np.ndarray) -> str:
 
 def _scores(selection: Ranker | EvidenceModel, frame: pd.DataFrame, documents: list[str]) -> np.ndarray:
     if isinstance(selection, Ranker):
-        return selection.score(frame["query"].tolist(), documents)
+        return selection.score_in_training(frame["query"].tolist(), documents)
     return selection.score(frame, documents)

@@ -82,6 +82,7 @@ class RankerScores(torch.nn.Module):
     def __init__(self, ranking: Ranking, *, shared: bool):
         super().__init__()
         self.ranking = ranking
+        ranking.read = ranking.ranker.training_text
         self.shared = shared
 
     def networks(self) -> dict[str, torch.nn.Module]:
@@ -89,7 +90,7 @@ class RankerScores(torch.nn.Module):
         return {f"selection_{name}": network for name, network in self.ranking.networks().items()}
 
     def collate(self, examples: Sequence[Example]) -> dict[str, torch.Tensor]:
-        """Texts in its own tokens (``selection_text_...``); nothing if the other model's tensors are shared."""
+        """What it reads, in its own tokens (``selection_text_...``); nothing if the other model's tensors are shared."""
         if self.shared:
             return {}
         own = self.ranking.collate(examples)
