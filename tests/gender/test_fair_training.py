@@ -39,12 +39,6 @@ def model(tmp_path):
     return tiny_models.build(tmp_path / "model")
 
 
-def without_dropout(ranker):
-    """A ranker whose copies have no dropout either: weights that were trained are copied as they are."""
-    no_dropout(ranker).mark_trained()
-    return ranker
-
-
 def world(prefix="q"):
     """The toy collection; every second passage speaks of women or of men."""
     said = ["she and her works", "", "he works", "", "his his his", "her sister"]
@@ -253,7 +247,7 @@ def test_without_reversal_the_ranker_learns_as_alone(architecture, tmp_path):
     folder = tiny_models.build(tmp_path / "m", architecture="bert" if mean else architecture, labels=None if mean else 1)
 
     def start():
-        return without_dropout(CrossEncoder(folder, head="mean" if mean else "cls"))
+        return no_dropout(CrossEncoder(folder, head="mean" if mean else "cls"))
 
     alone = start()
     alone.training = small(clip=None)
@@ -269,7 +263,7 @@ def test_the_adversary_learns_and_the_encoder_hides(model):
     options = small(max_steps=80, batch_size=8, learning_rate=3e-3, schedule="constant", log_every=10)
     found = {}
     for reversal in (0.0, 1.0):
-        ranker = without_dropout(CrossEncoder(model))
+        ranker = no_dropout(CrossEncoder(model))
         stage = AdversarialReranker(ranker, reversal=reversal, training=options).fit(world(), qrels())
         history = [e for e in stage.training_report.history if "adversary_loss" in e]
         found[reversal] = history[-1]
@@ -280,7 +274,7 @@ def test_the_adversary_learns_and_the_encoder_hides(model):
 
 def test_the_adversarys_gradient_by_hand(model):
     """One batch: the encoder's gradient is that of the ranking loss minus lambda times that of the adversary's."""
-    ranker = without_dropout(CrossEncoder(model))
+    ranker = no_dropout(CrossEncoder(model))
     options = Training(batch_size=4)
     groups = make_groups(world(), qrels(), stage="test")
     values = gendered(groups.column("text"))
