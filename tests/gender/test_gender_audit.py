@@ -542,7 +542,8 @@ def test_ties_do_not_look_like_a_preference(bias):
     chosen = WordListBias({"male": ["he"], "female": ["she"]}, "gender") if bias == "gender" else bias
     found = audit({"constant": constant, "last": last}, world, biases=[chosen]).findings
     primary = found[found["primary"]].set_index("system")
-    assert primary.loc["last", "p"] < 1e-3 and primary.loc["constant", "p"] > 0.05
+    # For length, the 20 documents that all queries share are the evidence, not the 30 queries.
+    assert primary.loc["last", "p"] < (0.01 if bias == "length" else 1e-3) and primary.loc["constant", "p"] > 0.05
     assert abs(primary.loc["constant", "value"]) < 0.15 * primary.loc["last", "value"]
     if bias == "gender":  # the figures that pt.Experiment shows too follow trec_eval
         own = found[(found["measure"] == "ARaB@10") & (found["contrast"] == "neutral queries")].set_index("system")["value"]
