@@ -13,7 +13,7 @@ from pyterrier_debias.linguistic.training.kernel_whitening import KernelWhitenin
 from pyterrier_debias.training import trainer as trainer_module
 from pyterrier_debias.training.examples import Examples
 from pyterrier_debias.training.groups import make_groups
-from tests.training.toy import candidates, no_dropout, qrels, training
+from tests.training.toy import candidates, no_dropout, qrels, scores_of, training
 
 
 @pytest.fixture(autouse=True)
@@ -112,9 +112,9 @@ def method_of(stage, start):
 @pytest.mark.parametrize("kernel", formulas.KERNELS)
 @pytest.mark.parametrize("name", ["CrossEncoder(mean)", "BiEncoder"])
 def test_the_networks_own_features_are_white(name, kernel, tiny):
-    from pyterrier_debias.linguistic.training.kernel_whitening_method import scores_of, seen
+    from pyterrier_debias.linguistic.training import kernel_whitening_method as module
 
-    start = MAKE[name](tiny)
+    start, seen = MAKE[name](tiny), module.seen
     ranker, method, batch = method_of(KernelWhiteningReranker(start, kernel=kernel, **SMALL), start)
     head = method.layers.head
     features, given = (found.double().numpy() for found in seen(ranker, method.pairs, head, head))
@@ -129,7 +129,7 @@ def test_the_networks_own_features_are_white(name, kernel, tiny):
         towers = (start.encode_queries(method.pairs.queries), start.encode_docs(method.pairs.docs))
         wanted = np.vstack([vectors[at : at + 32] for at in range(0, len(method.pairs.queries), 32) for vectors in towers])
     else:
-        wanted = scores_of(start, method.pairs).double().numpy()[:, None]
+        wanted = module.scores_of(start, method.pairs).double().numpy()[:, None]
     design = np.column_stack([features, np.ones(len(features))])
     np.testing.assert_allclose(given, design @ np.linalg.lstsq(design, wanted, rcond=1e-3)[0], atol=2e-2)
     # ... and goes on with what it gave, whatever becomes of the whitening.
@@ -154,6 +154,53 @@ def test_the_networks_own_features_are_white(name, kernel, tiny):
     assert any(value is head.weight for value in method.parameters())
     for layer in (method.layers.first, method.layers.second):
         assert any(value is layer.weight for value in method.buffers())
+
+
+@pytest.mark.parametrize("name", ["CrossEncoder(mean)", "BiEncoder"])
+def test_the_whitening_is_the_same_in_mixed_precision(name, tiny):
+    start = MAKE[name](tiny)
+    _, method, _ = method_of(KernelWhiteningReranker(start, **SMALL), start)
+    before, states = copy.deepcopy(method.state_dict()), []
+    for mixed in (False, True):
+        method.load_state_dict(before)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=mixed):
+            method.whiten()
+        states.append(copy.deepcopy(method.state_dict()))
+    assert all(torch.equal(value, states[1][key]) for key, value in states[0].items())
+
+
+@pytest.mark.parametrize("kernel", formulas.KERNELS)
+@pytest.mark.parametrize("name", ["CrossEncoder(mean)", "BiEncoder"])
+def test_in_mixed_precision_a_step_passes_white_features_in_float32_and_trains_the_encoder(name, kernel, tiny):
+    from pyterrier_debias.linguistic.training.kernel_whitening_method import vector
+
+    start = no_dropout(MAKE[name](tiny))
+    ranker, method, batch = method_of(KernelWhiteningReranker(start, kernel=kernel, refresh=1, **SMALL), start)
+    reads, first, second, head = method.layers
+    method.train()
+    method.counted("batches", more=1)  # the next batch whitens first
+    read, gave = [], []
+    reads.register_forward_pre_hook(lambda _, args: read.append(vector(args[0])))
+    head.register_forward_hook(lambda _, args, out: gave.append(out))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = method(**batch)["loss"]
+    given, found = read[-1].float(), gave[-1]  # of the batch, after the passes that whiten
+    with torch.no_grad():
+        inner = first(torch.nn.functional.normalize(given, dim=-1))
+        expected = head(second(torch.nn.functional.elu(inner) if kernel == "rbf" else inner))
+    torch.testing.assert_close(found, expected)
+    loss.backward()
+    weights = {key: value for key, value in ranker.module.named_parameters() if "attention" in key and key.endswith("weight")}
+    assert weights and all(value.grad is not None and value.grad.any() for value in weights.values())
+
+
+def test_refreshes_alone_change_no_score(tiny):
+    scores = []
+    for refresh in (100, 1):
+        still = small(max_steps=6, learning_rate=1e-12, weight_decay=0.0, precision="bfloat16")
+        stage = KernelWhiteningReranker(no_dropout(MAKE["BiEncoder"](tiny)), refresh=refresh, training=still, **SMALL)
+        scores.append(scores_of(stage.fit(candidates(), qrels()).relevance))
+    np.testing.assert_allclose(scores[1], scores[0], atol=1e-2 * scores[0].std())
 
 
 def interrupted(scores, **_):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +12,7 @@ import torch
 from pyterrier_debias.core.text import keyed_hash
 from pyterrier_debias.linguistic.formulas.kernel_whitening import as_layers, unit_length
 from pyterrier_debias.training.method import Around, Ranking
+from pyterrier_debias.training.precision import tf32
 
 #: Pairs of the sample that are encoded at a time.
 _AT_A_TIME = 32
@@ -43,14 +46,43 @@ class Pairs(NamedTuple):
     docs: list[str]
 
 
+def vector(value: Any) -> torch.Tensor:
+    """The vectors that a module takes or gives; modules of sentence-transformers pass them in a dictionary."""
+    return value if isinstance(value, torch.Tensor) else value["sentence_embedding"]
+
+
+@contextmanager
+def full_precision(device: torch.device) -> Iterator[None]:
+    """Compute in float32 while this context lasts, whatever the precision of the training."""
+    with torch.autocast(device.type, enabled=False), tf32(False):
+        yield
+
+
+@contextmanager
+def in_full_precision(first: torch.nn.Module, last: torch.nn.Module) -> Iterator[None]:
+    """While this context lasts, a network computes in float32 from the input of module ``first`` to the output of ``last``."""
+    with ExitStack() as passing:
+
+        def enter(_: torch.nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+            vectors = vector(args[0])
+            passing.enter_context(full_precision(vectors.device))
+            vectors = vectors.float()
+            return (vectors if isinstance(args[0], torch.Tensor) else {**args[0], "sentence_embedding": vectors},)
+
+        with ExitStack() as hooks:
+            hooks.callback(first.register_forward_pre_hook(enter).remove)
+            hooks.callback(last.register_forward_hook(lambda *_: passing.close()).remove)
+            yield
+
+
 def scores_of(ranker: Any, pairs: Pairs) -> torch.Tensor:
-    """The scores of pairs as computed in training, but without dropout: shape [n]."""
+    """The scores of pairs as computed in training, but without dropout and in float32: shape [n]."""
     network = ranker.module
     was = network.training
     network.eval()
     found = []
     try:
-        with torch.no_grad():
+        with torch.no_grad(), full_precision(ranker.torch_device):
             for start in range(0, len(pairs.queries), _AT_A_TIME):
                 part = slice(start, start + _AT_A_TIME)
                 tensors = ranker.tokenise(pairs.queries[part], pairs.docs[part])
@@ -75,9 +107,6 @@ def seen(ranker: Any, pairs: Pairs, reads: torch.nn.Module, gives: torch.nn.Modu
     first: list[torch.Tensor] = []
     last: list[torch.Tensor] = []
 
-    def vector(value: Any) -> torch.Tensor:
-        return value if isinstance(value, torch.Tensor) else value["sentence_embedding"]
-
     hooks = [
         reads.register_forward_pre_hook(lambda _, args: first.append(vector(args[0]))),
         gives.register_forward_hook(lambda _, args, out: last.append(vector(out))),
@@ -95,7 +124,8 @@ class KernelWhitened(Around):
 
     The whitening is stored in layers without gradients: until it is recomputed, the network is trained through it, and its last
     state is used for scoring. It is followed by a trained head; when the whitening changes, the head is fitted to its own output
-    from before.
+    from before. All of this is computed in float32, since whitening enlarges small differences until they are as large as others:
+    in half precision, most of what the head reads would be rounding.
 
     Args:
         ranking: The result of the ranker's own ``method``, with any loss.
@@ -173,4 +203,5 @@ class KernelWhitened(Around):
             batches = self.counted("batches", more=1)
             if batches % self.refresh == 0 and (self.in_use or batches > 0):
                 self.whiten()
-        return self.ranking(**batch)
+        with in_full_precision(self.layers.reads, self.layers.head):
+            return self.ranking(**batch)
