@@ -203,6 +203,22 @@ def test_refreshes_alone_change_no_score(tiny):
     np.testing.assert_allclose(scores[1], scores[0], atol=1e-2 * scores[0].std())
 
 
+@pytest.mark.parametrize("kernel", formulas.KERNELS)
+@pytest.mark.parametrize("name", ["CrossEncoder(mean)", "BiEncoder"])
+def test_refreshes_change_nothing_where_rounding_keeps_features_from_being_white(name, kernel, tiny):
+    from pyterrier_debias.linguistic.training.kernel_whitening_method import seen
+
+    start = MAKE[name](tiny)
+    ranker, method, _ = method_of(KernelWhiteningReranker(start, kernel=kernel, floor=0, **{**SMALL, "landmarks": 40}), start)
+    head = method.layers.head
+    features, before = (found.double() for found in seen(ranker, method.pairs, head, head))
+    assert torch.linalg.eigvalsh(features.T.cov(correction=0))[-1] > 1.002  # rounding that whitening enlarged
+    for _ in range(5):
+        method.whiten()
+    after = seen(ranker, method.pairs, head, head)[1].double()
+    assert (after - before).norm() < 1e-3 * (before - before.mean(dim=0)).norm()
+
+
 def interrupted(scores, **_):
     """A loss that ends the training."""
     raise KeyboardInterrupt

@@ -17,6 +17,9 @@ from pyterrier_debias.training.precision import tf32
 #: Pairs of the sample that are encoded at a time.
 _AT_A_TIME = 32
 
+#: White features have deviation 1 in each direction. Where it is below this, the direction was left out, and has only rounding.
+_LEFT_OUT = 0.1
+
 
 class Layers(NamedTuple):
     """The modules of a ranker's network that make up its whitening.
@@ -191,11 +194,12 @@ class KernelWhitened(Around):
             for layer, (weight, bias) in zip((first, second), found):
                 layer.weight.copy_(torch.from_numpy(weight))
                 layer.bias.copy_(torch.from_numpy(bias))
-            # On whitened features, the least-squares fit is a covariance.
+            # Not their covariance with the wanted outputs: small features are white only up to rounding, which would add up.
             white = seen(self.ranking.ranker, self.pairs, head, head)[0].double()
-            mean = wanted.mean(dim=0)
-            head.weight.copy_((wanted - mean).T @ white / len(white))
-            head.bias.copy_(mean)
+            at, mean = white.mean(dim=0), wanted.mean(dim=0)
+            fit = torch.linalg.pinv(white - at, atol=_LEFT_OUT * len(white) ** 0.5) @ (wanted - mean)
+            head.weight.copy_(fit.T)
+            head.bias.copy_(mean - at @ fit)
 
     def forward(self, **batch: torch.Tensor) -> dict[str, torch.Tensor]:
         """The output of the ranker's own method; in training, the whitening is first recomputed if that is due."""
