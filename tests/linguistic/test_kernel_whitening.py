@@ -85,6 +85,10 @@ def test_directions_without_variance_are_left_out():
     for wrong in (np.ones((1, 2)), np.full((3, 2), np.nan)):
         with pytest.raises(InputError, match="give at least two rows of finite numbers"):
             formulas.whitening(wrong)
+    broken = np.full((3, 3), np.nan)
+    for use in (formulas.inverse_root, lambda wrong: formulas.as_layers(wrong, wrong)):
+        with pytest.raises(InputError, match="inverse_root: the matrix has numbers that are not finite"):
+            use(broken)
 
 
 # Training
@@ -217,6 +221,20 @@ def test_refreshes_change_nothing_where_rounding_keeps_features_from_being_white
         method.whiten()
     after = seen(ranker, method.pairs, head, head)[1].double()
     assert (after - before).norm() < 1e-3 * (before - before.mean(dim=0)).norm()
+
+
+def diverging(scores, **_):
+    """A loss that is a number, with a gradient that is none."""
+    return (scores * 0).abs().sqrt().sum()
+
+
+@pytest.mark.parametrize("name", ["CrossEncoder", "BiEncoder"])
+def test_training_that_diverges_says_so_and_keeps_the_batch(name, tiny, tmp_path):
+    wild = small(max_steps=3, loss=diverging, checkpoints=tmp_path / "run")
+    stage = KernelWhiteningReranker(MAKE[name](tiny), refresh=1, training=wild, **SMALL)
+    with pytest.raises(InputError, match=r"the loss became nan at step 1; its batch is in .*; lower learning_rate"):
+        stage.fit(candidates(), qrels())
+    assert (tmp_path / "run" / "batch-of-step-1-process-0.json").is_file()
 
 
 def interrupted(scores, **_):

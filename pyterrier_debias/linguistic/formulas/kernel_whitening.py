@@ -72,10 +72,15 @@ def inverse_root(matrix: np.ndarray, floor: float = _ROUNDING) -> np.ndarray:
     Returns:
         Shape [m, m]; all 0 for a matrix of zeros.
 
+    Raises:
+        InputError: For a number that is not finite.
+
     Example:
         >>> inverse_root(np.diag([4.0, 1.0, 0.0])).round(3).tolist()
         [[0.5, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]
     """
+    if not np.isfinite(matrix).all():
+        raise InputError("inverse_root: the matrix has numbers that are not finite; check the vectors that it is made of")
     values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
     kept = (values >= floor * values[-1]) & (values > np.finfo(np.float64).tiny)
     roots = np.where(kept, 1 / np.sqrt(np.where(kept, values, 1.0)), 0.0)
@@ -137,7 +142,7 @@ def as_layers(
         Weight and bias of the first layer, shapes [m, d] and [m], and of the second, [m, m] and [m].
 
     Raises:
-        InputError: As in :func:`whitening`.
+        InputError: As in :func:`whitening` and :func:`inverse_root`.
 
     Example:
         >>> x = unit_length(np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]]))

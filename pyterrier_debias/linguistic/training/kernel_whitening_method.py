@@ -185,6 +185,11 @@ class KernelWhitened(Around):
         reads, first, second, head = self.layers
         read, gave = seen(self.ranking.ranker, self.pairs, reads, head)
         wanted = (gave if wanted is None else wanted.cpu()).double()
+        if not (read.isfinite().all() and wanted.isfinite().all()):
+            # The training has diverged. So that it ends as with every other method, the next loss is not a number either.
+            with torch.no_grad():
+                head.bias.fill_(torch.nan)
+            return
         vectors = unit_length(read.double().numpy())
         order = np.random.default_rng(self.seed).permutation(len(vectors))
         # If there are fewer vectors than landmarks, vectors are repeated, which adds no direction.
