@@ -100,6 +100,9 @@ def test_the_gradient_is_reversed_and_the_values_are_not():
         torch.testing.assert_close(turned, -factor * straight)
     plainly = torch.autograd.grad((reversed_gradient(values) @ head).tanh().sum(), values)[0]
     torch.testing.assert_close(plainly, -straight)  # the usual factor is 1
+    for dtype in (torch.bfloat16, torch.float16, torch.float32):
+        rounded = torch.linspace(-3, 3, 100).to(dtype)
+        assert all(torch.equal(reversed_gradient(rounded, factor), rounded) for factor in (0.0, 0.3, 10.0, 100.0))
 
 
 # Negatives
@@ -296,6 +299,16 @@ def test_the_adversarys_gradient_by_hand(model):
     for name in alone:
         torch.testing.assert_close(twice[name] - alone[name], 2 * (once[name] - alone[name]), rtol=1e-3, atol=1e-6)
     assert any(not torch.equal(once[name], alone[name]) for name in alone)
+
+
+def test_in_mixed_precision_shares_are_logged_exactly(model):
+    options = small(max_steps=1, batch_size=8, negatives_per_positive=4, precision="bfloat16", learning_rate=1e-9)
+    given = world().assign(known=lambda f: (f["docno"] == "d3-2") * 1.0)
+    stage = AdversarialReranker(CrossEncoder(model), attribute="known", training=options).fit(given, qrels())
+    entry = stage.training_report.history[0]
+    for name in ("attribute", "adversary_accuracy"):  # of 40 pairs
+        assert entry[name] * 40 == pytest.approx(round(entry[name] * 40), abs=1e-4)
+    assert 0 < entry["attribute"] < 0.1
 
 
 @pytest.mark.parametrize(

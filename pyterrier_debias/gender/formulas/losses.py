@@ -70,4 +70,6 @@ def reversed_gradient(values: torch.Tensor, factor: float = 1.0) -> torch.Tensor
         >>> x.grad.tolist()
         [-0.5, -0.5]
     """
-    return values * -factor + (values * (1 + factor)).detach()
+    turned = values * -factor
+    # The difference is 0 in every number format: the sum of two multiples of the values would be rounded, in bfloat16 to 8 bits.
+    return values.detach() + (turned - turned.detach())

@@ -165,11 +165,12 @@ class Adversarial(Annotated):
             hook.remove()
         plain = self.ranking.loss(scores, **loss_inputs(batch))
         read = found[0] if found[0].ndim == 2 else found[0][:, 0]
-        truth = batch["attribute"].to(read.dtype)
-        logits = self.adversary(reversed_gradient(read, self.reversal))[:, 0]
+        truth = batch["attribute"]
+        # In float32 also where the networks compute in half precision, which would round the loss and the shares.
+        logits = self.adversary(reversed_gradient(read, self.reversal))[:, 0].float()
         loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, truth)
         with torch.no_grad():
-            right = ((logits > 0) == (truth > 0.5)).to(read.dtype).mean()
+            right = ((logits > 0) == (truth > 0.5)).float().mean()
         return {
             "loss": plain + loss,
             "scores": scores,
