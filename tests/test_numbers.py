@@ -211,6 +211,24 @@ def test_a_number_out_of_range_is_no_raw_error(names, option):
             assert "\n" not in str(error), odd
 
 
+#: Options that must be whole numbers, with what checks them before a model is loaded.
+WHOLE = {
+    "unweighted_steps": lambda number: CETReranker("no/such", unweighted_steps=number).check_options(),
+    "bins": lambda number: GroupDROReranker("no/such", bins=number).check_options(),
+    "layers": lambda number: EqualizeReranker("no/such", biased=WeakerModel(layers=number)).check_options(),
+    "times": lambda number: RepeatNounPhrases(times=number).check_options(),
+    "max_phrases": lambda number: RepeatNounPhrases(max_phrases=number).check_options(),
+}
+
+
+@pytest.mark.parametrize("option", WHOLE)
+def test_whole_numbers_of_numpy_are_whole_numbers_and_true_is_none(option):
+    WHOLE[option](np.int64(2))
+    for bad in (True, 2.0):
+        with pytest.raises(InputError, match=rf": {option}={bad} must be a whole number of at least \d"):
+            WHOLE[option](bad)
+
+
 def test_sequences_of_numbers():
     for wrong in (float("nan"), None, "1", 3.0, [-1.0, 1.0], ["1"]):
         with pytest.raises(InputError, match=r"RankDistribution: chances_by_rank=.* must be"):

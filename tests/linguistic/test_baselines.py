@@ -318,7 +318,7 @@ def test_focal_weighting_at_0_is_plain_training(tiny, tmp_path):
         (FocalReranker("no/such", gamma=-1), "gamma=-1 must be a number of at least 0"),
         (FocalReranker("no/such", training=small(loss="bce")), "leave loss='bce' out of Training, or use loss='infonce'"),
         (GroupDROReranker("no/such", step=float("inf")), "step=inf must be a number"),
-        (GroupDROReranker("no/such", bins=1), "bins=1 must be a whole number of at least 2, or None"),
+        (GroupDROReranker("no/such", bins=1), "bins=1 must be a whole number of at least 2; None makes"),
         (GroupDROReranker("no/such", group="kind"), "no column 'kind'"),
         (GroupDROReranker("no/such", group="text"), "groups are not numbers"),
         (GroupDROReranker(4), "ranker is an int"),

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, cast
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.errors import InputError, check_choice
+from pyterrier_debias.core.errors import check_choice, check_number
 from pyterrier_debias.core.frames import check_text, stage_name
 from pyterrier_debias.core.scripts import joint, places_of
 from pyterrier_debias.core.stage import RowWise
@@ -198,5 +198,4 @@ class RepeatNounPhrases(RowWise):
             value = getattr(self, option)
             if value is None and option == "max_phrases":
                 continue
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise InputError(f"RepeatNounPhrases: {option}={value!r} must be a whole number of at least 1")
+            check_number("RepeatNounPhrases", option, value, least=1, whole=True)

@@ -312,8 +312,9 @@ class GroupDROReranker(TrainedRanker):
         """
         self.checked_base()
         check_number("GroupDROReranker", "step", self.step, least=0)
-        if self.bins is not None and (not isinstance(self.bins, int) or isinstance(self.bins, bool) or self.bins < 2):
-            raise InputError(f"GroupDROReranker: bins={self.bins!r} must be a whole number of at least 2, or None")
+        if self.bins is not None:
+            hint = "None makes each distinct value a group"
+            check_number("GroupDROReranker", "bins", self.bins, least=2, whole=True, hint=hint)
 
     def saved_options(self) -> dict[str, Any]:
         """All options except the ranker and ``training``."""

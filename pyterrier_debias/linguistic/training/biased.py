@@ -131,8 +131,8 @@ class WeakerModel(BiasedLearner):
     def check(self, stage: str) -> None:
         """Refuse options that cannot be used; see :meth:`BiasedLearner.check`."""
         super().check(stage)
-        if self.layers is not None and (not isinstance(self.layers, int) or isinstance(self.layers, bool) or self.layers < 1):
-            raise InputError(f"{stage}: WeakerModel(layers={self.layers!r}) must be a whole number of at least 1")
+        if self.layers is not None:
+            check_number(f"{stage}, WeakerModel", "layers", self.layers, least=1, whole=True)
         if self.model is not None:
             if not isinstance(self.model, Ranker):
                 raise InputError(f"{stage}: WeakerModel(model=...) is {kind_of(self.model)}; give a ranker of this package")
@@ -279,7 +279,7 @@ def first_layers(ranker: Ranker, layers: int | None = None) -> Ranker:
         raise InputError(
             f"{name}: the model has no stack of at least two layers from which to keep some; use WeakerModel(model=...)"
         )
-    keep = max(1, min(LAYERS, depth // 2)) if layers is None else layers
+    keep = max(1, min(LAYERS, depth // 2)) if layers is None else int(layers)  # a NumPy integer cannot be saved
     if keep >= depth:
         raise InputError(f"{name}: layers={keep}, but the model has {depth}; keep fewer, or use another learner")
     for stack in found:

@@ -246,8 +246,7 @@ class Coupling:
                 f"CETReranker: weighting='released' gives no weight below 1, so max_weight={self.max_weight!r} makes all weights "
                 f"equal, which is plain training; use max_weight=None"
             )
-        if not isinstance(self.unweighted_steps, int) or self.unweighted_steps < 0:
-            raise InputError(f"CETReranker: unweighted_steps={self.unweighted_steps!r} must be a whole number of at least 0")
+        check_number("CETReranker", "unweighted_steps", self.unweighted_steps, least=0, whole=True)
 
     def record(self) -> dict[str, Any]:
         """The options as JSON-compatible values."""
