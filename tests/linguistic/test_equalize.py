@@ -5,6 +5,7 @@ import logging
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -173,6 +174,15 @@ def test_which_queries_are_kept_depends_on_their_names_and_the_seed_only():
     shuffled = frame.sample(frac=1, random_state=1)
     assert set(LessData(share=0.5).data(shuffled, make_groups(shuffled, qrels(), stage="test"), 0)["qid"]) == kept[0]
     assert set(LessData(share=0.25).data(frame, groups, 0)["qid"]) < kept[0]
+
+
+def test_a_share_of_the_queries_is_that_share_in_spite_of_rounding():
+    parts = (("a", 8), ("b", 8), ("c", 8), ("d", 1))
+    frame, judged = (pd.concat([of(prefix, topics) for prefix, topics in parts]) for of in (candidates, qrels))
+    groups = make_groups(frame, judged, stage="test")
+    for share, kept in ((0.28, 7), (0.281, 8), (1e-9, 1), (1.0, 25)):  # 0.28 * 25 is 7.000000000000001
+        drawn = LessData(share=share).data(frame, groups, 0)  # the index of the frame has duplicates
+        assert drawn["qid"].nunique() == kept and len(drawn) == 6 * kept
 
 
 @pytest.mark.parametrize("name", ALL)

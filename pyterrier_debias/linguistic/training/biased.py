@@ -174,8 +174,10 @@ class LessData(BiasedLearner):
     def data(self, candidates: pd.DataFrame, groups: Groups, seed: int) -> pd.DataFrame:
         """The candidates of the drawn queries."""
         qids = sorted((group.qid for group in groups.groups), key=lambda qid: keyed_hash(seed, "less data", qid))
-        kept = set(qids[: math.ceil(self.share * len(qids))])
-        return candidates[frames.with_string_ids(candidates, type(self).__name__)["qid"].isin(kept)].reset_index(drop=True)
+        # 0.28 * 25 is 7.000000000000001; and a tiny share is one query.
+        kept = set(qids[: max(1, math.ceil(round(self.share * len(qids), 6)))])
+        drawn = frames.with_string_ids(candidates, type(self).__name__)["qid"].isin(kept)
+        return candidates[drawn.to_numpy()].reset_index(drop=True)
 
 
 @dataclass(frozen=True, kw_only=True)
