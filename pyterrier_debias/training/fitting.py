@@ -272,7 +272,7 @@ def fit_ranker(
         )
     import torch
 
-    from pyterrier_debias.training.trainer import take_device, train
+    from pyterrier_debias.training.trainer import check_rates, take_device, train
 
     # The caller may have switched gradients off.
     with torch.inference_mode(False), torch.enable_grad():
@@ -280,6 +280,7 @@ def fit_ranker(
         method = make_method(training, groups)
         _tell_what_is_not_read(ranker, groups, name)
         with _all_or_nothing(method):
+            check_rates(stage, method, training.learning_rate)
             report = train(ranker, method, groups, training, validation)
     ranker.mark_trained()
     return report

@@ -235,21 +235,22 @@ def check_device(ranker: Any, training: Training) -> None:
         )
 
 
-def check_rates(ranker: Any, method: Method, rates: float | Mapping[str, float]) -> None:
-    """Refuse learning rates that do not name exactly the networks of the method.
+def check_rates(stage: Any, method: Method, asked: float | Mapping[str, float]) -> None:
+    """Refuse learning rates that, completed by the method, do not name exactly its networks.
 
     Args:
-        ranker: The ranker.
+        stage: The stage or ranker, named in the message.
         method: What is trained.
-        rates: The result of :meth:`Method.rates <pyterrier_debias.training.method.Method.rates>`.
+        asked: ``Training.learning_rate``.
 
     Raises:
         InputError: Naming the networks.
     """
-    networks = method.networks()
+    networks, rates = method.networks(), method.rates(asked)
     if not isinstance(rates, (int, float)) and set(rates) != set(networks):
+        named = asked if isinstance(asked, Mapping) else rates
         raise InputError(
-            f"{type(ranker).__name__}: learning_rate names {', '.join(rates)}, but the networks are {', '.join(networks)}; give "
+            f"{type(stage).__name__}: learning_rate names {', '.join(named)}, but the networks are {', '.join(networks)}; give "
             f"one rate for each"
         )
 
@@ -269,7 +270,6 @@ def _check(ranker: Any, method: Method, training: Training) -> None:
         raise InputError(
             f"{name}: {type(method).__name__} holds trainable weights that none of its networks() holds; add or freeze them"
         )
-    check_rates(ranker, method, training.learning_rate)
 
 
 @contextmanager

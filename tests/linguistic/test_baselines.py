@@ -81,6 +81,9 @@ def test_reverse_weights_of_training_queries(tiny):
     ):
         with pytest.raises(InputError, match=message):
             ReverseComplexity(column).weigh(groups, groups.groups[0], np.array([0]))
+    unknown = make_groups(added.assign(complexity=added["complexity"].where(added["qid"] != "q3")), qrels(), stage="test")
+    with pytest.raises(InputError, match=r"ReverseComplexity: 1 training queries have no finite value .the first is 'q3'"):
+        weigh.weigh(unknown, unknown.groups[0], np.array([0]))
     message = r"reverse_weights: 1 of 2 queries have no finite complexity \(the first is at row 1\); leave them out, or give"
     with pytest.raises(InputError, match=message):
         reverse_weights(np.array([1.0, np.nan]))

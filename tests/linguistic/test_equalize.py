@@ -198,6 +198,14 @@ def test_the_first_layers_are_copies_of_the_models_own(name, tiny):
     assert np.abs(part.score(*pairs) - whole.score(*pairs)).max() > 1e-3
 
 
+def test_a_single_query_is_not_enough_for_in_batch_negatives(tiny):
+    options = small(in_batch_negatives=True, negatives_per_positive=0)
+    stage = EqualizeReranker(CrossEncoder(tiny()), biased="less_data", negatives="in_batch", training=options)
+    message = "^LessData: share=0.2 of 4 training queries is one query, but with negatives_per_positive=0 .* raise share"
+    with pytest.raises(InputError, match=message):
+        stage.fit(candidates(topics=4), qrels(topics=4))
+
+
 def test_a_number_of_layers_of_numpy_can_be_saved(tiny, tmp_path):
     first_layers(CrossEncoder(tiny()), np.int64(1)).save(tmp_path / "saved")
     assert CrossEncoder(str(tmp_path / "saved")).module.config.num_hidden_layers == 1

@@ -280,7 +280,10 @@ def test_listwise_takes_several_negatives_at_once(tiny):
         ({"training": training(loss="infonce", in_batch_negatives=True)}, "has its own loss"),
         ({"training": training(in_batch_negatives=True)}, "in_batch_negatives are not candidates of the query"),
         ({"selection": CrossEncoder("a", text_field="body")}, "both must read the same columns"),
-        ({"training": training(learning_rate={"ranker": 1e-3, "other": 1e-3})}, "learning_rate names ranker, other, selection"),
+        (
+            {"training": training(learning_rate={"ranker": 1e-3, "other": 1e-3})},
+            "^CETReranker: learning_rate names ranker, other, but the networks are ranker, selection; give",
+        ),
     ],
 )
 def test_options_that_cannot_be_used_are_named(options, message, tiny):

@@ -314,7 +314,7 @@ class AdversarialReranker(_FairReranker):
                 from pyterrier_debias.training.trainer import check_rates
 
                 both = self.make_method(ranker, training, groups, None)
-                check_rates(self, both, both.rates(training.learning_rate))
+                check_rates(self, both, training.learning_rate)
                 return ranker.method(options)
 
             self.first_report = fit_ranker(ranker, alone, self.first_training, train_on, validate_on, stage=self)

@@ -72,6 +72,16 @@ def check_query_values(groups: Groups, column: str, found: Sequence[Any]) -> Non
             )
 
 
+def _check_finite(where: str, values: np.ndarray, qids: Sequence[Any]) -> None:
+    """Refuse values of training queries that are missing or infinite, naming the first query."""
+    bad = np.flatnonzero(~np.isfinite(values))
+    if len(bad):
+        raise InputError(
+            f"{where}: {len(bad)} training queries have no finite value (the first is {qids[bad[0]]!r}); give them one, or leave "
+            f"them out"
+        )
+
+
 def _differ(value: Any, other: Any) -> bool:
     """Whether two values of a column differ by more than rounding."""
     if isinstance(value, float) and isinstance(other, float):
@@ -146,6 +156,7 @@ class ReverseComplexity:
                 complexity = np.array(values, dtype=np.float64)
             except (TypeError, ValueError) as error:
                 raise InputError(f"ReverseComplexity: column '{self.column}' holds no numbers ({error})") from error
+            _check_finite("ReverseComplexity", complexity, [one.qid for one in groups.groups])
             check_query_values(groups, self.column, values)
             weights = reverse_weights(complexity if self.favour == "easy" else -complexity)
             self._known[:] = [weakref.ref(groups), {one.qid: float(weight) for one, weight in zip(groups.groups, weights)}]
@@ -222,12 +233,7 @@ def group_codes(values: list[Any], bins: int | None, qids: Sequence[str] | None 
             numbers = np.array(values, dtype=np.float64)
         except (TypeError, ValueError) as error:
             raise InputError(f"group DRO: groups are not numbers ({error}); use bins=None if they are names") from error
-        bad = np.flatnonzero(~np.isfinite(numbers))
-        if len(bad):
-            raise InputError(
-                f"group DRO: {len(bad)} training queries have no finite value (the first is {named[bad[0]]!r}); give them one, "
-                f"or leave them out"
-            )
+        _check_finite("group DRO", numbers, named)
         codes = bin_numbers(numbers, inner_edges(numbers, bins))
         names = [f"bin {i + 1} of {bins}" for i in range(bins)]
     found = np.unique(codes)

@@ -171,13 +171,30 @@ class LessData(BiasedLearner):
         super().check(stage)
         _check_share(stage, self)
 
+    def fit(
+        self, ranker: Ranker, training: Training, candidates: pd.DataFrame, qrels: pd.DataFrame, groups: Groups
+    ) -> Ranker:
+        """Train on the drawn queries, unless a single one is left that has no negatives; see :meth:`BiasedLearner.fit`."""
+        alone = self._count(groups) == 1 < len(groups)
+        if alone and (self.training or training).negatives_per_positive == 0:
+            raise InputError(
+                f"LessData: share={self.share:g} of {len(groups)} training queries is one query, but with "
+                f"negatives_per_positive=0 all negatives come from other queries; raise share or negatives_per_positive, or add "
+                f"queries"
+            )
+        return super().fit(ranker, training, candidates, qrels, groups)
+
     def data(self, candidates: pd.DataFrame, groups: Groups, seed: int) -> pd.DataFrame:
         """The candidates of the drawn queries."""
         qids = sorted((group.qid for group in groups.groups), key=lambda qid: keyed_hash(seed, "less data", qid))
-        # 0.28 * 25 is 7.000000000000001; and a tiny share is one query.
-        kept = set(qids[: max(1, math.ceil(round(self.share * len(qids), 6)))])
+        kept = set(qids[: self._count(groups)])
         drawn = frames.with_string_ids(candidates, type(self).__name__)["qid"].isin(kept)
         return candidates[drawn.to_numpy()].reset_index(drop=True)
+
+    def _count(self, groups: Groups) -> int:
+        """How many queries are kept."""
+        # 0.28 * 25 is 7.000000000000001; and a tiny share is one query.
+        return max(1, math.ceil(round(self.share * len(groups), 6)))
 
 
 @dataclass(frozen=True, kw_only=True)
