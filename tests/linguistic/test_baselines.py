@@ -122,7 +122,7 @@ def test_both_train_as_they_say(tiny):
 # Group DRO
 
 
-def test_groups_are_names_or_quantiles():
+def test_groups_are_names_or_quantiles(caplog):
     codes, names = group_codes([3.0, 1.0, 2.0, 6.0, 5.0, 4.0], 3)
     assert codes.tolist() == [1, 0, 0, 2, 2, 1]
     assert names == ["bin 1 of 3", "bin 2 of 3", "bin 3 of 3"]
@@ -130,7 +130,9 @@ def test_groups_are_names_or_quantiles():
     assert (codes.tolist(), names) == ([1, 0, 1], ["what", "who"])
     for simple in (3, 4):  # the simplest are in the first group, however many they are
         codes, names = group_codes([0.0] * simple + [1.0] * (5 - simple), 3)
-        assert (codes.tolist(), names) == ([0] * simple + [1] * (5 - simple), ["bin 1 of 3", "bin 3 of 3"])
+        assert (codes.tolist(), names) == ([0] * simple + [1] * (5 - simple), ["bin 1 of 2", "bin 2 of 2"])
+        assert f"there are 2 groups instead of 3 (of {simple}, {5 - simple} queries)" in caplog.messages[-1]
+    assert len(caplog.messages) == 2
     for values, bins, message in (
         ([1.0, np.nan], 2, "1 training queries have no finite value .the first is 'q2'"),
         (["who", None], None, "query 'q2' has no group; give it one, or leave it out"),

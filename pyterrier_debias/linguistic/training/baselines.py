@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import weakref
 from collections.abc import Callable, Sequence
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
     from pyterrier_debias.training.groups import Group, Groups
     from pyterrier_debias.training.method import Method
+
+logger = logging.getLogger(__name__)
 
 # Reverse weighting by complexity
 
@@ -208,7 +211,8 @@ def group_codes(values: list[Any], bins: int | None, qids: Sequence[str] | None 
 
     Args:
         values: One value per query: the name of its group, or a number to be binned.
-        bins: Into how many groups of similar size numbers are divided, at quantiles; None makes each distinct value a group.
+        bins: Into how many groups of similar size numbers are divided, at quantiles; None makes each distinct value a group. If
+            many queries have one value, there are fewer groups, of unequal size, and a warning is logged.
         qids: The queries, for messages; None names them by their number.
 
     Returns:
@@ -234,12 +238,17 @@ def group_codes(values: list[Any], bins: int | None, qids: Sequence[str] | None 
         except (TypeError, ValueError) as error:
             raise InputError(f"group DRO: groups are not numbers ({error}); use bins=None if they are names") from error
         _check_finite("group DRO", numbers, named)
-        codes = bin_numbers(numbers, inner_edges(numbers, bins))
-        names = [f"bin {i + 1} of {bins}" for i in range(bins)]
-    found = np.unique(codes)
-    if len(found) < 2:
+        _, codes = np.unique(bin_numbers(numbers, inner_edges(numbers, bins)), return_inverse=True)
+        sizes = np.bincount(codes)
+        names = [f"bin {i + 1} of {len(sizes)}" for i in range(len(sizes))]
+        if 1 < len(sizes) < bins:
+            logger.warning(
+                "group DRO: many training queries have one value, so there are %d groups instead of %d (of %s queries); use "
+                "fewer bins, or groups of your own with bins=None", len(sizes), bins, ", ".join(map(str, sizes)),
+            )  # fmt: skip
+    if len(names) < 2:
         raise InputError("group DRO: all training queries are in one group; use other groups, or train the ranker itself")
-    return np.searchsorted(found, codes), [names[code] for code in found]
+    return codes, names
 
 
 class GroupDROReranker(TrainedRanker):
