@@ -166,8 +166,7 @@ def check_given(found: pd.DataFrame, given: pd.DataFrame, name: str) -> None:
     Raises:
         InputError: If there are others, as those of a ranker that adds documents or returns passages.
     """
-    pairs, known = (pd.MultiIndex.from_frame(frame[["qid", "docno"]]) for frame in (found, given))
-    other = found[~pairs.isin(known)]
+    other = _outside(found, given)
     if len(other):
         row = other.iloc[0]
         raise InputError(
@@ -188,14 +187,19 @@ def check_complete(found: pd.DataFrame, given: pd.DataFrame, name: str) -> None:
         InputError: If it added or left out a document; its places cannot be compared then.
     """
     check_given(found, given, name)
-    known, pairs = (pd.MultiIndex.from_frame(frame[["qid", "docno"]]) for frame in (found, given))
-    lacking = given[~pairs.isin(known)]
+    lacking = _outside(given, found)
     if len(lacking):
         row = lacking.iloc[0]
         raise InputError(
             f"ranker of {name!r} left out a document that it was given (qid={row['qid']!r}, docno={row['docno']!r}), so "
             f"its places cannot be compared; cut the list before the ranker, as in candidates % 20 >> texts >> ranker"
         )
+
+
+def _outside(rows: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
+    """Rows whose pair of query and document is not among others."""
+    pairs, known = (pd.MultiIndex.from_frame(frame[["qid", "docno"]]) for frame in (rows, others))
+    return rows[~pairs.isin(known)]
 
 
 def effectiveness(system: System, context: Context) -> dict[tuple[str, str], pd.Series]:
