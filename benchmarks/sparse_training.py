@@ -65,7 +65,8 @@ def example(number: int, query: str, relevant: str, other: str) -> Example:
     docnos, labels = [f"{number}a", f"{number}b"], np.array([1, 0])
     return Example(
         position=number, epoch=0, qid=str(number), query=query, docnos=docnos, texts=[relevant, other], labels=labels,
-        weights=np.ones(2), rows=np.arange(2), relevant=frozenset(docnos[:1]),
+        weights=np.ones(2), rows=np.arange(2), relevant=frozenset(docnos[:1]), whole=[relevant, other],
+        originals=[relevant, other], answers=frozenset([relevant]),
     )  # fmt: skip
 
 
