@@ -54,7 +54,7 @@ def p_values(path: Path, depth: int, nulls: int, queries: int | None) -> Iterato
         system = System("BM25", pt.Transformer.from_df(run))
         context = Context([system], permuted, topics, permuted.get_qrels(), depth=depth, seed=seed)
         primary = next(finding for finding in LengthBias().look(system, context) if finding.primary)
-        about = {"collection": path.name.split(".")[0], "queries": primary.n, "documents": len(texts), "depth": depth}
+        about = {"collection": path.name.split(".")[0], "queries": primary.n, "documents": len(texts)}
         alone = mean_test(primary.values, seed, least=-0.5, most=0.5)[1]
         for test, p in zip(TESTS, (alone, primary.p)):
             yield {**about, "test": test, "p": p}

@@ -21,6 +21,7 @@ from pyterrier_debias.core.text import regex_word, text_key
 from pyterrier_debias.further.shared import (
     TESTED_TWICE,
     SystemBias,
+    among,
     check_given,
     document_parts,
     effectiveness,
@@ -83,8 +84,9 @@ class LengthBias(SystemBias):
         found = context.results_with_ties_drawn(system, depth=self.cutoff)[["qid", "docno"]]
         found = found[found["qid"].isin(set(listed["qid"]))]
         check_given(found, listed, system.name)
-        first = listed.merge(found, on=["qid", "docno"])
-        values, weights = _means(first), equal_weights(listed, first)
+        inside = among(listed, found)
+        first, weights = listed[inside], equal_weights(listed["qid"], inside)
+        values = _means(first)
         interval, p, told = mean_test(values, context.seed, documents=document_shares(listed, weights), least=-0.5, most=0.5)
         shares = first.assign(share=first["above"] / first.groupby("qid")["above"].transform("size"))
         convention = (
@@ -107,9 +109,9 @@ class LengthBias(SystemBias):
             values=words, convention="words of letters and digits, whatever the relevance; not tested",
         )  # fmt: skip
         if system.ranker is not None:
-            before = listed[listed["rank"] < self.cutoff]
-            change = (values - _means(before)).dropna()
-            documents = document_shares(listed, weights - equal_weights(listed, before))
+            before = (listed["rank"] < self.cutoff).to_numpy()
+            change = (values - _means(listed[before])).dropna()
+            documents = document_shares(listed, weights - equal_weights(listed["qid"], before))
             documents = documents[documents["qid"].isin(change.index)]
             interval, p, told = mean_test(change, context.seed, documents=documents, least=-1, most=1)
             yield self.finding(
@@ -136,24 +138,22 @@ def _means(first: pd.DataFrame) -> pd.Series:
     return first.groupby("qid")["above"].mean().round(12) + 0.0
 
 
-def equal_weights(listed: pd.DataFrame, first: pd.DataFrame) -> np.ndarray:
+def equal_weights(qids: pd.Series, first: np.ndarray) -> np.ndarray:
     """The weight of each candidate in the value of its query: equal weights of the first documents, 0 of the others.
 
     Args:
-        listed: The candidates: ``qid``, ``docno``.
-        first: Those that count: ``qid``, ``docno``.
+        qids: The query of each candidate.
+        first: Whether each candidate counts.
 
     Returns:
         Shape [candidates]; the weights of a query sum to 1, or are all 0 if none of its documents counts.
 
     Example:
-        >>> listed = pd.DataFrame({"qid": "q", "docno": ["a", "b", "c", "d"]})
-        >>> equal_weights(listed, listed.iloc[[0, 2]]).tolist()
+        >>> equal_weights(pd.Series(["q", "q", "q", "q"]), np.array([True, False, True, False])).tolist()
         [0.5, 0.0, 0.5, 0.0]
     """
-    pairs, chosen = (pd.MultiIndex.from_frame(frame[["qid", "docno"]]) for frame in (listed, first))
-    inside = pd.Series(pairs.isin(chosen), index=listed.index)
-    return (inside / inside.groupby(listed["qid"]).transform("sum")).fillna(0.0).to_numpy()
+    counts = pd.Series(first, index=qids.index)
+    return (counts / counts.groupby(qids).transform("sum")).fillna(0.0).to_numpy()
 
 
 def document_shares(listed: pd.DataFrame, weights: np.ndarray) -> pd.DataFrame:

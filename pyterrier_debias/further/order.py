@@ -123,9 +123,8 @@ def _results(system: System, context: Context, shuffles: int) -> pd.DataFrame:
         ask = anew if arm == "again" else ranker  # remembered scores would not show whether the ranker repeats itself
         found = ranked(check_run(ask(given), system.name), system.name)[["qid", "docno", "score", "rank"]]
         check_complete(found, given, system.name)
-        parts.append(given[["qid", "docno"]].assign(arm=arm, given=numbers).merge(found, on=["qid", "docno"], how="left"))
+        parts.append(given[["qid", "docno"]].assign(arm=arm, given=numbers).merge(found, on=["qid", "docno"]))
     found = pd.concat(parts, ignore_index=True)
-    found = found.assign(rank=found["rank"].astype(int))
     return found.sort_values(["qid", "arm", "docno"], ignore_index=True)
 
 

@@ -166,7 +166,7 @@ def check_given(found: pd.DataFrame, given: pd.DataFrame, name: str) -> None:
     Raises:
         InputError: If there are others, as those of a ranker that adds documents or returns passages.
     """
-    other = _outside(found, given)
+    other = found[~among(found, given)]
     if len(other):
         row = other.iloc[0]
         raise InputError(
@@ -187,7 +187,7 @@ def check_complete(found: pd.DataFrame, given: pd.DataFrame, name: str) -> None:
         InputError: If it added or left out a document; its places cannot be compared then.
     """
     check_given(found, given, name)
-    lacking = _outside(given, found)
+    lacking = given[~among(given, found)]
     if len(lacking):
         row = lacking.iloc[0]
         raise InputError(
@@ -196,10 +196,10 @@ def check_complete(found: pd.DataFrame, given: pd.DataFrame, name: str) -> None:
         )
 
 
-def _outside(rows: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
-    """Rows whose pair of query and document is not among others."""
+def among(rows: pd.DataFrame, others: pd.DataFrame) -> np.ndarray:
+    """Whether the pair of ``qid`` and ``docno`` of each row is among those of others, shape [rows]."""
     pairs, known = (pd.MultiIndex.from_frame(frame[["qid", "docno"]]) for frame in (rows, others))
-    return rows[~pairs.isin(known)]
+    return pairs.isin(known)
 
 
 def effectiveness(system: System, context: Context) -> dict[tuple[str, str], pd.Series]:

@@ -201,7 +201,7 @@ def _ranked(system: System, context: Context, pairs: _Pairs) -> pd.DataFrame:
     assert ranker is not None
     scored = score_arms(both, [arm], without_cutoff(ranker)[0], text_field="text", name=system.name)
     check_complete(scored, both, system.name)
-    return _paired(scored, listed, pairs)
+    return _paired(scored, listed.assign(named=named))
 
 
 def _lists(system: System, context: Context, pairs: _Pairs) -> pd.DataFrame:
@@ -255,15 +255,19 @@ def _indexed(system: System, context: Context, pairs: _Pairs) -> pd.DataFrame:
         retriever = indexer(stream)
     run = ranked(check_run(answered(retriever, context.topics)[0], system.name), system.name)
     run = run[run["rank"] < 2 * context.depth]
-    own = {pairs.named(docno): docno for docno in pairs.texts}
+    named = {docno: pairs.named(docno) for docno in pairs.texts}
+    own = {name: docno for docno, name in named.items()}
     listed = run[["qid"]].assign(docno=run["docno"].map(lambda docno: own.get(docno, docno))).drop_duplicates()
-    return _paired(run, listed, pairs)
+    return _paired(run, listed.assign(named=listed["docno"].map(named.get)))
 
 
-def _paired(scored: pd.DataFrame, listed: pd.DataFrame, pairs: _Pairs) -> pd.DataFrame:
-    """One row per document, with the scores of both texts: -inf if it is not in the results, NaN if there is none."""
+def _paired(scored: pd.DataFrame, listed: pd.DataFrame) -> pd.DataFrame:
+    """One row per document, with the scores of both texts: -inf if it is not in the results, NaN if there is none.
+
+    ``listed`` has ``named``, the name of the document's rewritten text.
+    """
     scores = scored[["qid", "docno", "score"]]
-    both = listed[["qid", "docno"]].assign(named=listed["docno"].map(pairs.named)).merge(scores, on=["qid", "docno"], how="left")
+    both = listed[["qid", "docno", "named"]].merge(scores, on=["qid", "docno"], how="left")
     other = scores.rename(columns={"docno": "named", "score": "rewritten"})
     both = both.rename(columns={"score": "human"}).merge(other, on=["qid", "named"], how="left")
     both = both.fillna({"human": -np.inf, "rewritten": -np.inf})

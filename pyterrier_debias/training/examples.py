@@ -127,21 +127,21 @@ class Examples:
         group, positive = self.units[self.order(epoch)[place]]
         rows = self._rows(group, positive, epoch)
         docnos, labels = self.groups.column("docno"), self.groups.column("label")
-        originals = self._texts(group, rows)
-        whole = originals if self.training.augment is None else self._texts(group, rows, epoch)
+        whole = self._texts(group, rows, epoch)
+        texts = self._read(whole)
         return Example(
             position=position,
             epoch=epoch,
             qid=group.qid,
             query=group.query,
             docnos=[docnos[row] for row in rows],
-            texts=self._read(whole),
+            texts=texts,
             labels=np.array([labels[row] for row in rows], dtype=np.float32),
             weights=weights_of(self.training.weights, self.groups, group, rows),
             rows=rows,
             relevant=group.relevant,
             whole=whole,
-            originals=self._read(originals),
+            originals=texts if self.training.augment is None else self._read(self._texts(group, rows)),
             answers=frozenset(self._answers(group) if self.training.in_batch_negatives else ()),
         )
 

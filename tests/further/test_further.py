@@ -259,8 +259,8 @@ def test_queries_that_share_documents_are_no_independent_evidence():
     for seed in range(150):
         words = pd.Series(rng.permutation(30)[documents])
         listed["above"] = length_percentiles(listed["qid"], listed["label"].notna(), words) - 0.5
-        first = listed[listed["rank"] < 10]
-        shares = document_shares(listed, equal_weights(listed, first))
+        inside = (listed["rank"] < 10).to_numpy()
+        first, shares = listed[inside], document_shares(listed, equal_weights(listed["qid"], inside))
         values = first.groupby("qid")["above"].mean()
         pd.testing.assert_series_equal(shares.groupby("qid")["share"].sum(), values, check_names=False)
         interval, p, _ = mean_test(values, seed, documents=shares, least=-0.5, most=0.5)
