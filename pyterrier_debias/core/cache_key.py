@@ -45,6 +45,9 @@ _INSTALLED = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdli
 #: What a model's configuration says of where it comes from; the type of the weights is told by the weights.
 _ORIGIN = {"_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version"}
 
+#: Settings of a module that only training uses, and how a printed dropout tells its rate.
+_TRAINED_ONLY, _DROPOUT = re.compile("drop|gradient_checkpointing"), re.compile(r"(Dropout\w*\()p=[^,)]*")
+
 _ADDRESS = re.compile(r"( at )?0x[0-9a-fA-F]+")
 
 
@@ -357,8 +360,14 @@ def tokenizer_fingerprint(tokenizer: Any) -> str:
 
 
 def tokenizer_marks(tokenizer: Any) -> tuple[Any, ...]:
-    """The settings of a tokenizer that can be changed in place and are cheap to compare, without its vocabulary."""
-    return tuple(getattr(tokenizer, name, None) for name in ("truncation_side", "padding_side", "model_max_length"))
+    """What of a tokenizer can be changed in place and is cheap to compare: its settings, how it prepares and frames texts, and
+    the size of its vocabulary."""
+    settings = ("truncation_side", "padding_side", "model_max_length", "do_lower_case")
+    told = [getattr(tokenizer, name, None) for name in settings]
+    fast = getattr(tokenizer, "backend_tokenizer", None)
+    parts = [getattr(fast, name, None) for name in ("normalizer", "pre_tokenizer", "post_processor")]
+    states = [_hash(part.__getstate__()) for part in parts if hasattr(part, "__getstate__") and part is not None]
+    return *told, *states, len(tokenizer) if hasattr(tokenizer, "__len__") else None
 
 
 def _hash_weights(structure: str, weights: Iterable[tuple[str, torch.Tensor]]) -> str:
@@ -398,6 +407,20 @@ def marks(module: torch.nn.Module) -> tuple[tuple[int, int], ...]:
     return tuple((0 if value.is_inference() else value._version, total) for value, total in zip(weights, sums))
 
 
+def scoring_marks(module: torch.nn.Module) -> tuple[Any, ...]:
+    """What decides, apart from the weights, how a module scores; cheap to compare.
+
+    Args:
+        module: Any torch module.
+
+    Returns:
+        The public numbers and switches of its parts, and its structure, both without what only training uses (dropout, gradient
+        checkpointing, the mode).
+    """
+    settings = tuple(one for one in _settings(module) if not _TRAINED_ONLY.search(one[1]))
+    return settings, _DROPOUT.sub(r"\1", structure_of(module))
+
+
 def training_marks(module: torch.nn.Module) -> tuple[Any, ...]:
     """What decides, apart from the weights, how a module is trained; cheap to compare.
 
@@ -409,13 +432,17 @@ def training_marks(module: torch.nn.Module) -> tuple[Any, ...]:
         not the mode, which training sets), and its structure.
     """
     frozen = tuple(name for name, value in module.named_parameters() if not value.requires_grad)
-    settings = tuple(
-        (name, key, value)
+    return frozen, _settings(module), structure_of(module)
+
+
+def _settings(module: torch.nn.Module) -> tuple[tuple[str, str, bool | float], ...]:
+    """The public numbers and switches of a module's parts. The p of a Dropout is called dropout."""
+    return tuple(
+        (name, "dropout" if key == "p" and "Dropout" in type(part).__name__ else key, value)
         for name, part in module.named_modules()
         for key, value in vars(part).items()
         if type(value) in (bool, float) and key != "training" and not key.startswith("_")
     )
-    return frozen, settings, structure_of(module)
 
 
 def _sum_of_bits(weight: torch.Tensor) -> torch.Tensor:

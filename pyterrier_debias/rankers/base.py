@@ -27,6 +27,7 @@ import pyterrier as pt
 from pyterrier_debias.core import frames
 from pyterrier_debias.core.cache_key import (
     marks,
+    scoring_marks,
     structure_of,
     tokenizer_fingerprint,
     tokenizer_marks,
@@ -121,8 +122,9 @@ class _Loaded(InMemory):
     hashed: tuple[Any, str] | None = None
 
     def marked(self) -> tuple[Any, ...]:
-        """Values that change with the weights or the tokenizer's settings, see :func:`~pyterrier_debias.core.cache_key.marks`."""
-        return marks(self.module), tokenizer_marks(self.reader)
+        """Values that change with the weights, how the module computes, or how the tokenizer reads texts; see
+        :func:`~pyterrier_debias.core.cache_key.marks`."""
+        return marks(self.module), scoring_marks(self.module), tokenizer_marks(self.reader)
 
     def changed(self) -> bool:
         """Whether loading again would give another model: other scores, or another training (a weight that is not frozen)."""
@@ -551,7 +553,7 @@ class Ranker(Fittable, Stage):
         """Context in which no pair is scored twice, which saves most of the work if the same texts are scored again.
 
         Scores are kept by the *texts* of query and document (or passage, if passages are scored), never by their ids, so a
-        changed text is scored anew. They are forgotten when the last context ends, and when an option or a weight changes, e.g.
+        changed text is scored anew. They are forgotten when the last context ends, and when an option or the model changes, e.g.
         by ``fit``; copies, pickles and comparisons ignore them. Document encoders (:class:`~pyterrier_debias.BiEncoder`) keep
         the representations of queries and documents instead of scores. The log of truncated texts counts only texts that are
         computed.
@@ -673,7 +675,7 @@ class Ranker(Fittable, Stage):
     def scoring_module(self) -> torch.nn.Module:
         """The module in eval mode (dropout off), in which scores are computed."""
         module = self.module
-        if module.training:
+        if any(part.training for part in module.modules()):
             module.eval()
         return module
 

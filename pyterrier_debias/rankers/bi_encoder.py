@@ -20,7 +20,7 @@ from pyterrier_debias.core.stage import RowWise
 from pyterrier_debias.rankers import engine
 from pyterrier_debias.rankers.base import InMemory, shared_options, window_of
 from pyterrier_debias.rankers.dual_encoder import COMPARED, PROBE, CorpusEncoder, TwoTowers
-from pyterrier_debias.rankers.packed import PackedBert, in_float32
+from pyterrier_debias.rankers.packed import PackedBert, hooked, in_float32
 from pyterrier_debias.rankers.published import PUBLISHED, Published, model_folder_of_documents
 from pyterrier_debias.rankers.retriever import Retriever
 from pyterrier_debias.rankers.vectors import Vectors
@@ -236,7 +236,7 @@ class BiEncoder(CorpusEncoder):
         """The longest query or document in tokens: the published model's length, or ``max_length`` for documents."""
         row = self._row
         if row is None:
-            return self.window
+            return super().task_window(task)
         if task == "document" and self.max_length is not None:
             return self.window
         own = row.query_length if task == "query" else row.document_length
@@ -270,6 +270,11 @@ class BiEncoder(CorpusEncoder):
                 logger.warning(
                     "BiEncoder: %r is recorded as a model for cosine similarity, and does not normalise its vectors; give "
                     "similarity='cosine' to score as sentence-transformers does", model,
+                )  # fmt: skip
+            if recorded in ("euclidean", "manhattan"):
+                logger.warning(
+                    "BiEncoder: %r is recorded as a model for %s similarity, which is not available here; it is scored with "
+                    "similarity=%r, and not as sentence-transformers does", model, recorded, self.similarity,
                 )  # fmt: skip
         else:
             untrusted = {"trust_remote_code": False}
@@ -462,6 +467,8 @@ def _packed_features(module: Any, skip: int = 0) -> Callable[..., dict[str, torc
     from sentence_transformers.sentence_transformer.modules import LayerNorm, Pooling
 
     encoder, *after = module
+    if hooked([module, *module, encoder.model]):
+        return None
     if not PackedBert.supports(encoder.model) or encoder.modality_config["text"]["method_output_name"] != "last_hidden_state":
         return None
     if not after or not isinstance(after[0], Pooling) or after[0].pooling_mode not in POOLING:

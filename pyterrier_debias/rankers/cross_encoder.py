@@ -16,7 +16,18 @@ import numpy as np
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
 from pyterrier_debias.core.files import check_empty
 from pyterrier_debias.rankers.base import InMemory, Ranker, load_tokenizer, quiet, shared_options
-from pyterrier_debias.rankers.engine import CHUNK, Cuts, Sequences, Template, gather, in_chunks, moved, report_cuts, token_ids
+from pyterrier_debias.rankers.engine import (
+    CHUNK,
+    Cuts,
+    Sequences,
+    Template,
+    check_room,
+    gather,
+    in_chunks,
+    moved,
+    report_cuts,
+    token_ids,
+)
 from pyterrier_debias.rankers.long_documents import (
     CONVENTIONS,
     LONG,
@@ -27,7 +38,7 @@ from pyterrier_debias.rankers.long_documents import (
     sentences_of,
     top_sum,
 )
-from pyterrier_debias.rankers.packed import PackedBert, in_float32
+from pyterrier_debias.rankers.packed import PackedBert, hooked, in_float32
 from pyterrier_debias.training.seeds import RANDOM, drawn_from, random_state_kept
 
 if TYPE_CHECKING:
@@ -335,9 +346,10 @@ class CrossEncoder(Ranker):
 
     def sequences(self, queries: Sequence[str], docs: Sequence[str]) -> Sequences:
         """The token sequences of n pairs, cut to the window."""
-        tokenizer = self.tokenizer
+        tokenizer, template = self.tokenizer, Template.pair(self.tokenizer)
+        check_room(self, self.window, template)
         return Sequences(
-            Template.pair(tokenizer),
+            template,
             self.window,
             token_ids(tokenizer, queries),
             token_ids(tokenizer, docs),
@@ -504,7 +516,7 @@ def _packed_logits(module: Any) -> Callable[..., torch.Tensor] | None:
     from pyterrier_debias.rankers.heads import PooledHead
 
     encoder: Any = module.encoder if isinstance(module, PooledHead) else getattr(module, "base_model", None)
-    if not PackedBert.supports(encoder):
+    if hooked([module]) or not PackedBert.supports(encoder):
         return None
     packed = PackedBert(encoder)
     if isinstance(module, PooledHead):

@@ -146,8 +146,12 @@ class TwoTowers(Ranker):
         """Score every row of the queries' features with every row of the documents', differentiably: shape [queries, docs]."""
 
     def task_window(self, task: str) -> int:
-        """The longest query or document in tokens, special tokens and prompt included."""
-        return self.window
+        """The longest query or document in tokens, special tokens and prompt included: ``max_length``, or the checkpoint's."""
+        module: Any = self.module
+        if not counts_tokens(module):
+            return self.window
+        own = module[0].query_length if task == "query" else module[0].document_length
+        return window_of(module.tokenizer, module.config, self.max_length or own, self)
 
     def tower(self, task: str) -> TwoTowers:
         """The ranker that encodes queries or documents: this one, unless documents have an encoder of their own."""
@@ -349,7 +353,9 @@ class TwoTowers(Ranker):
         prompt = prompt_of(module, task)
         ids = engine.token_ids(module.tokenizer, [prompt + text for text in texts])
         side = module.tokenizer.truncation_side
-        return engine.Sequences(engine.Template.single(module.tokenizer), self.task_window(task), ids, side=side)
+        template, window = engine.Template.single(module.tokenizer), self.task_window(task)
+        engine.check_room(self, window, template)
+        return engine.Sequences(template, window, ids, side=side)
 
     def _prepared(self, texts: list[str], task: str) -> dict[str, Any]:
         module = self.module
@@ -391,7 +397,7 @@ class CorpusEncoder(TwoTowers):
         """Context in which no text is encoded twice, which saves most of the work if the same documents are scored again.
 
         Representations are kept by the *texts* of queries and documents, never by their ids, so a changed text is encoded anew.
-        They are forgotten when the context ends, and when an option or a weight changes, e.g. by ``fit``; copies, pickles and
+        They are forgotten when the context ends, and when an option or the model changes, e.g. by ``fit``; copies, pickles and
         comparisons ignore them.
 
         Args:
@@ -489,12 +495,14 @@ class CorpusEncoder(TwoTowers):
 
     def write(self, folder: Path) -> None:
         """Write an ordinary sentence-transformers folder, its window included; see :meth:`Ranker.write`."""
-        module = self.module
-        own = module.max_seq_length
+        module: Any = self.module
+        if self.max_length is None:
+            super().write(folder)
+            return
+        window, tokens = self.window, module[0]
+        own = module.max_seq_length, tokens.query_length, tokens.document_length
         try:
-            if self.max_length is not None:
-                module.max_seq_length = self.window
+            module.max_seq_length, tokens.query_length, tokens.document_length = window, None, None
             super().write(folder)
         finally:
-            if self.max_length is not None:
-                module.max_seq_length = own
+            module.max_seq_length, tokens.query_length, tokens.document_length = own

@@ -29,7 +29,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import pyterrier as pt
 
-from pyterrier_debias.core.errors import check_choice
+from pyterrier_debias.core.errors import InputError, check_choice
+from pyterrier_debias.core.frames import stage_name
 from pyterrier_debias.core.telling import warn_of
 from pyterrier_debias.training import precision
 
@@ -164,6 +165,24 @@ class Template:
     def special(self) -> int:
         """The number of special tokens in a sequence."""
         return len(self.prefix) + len(self.middle) + len(self.suffix)
+
+
+def check_room(stage: Any, window: int, template: Template) -> None:
+    """Refuse a window that special tokens fill, in which all texts would be the same.
+
+    Args:
+        stage: The ranker, named in the message.
+        window: The longest sequence, special tokens included.
+        template: The special tokens.
+
+    Raises:
+        InputError: If there is no room for a token of a text.
+    """
+    if window <= template.special:
+        raise InputError(
+            f"{stage_name(stage)}: max_length={window} leaves no room for text beside the {template.special} special tokens; "
+            f"give more, or leave max_length out for as many tokens as the model can read"
+        )
 
 
 def cut_lengths(

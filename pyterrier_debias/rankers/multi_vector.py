@@ -256,15 +256,12 @@ class MultiVector(TwoTowers):
     def task_window(self, task: str) -> int:
         """The longest query or document in tokens: the checkpoint's own length, or ``max_length`` for documents."""
         module = self.module
-        if not counts_tokens(module):
-            return self.window
+        if task == "document" or not counts_tokens(module):
+            return super().task_window(task)
         tokens = cast("Transformer", module[0])
-        if task == "document":
-            own = self.max_length or tokens.document_length
-        else:
-            own, expansion = tokens.query_length, tokens.query_expansion
-            if expansion is not None and expansion["strategy"] == "fixed":
-                own = expansion["length"]
+        own, expansion = tokens.query_length, tokens.query_expansion
+        if expansion is not None and expansion["strategy"] == "fixed":
+            own = expansion["length"]
         return window_of(module.tokenizer, module.config, own, self)
 
     def represent(self, features: dict[str, torch.Tensor]) -> Terms:

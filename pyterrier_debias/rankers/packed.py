@@ -67,7 +67,6 @@ class PackedBert:
     def __init__(self, encoder: Any):
         self.encoder = encoder
         self._padding = encoder.config.pad_token_id if type(encoder).__name__ in _OFFSET_POSITIONS else None
-        self._exact_gelu = encoder.config.hidden_act == "gelu"
 
     @classmethod
     def supports(cls, encoder: Any) -> bool:
@@ -77,7 +76,8 @@ class PackedBert:
             encoder: Any torch module.
 
         Returns:
-            True for a BERT-shaped encoder with its own, unreplaced linear layers and no forward hooks.
+            True for a BERT-shaped encoder with its own, unreplaced linear layers, attention that is scaled as usual, and no
+            forward hooks.
         """
         import torch
 
@@ -86,6 +86,9 @@ class PackedBert:
         if getattr(encoder.config, "position_embedding_type", "absolute") not in (None, "absolute"):
             return False
         if hooked(encoder.modules()):
+            return False
+        width = encoder.config.hidden_size // encoder.config.num_attention_heads
+        if any(getattr(layer.attention.self, "scaling", width**-0.5) != width**-0.5 for layer in encoder.encoder.layer):
             return False
         return all(
             type(linear) is torch.nn.Linear
@@ -181,7 +184,9 @@ class PackedBert:
         read = out.LayerNorm(_linear(out.dense, mixed).add_(read))
         wide = _linear(inner.dense, read)
         # The widest matrix of the model is activated where it stands: a second one costs page faults.
-        wide = torch.ops.aten.gelu_(wide) if self._exact_gelu else inner.intermediate_act_fn(wide)
+        activation = inner.intermediate_act_fn
+        exact_gelu = getattr(activation, "act", None) is torch.nn.functional.gelu
+        wide = torch.ops.aten.gelu_(wide) if exact_gelu else activation(wide)
         found, norm = _linear(layer.output.dense, wide), layer.output.LayerNorm
         if full and found.dtype != torch.float32:
             return in_float32(norm, found.float().add_(read))

@@ -1,3 +1,4 @@
+import copy
 import logging
 import pickle
 from concurrent.futures import ThreadPoolExecutor
@@ -267,6 +268,20 @@ def test_max_length_is_the_librarys(plain):
     np.testing.assert_allclose(BiEncoder(plain, max_length=10).encode_docs(TEXTS), peer.encode_document(TEXTS), atol=1e-5)
 
 
+def test_lengths_of_queries_and_documents_are_those_of_the_checkpoint(plain, tmp_path):
+    """Queries and documents may have windows of their own; ``max_length`` replaces both, also in the folder that is saved."""
+    peer = library(plain)
+    peer[0].query_length, peer[0].document_length = 4, 7
+    peer.save_pretrained(str(tmp_path / "own"))
+    model = BiEncoder(tmp_path / "own")
+    np.testing.assert_allclose(model.encode_queries(TEXTS), peer.encode_query(TEXTS), atol=1e-5)
+    np.testing.assert_allclose(model.encode_docs(TEXTS), peer.encode_document(TEXTS), atol=1e-5)
+    BiEncoder(tmp_path / "own", max_length=10).save(tmp_path / "cut")
+    cut = BiEncoder(plain, max_length=10).encode_docs(TEXTS)
+    np.testing.assert_allclose(BiEncoder(tmp_path / "own", max_length=10).encode_docs(TEXTS), cut, atol=1e-5)
+    np.testing.assert_allclose(library(str(tmp_path / "cut")).encode_query(TEXTS), cut, atol=1e-5)
+
+
 def test_low_precision_stays_close(plain):
     scores = BiEncoder(plain, dtype="bfloat16", similarity="cosine").score_pairs(TEXTS, TEXTS[::-1])
     np.testing.assert_allclose(scores, BiEncoder(plain, similarity="cosine").score_pairs(TEXTS, TEXTS[::-1]), atol=0.05)
@@ -304,6 +319,14 @@ def test_saved_models_are_compared_by_the_same_similarity_elsewhere(plain, tmp_p
     assert caplog.text.count(told) == (similarity == "cosine")
 
 
+def test_a_similarity_that_is_not_available_is_pointed_out(plain, tmp_path, caplog):
+    from sentence_transformers import SentenceTransformer
+
+    SentenceTransformer(plain, device="cpu", similarity_fn_name="euclidean").save_pretrained(str(tmp_path / "peer"))
+    _ = BiEncoder(tmp_path / "peer").module
+    assert "is recorded as a model for euclidean similarity, which is not available here; it is scored with" in caplog.text
+
+
 @pytest.mark.parametrize("similarity", ["dot", "cosine"])
 def test_protocol_scores_are_the_engines(folder, similarity):
     model = BiEncoder(folder, similarity=similarity)
@@ -329,6 +352,45 @@ def test_tensors_have_a_row_a_pair_and_scores_have_gradients(plain):
     np.testing.assert_allclose(
         pickle.loads(pickle.dumps(model)).score_pairs(TEXTS, TEXTS[::-1]), model.score_pairs(TEXTS, TEXTS[::-1]), rtol=1e-6
     )
+
+
+def put_prompts(module):
+    module.prompts = {"query": "the bridge: ", "document": "a river: "}
+
+
+def append_normalisation(module):
+    from sentence_transformers.base.modules import Normalize
+
+    module.append(Normalize())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        put_prompts,
+        append_normalisation,
+        lambda module: setattr(module, "truncate_dim", 8),
+        lambda module: setattr(module[1], "pooling_mode", "cls"),
+        lambda module: setattr(module[0].model.encoder.layer[0].output.LayerNorm, "eps", 0.5),
+        lambda module: setattr(module[0].model.encoder.layer[0].attention.self, "scaling", 0.01),
+    ],
+)
+def test_a_change_of_how_the_module_computes_makes_another_ranker(plain, change):
+    """Nothing that was remembered or stored under the ranker's key is used for it, although no weight has changed."""
+    queries, docs = PAIRS["query"].tolist(), PAIRS["text"].tolist()
+    ranker, unchanged = BiEncoder(plain), BiEncoder(plain).warm_up()
+    with ranker.remembering():
+        before = ranker.score(queries, docs)
+        change(ranker.module)
+        after = ranker.score(queries, docs)
+    assert np.abs(after - before).max() > 1e-3
+    changed = BiEncoder(plain)
+    change(changed.module)
+    np.testing.assert_allclose(after, changed.score(queries, docs), atol=1e-6)
+    assert ranker != unchanged and ranker.fingerprint() != unchanged.fingerprint()
+    for copied in (pickle.loads(pickle.dumps(ranker)), copy.deepcopy(ranker)):
+        np.testing.assert_allclose(copied.score(queries, docs), after, atol=1e-6)
+        assert copied == ranker and copied != unchanged
 
 
 def test_models_with_equal_weights_and_other_modules_are_not_equal(tiny):

@@ -509,6 +509,53 @@ def test_any_change_of_a_module_is_kept_by_copies(tiny):
     assert (copied.config.layer_norm_eps, copied.bert.scale) == (0.5, 2.0)
 
 
+def as_trained(ranker, queries, docs):
+    """Scores that the module itself computes, as training does."""
+    with torch.no_grad():
+        return ranker.forward(**ranker.tokenise(queries, docs)).numpy()
+
+
+def double(module, inputs, output):
+    output.logits = 2 * output.logits
+    return output
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda module: setattr(module.bert.encoder.layer[1].intermediate, "intermediate_act_fn", torch.nn.ReLU()),
+        lambda module: setattr(module.bert.encoder.layer[1].attention.self, "scaling", 0.01),
+        lambda module: module.register_forward_hook(double),
+    ],
+)
+def test_scores_are_those_of_a_module_that_computes_otherwise(tiny, change):
+    ranker, (queries, docs) = CrossEncoder(tiny()), pairs(6)
+    before = ranker.score(queries, docs)
+    change(ranker.module)
+    after = ranker.score(queries, docs)
+    assert same(after, as_trained(ranker, queries, docs)) and np.abs(after - before).max() > 1e-3
+
+
+def test_a_change_of_the_tokenizer_is_noticed_and_kept_by_copies(tiny):
+    from tokenizers.normalizers import Replace, Sequence
+
+    ranker, unchanged, (queries, docs) = CrossEncoder(tiny()), CrossEncoder(tiny()).warm_up(), pairs(6)
+    with ranker.remembering():
+        before = ranker.score(queries, docs)
+        backend = ranker.tokenizer.backend_tokenizer
+        backend.normalizer = Sequence([backend.normalizer, Replace("river", "queen"), Replace("the", "of")])
+        after = ranker.score(queries, docs)
+    assert np.abs(after - before).max() > 1e-4 and ranker != unchanged
+    for copied in (pickle.loads(pickle.dumps(ranker)), copy.deepcopy(ranker)):
+        assert same(copied.score(queries, docs), after) and copied == ranker
+
+
+def test_a_window_without_room_for_text_is_refused(tiny):
+    for build, length in ((CrossEncoder, 3), (BiEncoder, 2)):
+        with pytest.raises(InputError, match=f"{build.__name__}: max_length={length} leaves no room for text beside the"):
+            build(tiny() if build is CrossEncoder else tiny(labels=None), max_length=length).score(["the king"], ["a river"])
+
+
 def test_a_folder_that_is_written_anew_is_another_model(tiny, tmp_path):
     ranker = CrossEncoder(tiny())
     ranker.save(tmp_path / "m")
@@ -616,8 +663,9 @@ def test_scores_are_computed_without_dropout(tiny):
     ranker = CrossEncoder(tiny())
     queries, docs = pairs(6)
     expected = ranker.score(queries, docs)
-    ranker.module.train()
-    assert same(ranker.score(queries, docs), expected)
+    for part in (ranker.module, ranker.module.bert, ranker.module.bert.encoder.layer[0].output):
+        part.train()
+        assert same(ranker.score(queries, docs), expected)
 
 
 def test_a_checkpoint_in_half_precision_is_read_as_float32(tiny, tmp_path):
