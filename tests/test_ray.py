@@ -155,6 +155,12 @@ def test_rows_go_by_all_fields_of_a_document():
         assert all(of_worker) and not of_worker[0] & of_worker[1]
 
 
+def test_any_text_has_a_worker():
+    frame = texts().assign(text=pd.Series([f"\ud800 {number}" for number in range(len(texts()))], dtype=object))
+    pieces = Spread(CrossEncoder("m"), 2)._pieces(frame, 100)
+    assert sorted(np.concatenate([rows for own in pieces for rows in own])) == list(range(len(frame)))
+
+
 def test_queries_are_dealt_whole_and_evenly():
     queries = np.repeat(np.arange(9), [5, 1, 7, 2, 2, 6, 3, 3, 1])
     pieces = spread._dealt(queries, 3, 4)
@@ -203,6 +209,9 @@ def test_a_text_goes_to_one_worker_and_memory_is_forwarded(cluster, tmp_path):
     with both.remembering():
         both(frame)
     assert set(ranker.told()["limit"]) == {"7"}  # the ranker's own, in each worker
+    with both.remembering(4):
+        both(frame)
+    assert set(ranker.told()["limit"]) == {"2"}  # another context, with no frame in between
     assert set(inside["limit"]) == {"5"} and set(outside["limit"]) == {"None"}
     owners = pd.concat([inside, outside]).groupby("text")["process"].nunique()
     assert len(owners) == 42 and set(owners) == {1}
@@ -339,6 +348,64 @@ def test_another_connection_to_ray_has_other_workers(monkeypatch):
     assert spread._pool(2, 0) is first
     about.get_node_id = lambda: "another"
     assert spread._pool(2, 0) is not first
+
+
+class Actor:
+    """A worker of the cluster below."""
+
+    def __init__(self, hide_gpus):
+        self.hide_gpus = hide_gpus
+
+
+def test_workers_that_do_nothing_give_their_gpus_back(monkeypatch):
+    """Ray would wait for ever for GPUs that other workers of the program hold."""
+    running = []
+
+    def remote(made):
+        def options(num_gpus, **others):
+            def make(**options):
+                running.append((num_gpus, Actor(**options)))
+                return running[-1][1]
+
+            return SimpleNamespace(remote=make)
+
+        return SimpleNamespace(options=options)
+
+    ray = SimpleNamespace(
+        is_initialized=lambda: True, cluster_resources=lambda: {"GPU": 2.0}, remote=remote,
+        available_resources=lambda: {"GPU": 2.0 - sum(gpus for gpus, _ in running)},
+        get_runtime_context=lambda: SimpleNamespace(get_job_id=lambda: "1", get_node_id=lambda: "one"),
+        kill=lambda actor: running.remove(next(one for one in running if one[1] is actor)),
+    )  # fmt: skip
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr(spread, "_POOLS", {})
+    monkeypatch.setattr(spread, "_PATIENCE", 0.0)
+    both = spread._pool(2, None)
+    first, _ = both.actor(0), both.actor(1)
+    assert not first.hide_gpus and spread._pool(2, 1) is both and len(running) == 2
+    one = spread._pool(1, None)
+    assert running == [] and both.missing == 2
+    one.actor(0), one.actor(0)
+    one.frames += 1  # it scores
+    with pytest.raises(InputError, match=r"Spread: 2 workers wait for 2 GPUs, and the cluster has 1 that are free; end what"):
+        spread._pool(2, None)
+    assert spread._pool(2, 0).actor(0).hide_gpus and len(running) == 2
+
+
+def test_a_worker_without_a_gpu_sees_none(monkeypatch):
+    for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
+        monkeypatch.setenv(name, "0")
+    spread._Worker()
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "0"
+    spread._Worker(hide_gpus=True)
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == os.environ["HIP_VISIBLE_DEVICES"] == "-1"
+
+
+def test_what_a_sum_of_other_rankers_needs_is_not_guessed(cluster):
+    length = pt.apply.doc_score(lambda row: float(len(row["text"])))
+    frame = texts().drop(columns=["score", "rank"], errors="ignore")
+    found, alone = Spread(length + length, 2)(frame), (length + length)(frame)
+    assert ordered(found)[["qid", "docno", "score"]].equals(ordered(alone)[["qid", "docno", "score"]])
 
 
 def test_a_ranker_goes_from_the_workers_after_its_stage():

@@ -9,9 +9,11 @@ from __future__ import annotations
 import ctypes
 import importlib
 import logging
+import os
 import signal
 import sys
 import threading
+import time
 import uuid
 import weakref
 from collections import Counter, deque
@@ -26,6 +28,7 @@ import pyterrier as pt
 from pyterrier_debias.core import frames
 from pyterrier_debias.core.errors import InputError, check_number, kind_of, one_line
 from pyterrier_debias.core.stage import Stage, all_stages, flatten, identities, same_value, scores_rows
+from pyterrier_debias.core.text import text_keys
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +41,12 @@ _AHEAD = 2
 
 #: A piece with which so many workers ended is not given to another one.
 _TRIES = 3
+
+#: How many seconds to wait for GPUs, which Ray counts as free some time after a worker has ended.
+_PATIENCE = 30.0
+
+#: The name of a context of ``remembering``, and its options.
+_Memory = tuple[str, dict[str, int]]
 
 
 class Spread(Stage):
@@ -126,16 +135,18 @@ class Spread(Stage):
         """
         self._check_options()
         modes = pt.inspect.transformer_inputs(self.ranker, strict=False) or [[]]
+        # PyTerrier guesses that a sum of rankers needs scores; rankers of other packages refuse what they cannot rank.
+        guessed = set() if all(isinstance(stage, Stage) for stage in flatten(self.ranker)) else {"score", "rank"}
         with pt.validate.any(inp, context=self) as checked:
             for columns in modes:
-                checked.result_frame([column for column in columns if column not in ("qid", "docno")])
+                checked.result_frame([column for column in columns if column not in {"qid", "docno"} | guessed])
         if len(inp) == 0:
             return self.ranker(inp)
         frames.check_pairs(inp, self)
         inp = inp.reset_index(drop=True)
         pool = _pool(self.workers, self.gpus_per_worker)
         version, sent = self._sent(pool)
-        memory = self._state.limits[0] if self._state.limits else None
+        memory = self._state.memories[0] if self._state.memories else None
         found = []
         with pt.tqdm(total=len(inp), desc=f"{self.workers} workers", unit="row", disable=not self.verbose) as progress:
             pieces = self._pieces(inp, pool.rows)
@@ -168,7 +179,7 @@ class Spread(Stage):
         fields = [field for field in self._text_columns() if field in inp.columns] or ["docno"]
         hashed = np.zeros(len(inp), dtype=np.uint64)
         for field in fields:  # a collection may have no more than a few titles
-            hashed = hashed * np.uint64(31) + pd.util.hash_array(inp[field].to_numpy(dtype=object), categorize=False)
+            hashed = hashed * np.uint64(31) + text_keys(map(str, inp[field].tolist()))[:, 0]
         pieces = []
         for worker in range(self.workers):
             own = np.flatnonzero(hashed % self.workers == worker)
@@ -224,13 +235,13 @@ class Spread(Stage):
     def _remembering(self, limit: int | None = None) -> Iterator[Self]:
         if limit is not None:
             check_number("Spread.remembering", "limit", limit, least=0, whole=True)
-        limits = self._state.limits
+        memories = self._state.memories
         # Each worker has an equal part of what may be remembered.
-        limits.append({} if limit is None else {"limit": -(-limit // self.workers)})
+        memories.append((uuid.uuid4().hex, {} if limit is None else {"limit": -(-limit // self.workers)}))
         try:
             yield self
         finally:
-            limits.pop()
+            memories.pop()
 
     def forget(self) -> None:
         """Drop the ranker and its memory in the workers, which keep running for other stages; the next frame sends it again."""
@@ -272,8 +283,8 @@ class _State:
         self.lock = threading.RLock()
         #: The pool, what the ranker was, its name there, and where its pickle is.
         self.sent: tuple[_Pool, list[Any], str, Any] | None = None
-        #: What contexts of ``remembering`` that last have asked each worker's ranker for.
-        self.limits: list[dict[str, int]] = []
+        #: The contexts of ``remembering`` that last: a name, and what each worker's ranker is asked for.
+        self.memories: list[_Memory] = []
 
 
 def unspread(pipeline: pt.Transformer) -> list[pt.Transformer]:
@@ -364,11 +375,14 @@ def _news(given: pd.DataFrame, found: pd.DataFrame) -> tuple[np.ndarray, bool, p
 class _Worker:
     """What runs in each process of a pool."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, hide_gpus: bool = False) -> None:
         self._rankers: dict[str, pt.Transformer] = {}
-        self._memories: dict[str, ExitStack] = {}
+        #: The context in which a ranker remembers, and what ends it.
+        self._memories: dict[str, tuple[str, ExitStack]] = {}
+        if hide_gpus:  # Ray leaves all of them visible to a worker that asks for none
+            os.environ.update(CUDA_VISIBLE_DEVICES="-1", HIP_VISIBLE_DEVICES="-1")
 
-    def ask(self, version: str, sent: Sequence[Any], frame: pd.DataFrame, memory: dict[str, int] | None) -> Any:
+    def ask(self, version: str, sent: Sequence[Any], frame: pd.DataFrame, memory: _Memory | None) -> Any:
         """What a ranker makes of a piece; see :func:`_news`. ``memory``: how it remembers; None: it does not."""
         try:
             return self._answer(version, sent, frame, memory)
@@ -377,24 +391,26 @@ class _Worker:
                 raise
             raise RuntimeError(one_line(error)) from error
 
-    def _answer(self, version: str, sent: Sequence[Any], frame: pd.DataFrame, memory: dict[str, int] | None) -> Any:
+    def _answer(self, version: str, sent: Sequence[Any], frame: pd.DataFrame, memory: _Memory | None) -> Any:
         if version not in self._rankers:
             ray = importlib.import_module("ray")
             self._rankers[version] = importlib.import_module("ray.cloudpickle").loads(ray.get(sent[0]))
         ranker = self._rankers[version]
-        if memory is None and version in self._memories:
-            self._memories.pop(version).close()
-        elif memory is not None and version not in self._memories:
-            stack = self._memories[version] = ExitStack()
+        if version in self._memories and (memory is None or memory[0] != self._memories[version][0]):
+            self._memories.pop(version)[1].close()
+        if memory is not None and version not in self._memories:
+            context, options = memory
+            _, stack = self._memories[version] = context, ExitStack()
             for stage in {id(one): one for one in all_stages(ranker) if hasattr(one, "remembering")}.values():
-                stack.enter_context(stage.remembering(**memory))
+                stack.enter_context(stage.remembering(**options))
         given = frame.reset_index(drop=True)
         return _news(given, ranker(given))
 
     def forget(self, version: str) -> None:
         """Let go of a ranker."""
         self._rankers.pop(version, None)
-        self._memories.pop(version, ExitStack()).close()
+        if version in self._memories:
+            self._memories.pop(version)[1].close()
 
 
 def _can_be_sent(error: Exception) -> bool:
@@ -417,13 +433,20 @@ class _Pool:
         self.gone: deque[str] = deque()
         self._actors: list[Any] = [None] * workers
         self._lock = threading.Lock()
+        #: How many frames are being scored.
+        self.frames = 0
+
+    @property
+    def missing(self) -> int:
+        """How many workers do not run."""
+        return sum(actor is None for actor in self._actors)
 
     def actor(self, number: int) -> Any:
         """One of the workers; started where there is none."""
         with self._lock:
             if self._actors[number] is None:
                 make = self.ray.remote(_Worker).options(num_cpus=0, num_gpus=self.gpus, scheduling_strategy="SPREAD")
-                self._actors[number] = make.remote()
+                self._actors[number] = make.remote(hide_gpus=not self.gpus)
             return self._actors[number]
 
     def lost(self, number: int, actor: Any) -> None:
@@ -437,6 +460,7 @@ class _Pool:
     ) -> Iterator[tuple[np.ndarray, Any]]:
         """Each piece with its answer, as they come."""
         ray, errors = self.ray, self.ray.exceptions
+        self.frames += 1
         # Workers without rows are started, too: they have some of the next frame.
         actors = {number: self.actor(number) for number in range(len(pieces))}
         going: dict[Any, tuple[int, Any, np.ndarray]] = {}
@@ -471,6 +495,7 @@ class _Pool:
                     else:
                         yield rows, answer
         finally:
+            self.frames -= 1
             for ref in going:
                 with suppress(errors.RayError):
                     ray.cancel(ref)
@@ -568,4 +593,30 @@ def _pool(workers: int, gpus: float | None) -> _Pool:
         key = _session(ray), workers, gpus
         if key not in _POOLS:
             _POOLS[key] = _Pool(ray, workers, gpus)
+        _make_room(ray, _POOLS[key])
         return _POOLS[key]
+
+
+def _make_room(ray: Any, pool: _Pool) -> None:
+    """Wait until there are GPUs for the workers of a pool that do not run yet; pools that score nothing give theirs back.
+
+    Ray would wait for ever.
+    """
+    needed = pool.gpus * pool.missing
+
+    def lacking() -> bool:
+        return bool(needed) and ray.available_resources().get("GPU", 0.0) < needed - 1e-6
+
+    if lacking():
+        for other in _POOLS.values():
+            if other is not pool and other.session == pool.session and other.gpus and not other.frames:
+                other.close()
+    end = time.monotonic() + _PATIENCE
+    while lacking():
+        if time.monotonic() > end:
+            raise InputError(
+                f"Spread: {pool.missing} workers wait for {needed:g} GPUs, and the cluster has "
+                f"{ray.available_resources().get('GPU', 0.0):g} that are free; end what holds the others, use fewer workers, or "
+                f"gpus_per_worker=0"
+            )
+        time.sleep(0.1)

@@ -153,6 +153,26 @@ def pick_device(device: str | torch.device | None) -> torch.device:
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 
+def on_cpu(module: torch.nn.Module) -> torch.nn.Module:
+    """Copy a module to the CPU, without a second copy of its weights on its own device.
+
+    Args:
+        module: Any torch module.
+
+    Returns:
+        The copy; the module itself if it is on the CPU already.
+    """
+    import torch
+
+    weights = {**dict(module.named_parameters()), **dict(module.named_buffers())}.values()
+    if all(weight.device.type == "cpu" for weight in weights):
+        return module
+    there = {id(weight): weight.detach().cpu() for weight in weights}
+    for weight in module.parameters():
+        there[id(weight)] = torch.nn.Parameter(there[id(weight)], requires_grad=weight.requires_grad)
+    return copy.deepcopy(module, dict(there))
+
+
 def _other_dtype(module: torch.nn.Module, dtype: torch.dtype) -> bool:
     """Whether ``module.to(dtype)`` would change a weight or buffer."""
     return any(value.is_floating_point() and value.dtype != dtype for value in (*module.parameters(), *module.buffers()))
@@ -838,12 +858,16 @@ class Ranker(Fittable, Stage):
         loaded = self._loaded
         if loaded is None or not loaded.changed():
             return {**state, "_loaded": None}
-        return {**state, "_loaded": loaded if loaded.marks == loaded.marked() else loaded.trained()}
+        sent = loaded if loaded.marks == loaded.marked() else loaded.trained()
+        # Whoever opens it may have another kind of device.
+        return {**state, "_loaded": replace(sent, module=on_cpu(sent.module))}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore the state and make a new lock."""
         self.__dict__.update(state)
         self._lock = threading.RLock()
+        if self._loaded is not None:
+            self._loaded.module.to(self.torch_device)
         if self._loaded is not None and self._loaded.marks is not None:
             # Only how it trains was changed. Its scores stay those of its source, but what was counted starts anew in a copy.
             self._loaded = replace(self._loaded, marks=self._loaded.marked(), hashed=None)

@@ -515,6 +515,10 @@ def in_chunks(
             waiting = [(indices, batch)]
             while waiting:
                 indices, batch = waiting.pop()
+                if len(indices) > 1 and _cost(lengths[indices], padded) > budget:
+                    # It was planned, or made ahead, before the budget was halved.
+                    waiting += [(indices[part], None) for part in plan(lengths[indices], budget, padded=padded)[::-1]]
+                    continue
                 if batch is None:
                     batch = prepare(indices)
                 # What the allocator keeps is freed behind the exception, which holds the tensors of the failed pass.
@@ -528,7 +532,7 @@ def in_chunks(
                 budget = max(min(budget, _cost(lengths[indices], padded)) // 2, 1)
                 logger.warning("%s: out of memory; continuing with batches of %d tokens", label, budget)
                 _free()
-                waiting += [(indices[part], None) for part in plan(lengths[indices], budget, padded=padded)[::-1]]
+                waiting.append((indices, None))
 
 
 def _cost(lengths: np.ndarray, padded: bool) -> int:

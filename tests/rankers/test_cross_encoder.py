@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from pyterrier_debias import BiEncoder, CrossEncoder, InputError, Training
 from pyterrier_debias.core.cache_key import cache_key, marks, tokenizer_fingerprint
+from pyterrier_debias.rankers import base
 from pyterrier_debias.rankers.base import InMemory
 from pyterrier_debias.training.scorer import Scorer
 from tests.contract import Case, assert_contract
@@ -319,8 +320,6 @@ def test_a_ranker_notices_its_training_whichever_way_weights_are_written(tiny, c
 
 
 def test_trained_weights_are_hashed_once(tiny, monkeypatch):
-    from pyterrier_debias.rankers import base
-
     ranker, hashed, whole = train_a_little(CrossEncoder(tiny())), [], base.weights_fingerprint
     monkeypatch.setattr(base, "weights_fingerprint", lambda module: hashed.append(1) or whole(module))
     other = CrossEncoder(tiny(seed=5))
@@ -548,6 +547,14 @@ def test_a_change_of_the_tokenizer_is_noticed_and_kept_by_copies(tiny):
     assert np.abs(after - before).max() > 1e-4 and ranker != unchanged
     for copied in (pickle.loads(pickle.dumps(ranker)), copy.deepcopy(ranker)):
         assert same(copied.score(queries, docs), after) and copied == ranker
+
+
+def test_a_copy_opens_on_the_device_that_there_is(tiny, monkeypatch):
+    ranker = train_a_little(CrossEncoder(tiny()))
+    sent = pickle.dumps(ranker)
+    assert base.on_cpu(ranker.module) is ranker.module
+    monkeypatch.setattr(base, "pick_device", lambda device: torch.device("meta"))
+    assert {weight.device.type for weight in pickle.loads(sent)._loaded.module.parameters()} == {"meta"}
 
 
 def test_a_window_without_room_for_text_is_refused(tiny):

@@ -167,6 +167,21 @@ def test_out_of_memory_halves_the_budget_and_goes_on(lengths, budget, memory, pa
     assert found.tolist() == (lengths * 2).tolist()
 
 
+@pytest.mark.parametrize("padded", [True, False])
+def test_the_budget_is_halved_once_for_all_batches_that_are_too_large(padded):
+    """Batches that were made before are not tried at their old size: each would halve the budget again."""
+    lengths, tried = np.full(400, 10), []
+
+    def compute(indices):
+        tried.append(len(indices) * 10)
+        if tried[-1] > 700:
+            raise torch.OutOfMemoryError("fake")
+        return torch.zeros(len(indices))
+
+    assert len(gather(400, batches(lengths, compute, batch_tokens=1000, padded=padded))) == 400
+    assert max(tried[1:]) <= 500 and tried.count(500) == 8 and len(tried) == 9
+
+
 def test_out_of_memory_for_one_text_alone_is_an_error_and_so_is_any_other():
     def full(indices):
         raise torch.OutOfMemoryError("fake")

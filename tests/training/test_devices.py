@@ -4,6 +4,7 @@
 """
 
 import os
+import pickle
 import subprocess
 import sys
 import traceback
@@ -19,6 +20,7 @@ from pyterrier_debias.linguistic.training.baselines import GroupDROReranker
 from pyterrier_debias.pooling.training.cet import CETReranker
 from pyterrier_debias.pooling.training.cet_method import _places
 from pyterrier_debias.rankers import engine, packed
+from pyterrier_debias.rankers.base import on_cpu
 from pyterrier_debias.training import trainer as trainer_module
 from pyterrier_debias.training.precision import default_precision, default_workers
 from tests.conftest import ROOT
@@ -113,6 +115,18 @@ def test_training_computes_in_the_format_of_the_device(device, tiny):
     options = ranker.fit(candidates(), qrels()).training_report.options
     assert options["precision"] == default_precision(torch.device(device))
     assert options["workers"] == default_workers(torch.device(device))
+
+
+def test_trained_weights_are_sent_to_processes_without_the_device(device, tiny, monkeypatch):
+    ranker = CrossEncoder(tiny(), device=device, training=training(max_steps=2))
+    ranker.fit(candidates(), qrels())
+    expected, sent = ranker.score(*pairs()), pickle.dumps(ranker)
+    assert {weight.device.type for weight in on_cpu(ranker.module).parameters()} == {"cpu"}
+    assert ranker.module.device.type == device
+    monkeypatch.setattr(CrossEncoder, "torch_device", torch.device("cpu"))
+    found = pickle.loads(sent)
+    assert {weight.device.type for weight in found.module.parameters()} == {"cpu"}
+    np.testing.assert_allclose(found.score(*pairs()), expected, rtol=0, atol=1e-4)
 
 
 @pytest.mark.gpu
