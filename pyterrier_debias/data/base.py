@@ -207,13 +207,19 @@ class Collection(pt.datasets.Dataset):
             truth: The planted biases, for synthetic collections.
 
         Raises:
-            InputError: If a frame lacks a column or a docno occurs twice.
+            InputError: If a frame lacks a column, a docno occurs twice, or a document has no text.
         """
         self.name = name
         self.corpus = _checked(corpus, ["docno", "text"], f"{name}: corpus")
         repeated = self.corpus["docno"].duplicated()
         if repeated.any():
             raise InputError(f"{name}: docno {self.corpus['docno'][repeated].iloc[0]!r} occurs twice in the corpus; keep one row")
+        without = self.corpus["text"].isna()
+        if without.any():
+            raise InputError(
+                f"{name}: document {self.corpus['docno'][without].iloc[0]!r} has no text (and {without.sum() - 1} others); give "
+                f"'' for an empty text, or leave the documents out"
+            )
         self.topics = _by_split(topics, ["qid", "query"], f"{name}: topics")
         self.qrels = _by_split(qrels, ["qid", "docno", "label"], f"{name}: qrels")
         self.split = split if split is not None else next(iter(self.topics))

@@ -138,9 +138,10 @@ def _from_object(dataset: Any, split: str | None) -> Dataset:
                 f"{kind_of(dataset)} is an index, which has no topics or judgements; give TerrierCollection(index, ...)"
             )
         lacks = [m for m in ("get_corpus_iter", "get_topics", "get_qrels", "text_loader") if not hasattr(dataset, m)]
+        known = "pt.get_dataset('irds:...') or TerrierCollection(index, dataset)"
+        others = known if hasattr(dataset, "get_index") else "an object with these methods"
         raise InputError(
-            f"{kind_of(dataset)} is not a dataset: it lacks {', '.join(lacks)}; give an object with these methods, or "
-            f"frames in a Collection"
+            f"{kind_of(dataset)} is not a dataset: it lacks {', '.join(lacks)}; give {others}, or frames in a Collection"
         )
     chosen = dataset if split is None and with_query(topics := dataset.get_topics()) is topics else SplitView(dataset, split)
     if all(
@@ -278,7 +279,10 @@ def _files(folder: Path, patterns: tuple[str, ...]) -> list[Path]:
 def _needed(folder: Path, patterns: tuple[str, ...], what: str, names: str) -> list[Path]:
     files = _files(folder, patterns)
     if not files:
-        raise InputError(f"{folder}: it holds no {what}; add {names} (or .gz), or pass frames to Collection")
+        stem = patterns[0].partition("*")[0].partition(".")[0]
+        csv = sorted(file.name for file in folder.glob(f"{stem}*.csv"))
+        commas = f"; {csv[0]} is not read, because tabs must separate the fields, not commas" if csv else ""
+        raise InputError(f"{folder}: it holds no {what}; add {names} (or .gz), or pass frames to Collection{commas}")
     return files
 
 

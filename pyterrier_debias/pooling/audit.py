@@ -331,7 +331,8 @@ class _Examined:
         elif self.pool is None:
             named = pools_run(self.context.dataset)
             text += (
-                "; the collection names no run that judgements were pooled from (get_runs), so nothing is tested"
+                "; the collection names no run that judgements were pooled from (put it into the folder's runs/, or give "
+                "Collection(runs=)), so nothing is tested"
                 if named is None
                 else f"; the run {named[0]!r}, which judgements were pooled from, has results for no judged query, so nothing is "
                 f"tested"

@@ -599,6 +599,24 @@ def test_a_missing_file_of_a_folder(beir, missing, message):
         open_dataset(beir)
 
 
+@pytest.mark.parametrize(("missing", "csv"), [("queries.jsonl", "queries.dev.csv"), ("qrels", "qrels/dev.csv")])
+def test_files_with_commas_are_pointed_out(beir, missing, csv):
+    (beir / missing).rename(beir / "elsewhere")
+    (beir / csv).parent.mkdir(exist_ok=True)
+    (beir / csv).write_text("qid,query\n")
+    with pytest.raises(InputError, match=r"dev.csv is not read, because tabs must separate the fields, not commas"):
+        open_dataset(beir)
+
+
+def test_a_document_without_a_text_is_refused():
+    """A missing text is not an empty one, and would end in an error of the ranker."""
+    topics = pd.DataFrame({"qid": ["1"], "query": ["a"]})
+    corpus = pd.DataFrame({"docno": ["a", "b", "c"], "text": ["", None, np.nan]})
+    with pytest.raises(InputError, match=r"mine: document 'b' has no text \(and 1 others\); give '' for an empty text"):
+        Collection("mine", corpus=corpus, topics={"test": topics}, qrels={})
+    assert Collection("mine", corpus=corpus.head(1), topics={"test": topics}, qrels={}).corpus["text"].tolist() == [""]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -693,6 +711,9 @@ def test_objects():
     assert open_dataset(own, split="dev").get_topics()["query"].tolist() == ["dev"]
     with pytest.raises(InputError, match="a dict is not a dataset: it lacks get_corpus_iter, get_topics, get_qrels, text_loader"):
         open_dataset({})
+    lacking = SimpleNamespace(get_index=None, get_corpus_iter=None, get_topics=None, get_qrels=None)
+    with pytest.raises(InputError, match=r"it lacks text_loader; give pt.get_dataset\('irds:...'\) or TerrierCollection\("):
+        open_dataset(lacking)
 
 
 class Large(Foreign):
