@@ -475,6 +475,8 @@ _FEWEST_QUERIES, _FEWEST_CANDIDATES = 10, 4
 #: selection scores than true negatives (two planted collections, three toy collections) it was -.02 to .12; on TREC DL and
 #: Vaswani, where they had higher ones, .15 to .22.
 FOLLOWS = 0.13
+#: The rank correlation within queries above which two numbers order candidates alike. Rounding makes it less than 1.
+_SAME = 0.99
 #: The largest number of queries of each half that are used, and of pairs of each query.
 _MOST_QUERIES, _MOST_PAIRS = 500, 200
 
@@ -567,7 +569,8 @@ def check_direction(
     """Check whether the evidence points the wrong way, judging by the candidates' own scores; see :func:`evidence_direction`.
 
     Args:
-        model: The model; scores that are the pool's own say nothing.
+        model: The model. Scores that order each query's candidates as one of its columns does are the pool's own, possibly
+            rounded or rescaled, and say nothing.
         features: Evidence of every row.
         known: For every row, whether its numbers are known.
         rows: The candidates, with ``score`` where it is known.
@@ -580,8 +583,7 @@ def check_direction(
     if "score" not in rows.columns or "score" in model.columns:
         return None
     score = pd.to_numeric(rows["score"], errors="coerce").to_numpy(dtype="float64", na_value=np.nan)
-    pools = model.numbers(rows)[0]
-    if any(np.array_equal(own[known], score[known]) for own in pools.T):
+    if any(_same_order(rows["qid"], own, score) for own in model.numbers(rows)[0].T):
         return None
     found = evidence_direction(features, known, score, groups)
     if found.n < _FEWEST_QUERIES or not (found.estimate > FOLLOWS and found.low > 0):
@@ -592,6 +594,14 @@ def check_direction(
         f"{found.estimate:+.2f} [{found.low:+.2f}, {found.high:+.2f}] over {found.n} held-out queries). Compare with plain "
         f"training (HiddenJudgements), use other evidence, or do without CET"
     )
+
+
+def _same_order(qids: pd.Series, own: np.ndarray, score: np.ndarray) -> bool:
+    """Whether two numbers order each query's candidates alike, ascending or descending, where both are known."""
+    known = ~np.isnan(own) & ~np.isnan(score)
+    ranks = pd.DataFrame({"own": own[known], "score": score[known]}).groupby(qids.to_numpy()[known]).rank()
+    centred = ranks - ranks.groupby(qids.to_numpy()[known]).transform("mean")
+    return bool(abs(centred["own"].corr(centred["score"])) > _SAME)
 
 
 def _held(frame: pd.DataFrame, names: Sequence[str]) -> tuple[str, ...]:
