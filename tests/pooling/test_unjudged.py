@@ -17,6 +17,7 @@ from scipy import stats
 from pyterrier_debias import InputError, open_dataset
 from pyterrier_debias.core import frames
 from pyterrier_debias.core.evaluation import per_query
+from pyterrier_debias.linguistic.measures.over_queries import OverQueries
 from pyterrier_debias.pooling.measures.unjudged import (
     ExpectedNDCG,
     OnlyJudged,
@@ -413,6 +414,14 @@ def test_leaving_a_system_out_by_hand():
     assert p.loc["a", "tau"] == pytest.approx(stats.kendalltau([0.75, 0.75, 0.5], [0.5, 0.75, 0.5]).statistic)
     assert p.loc["c", "tau"] == 1
     assert found.loc[("a", "R@2"), "without"] == pytest.approx((1 / 2 + 1 / 2) / 2)
+
+
+def test_leaving_out_refuses_measures_with_judgements_of_their_own():
+    """Nothing would be removed from them, so no system would lose anything."""
+    inferred = ExpectedNDCG(infer_judgements(RUN, QRELS), name="inferred") @ 10
+    for measure in (inferred, OverQueries(inferred, "sd")):
+        with pytest.raises(InputError, match=r"leave_one_out: .*inferred@10.* has judgements of its own.* infer_judgements"):
+            leave_one_out({"a": RUN}, QRELS, ["nDCG@10", measure])
 
 
 def test_queries_without_results_are_counted_and_told(caplog):

@@ -435,7 +435,8 @@ def leave_one_out(
         queries for which the system has no results. These count as 0 in all of its means; a warning reports them.
 
     Raises:
-        InputError: For an unknown measure, a depth below 1, a run that lacks a column or does not overlap the judgements.
+        InputError: For an unknown measure, one with judgements of its own (:class:`ExpectedNDCG`), a depth below 1, a run that
+            lacks a column or does not overlap the judgements.
 
     When not to use it: as an estimate of the true score. Runs of one family cover for each other (to leave them out
     together, give only one of them), and systems outside ``runs`` may have contributed the same documents.
@@ -454,6 +455,13 @@ def leave_one_out(
     for name, run in runs.items():
         check_overlap(run, qrels, f"run {name!r}")
     parsed = parse_measures(measures)
+    for measure in parsed:
+        if _own_judgements(measure):
+            raise InputError(
+                f"leave_one_out: measure {measure!r} has judgements of its own, from which nothing would be removed, so no "
+                f"system would lose anything; for each system, remove the judgements of documents that only this system has, "
+                f"call infer_judgements with the rest, and evaluate with an ExpectedNDCG of the result"
+            )
     qids = list(dict.fromkeys(qrels["qid"]))
     missing = {name: len(set(qids) - set(run["qid"])) for name, run in runs.items()}
     for name, number in missing.items():
@@ -488,6 +496,12 @@ def leave_one_out(
                 }
             )
     return pd.DataFrame(rows)
+
+
+def _own_judgements(measure: Any) -> bool:
+    """Whether a measure, or one that it is computed from, holds judgements, and does not read those of the evaluation."""
+    params = getattr(measure, "params", {})
+    return "judgements" in params or ("of" in params and _own_judgements(params["of"]))
 
 
 def strictly_ranked(run: pd.DataFrame, stage: Any) -> pd.DataFrame:
