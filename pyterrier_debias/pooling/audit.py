@@ -297,13 +297,14 @@ class _Examined:
         values: dict[str, list[pd.DataFrame]] = defaultdict(list)
         ties: dict[str, float] = defaultdict(float)
         for part, judgements in zip(lists.parts(), inferred):
-            for name, run in part.runs.items():
+            for system in context.systems:
+                name, run = system.name, part.runs[system.name]
                 judged[name].append(judged_shares(run, part.qrels, part.qids, depths))
                 if judgements is not None:
                     measures = [_MAIN, f"nDCG(judged_only=True)@{_CUTOFF}", ExpectedNDCG(judgements) @ _CUTOFF]
                     found = per_query(strictly_ranked(run, f"run {name!r}"), part.qrels, measures, part.qids)
                     values[name].append(found.set_axis(list(TREATMENTS), axis=1))
-                    change = tie_change(run, part.qrels, part.qids, found[_MAIN].mean())
+                    change = tie_change(lists.whole(system, part), part.qrels, part.qids, found[_MAIN].mean())
                     ties[name] += change * len(part.qids) / len(lists.qids)
         shares, gains = ({name: pd.concat(parts) for name, parts in table.items()} for table in (judged, values))
         runs = [] if positives is not None else lists.inferred_from
@@ -402,7 +403,7 @@ class _Examined:
         """How unjudged documents were treated, and the depth of lists if it matters."""
         deep = "" if treatment == TREATMENTS[0] else f"; lists of {self.depth} documents, as many as all systems have"
         if treatment == "inferred":
-            deep = f"; from the first {max(self.context.depth, _CUTOFF)} documents of each list"
+            deep = f"; from the first {min(self.depth, max(self.context.depth, _CUTOFF))} documents of each list"
         beside = [name for name in self.inferred_from if name not in self.values]
         return f"{_CONVENTIONS[treatment].format(' and '.join(['all systems', *beside]))}{deep}"
 
@@ -549,20 +550,27 @@ class _Lists:
         qrels = highest_grades(context.qrels[context.qrels["qid"].isin(set(self.qids))], "pooling bias")
         # Documents with a negative label, such as spam, are judged, but judged_only=True would remove them.
         self.qrels = qrels.assign(label=qrels["label"].clip(lower=0))
-        self.depth = max(_CUTOFF, min(context.longest_list(system) for system in context.systems))
+        self._longest = {system.name: context.longest_list(system) for system in context.systems}
+        self.depth = max(_CUTOFF, min(self._longest.values()))
         self.pool = _pool(context, self.qids)
         self._in_pool = None if self.pool is None else QueryRows(self.pool[1]["qid"])
 
     def parts(self) -> Iterator[_Part]:
         """The parts, in the order of the queries."""
         systems, pool = self._context.systems, None
-        queries = max(1, ROWS // (self.depth * len(systems)))
+        queries = max(1, ROWS // max(self.depth * len(systems), *self._longest.values()))
         for asked, qrels in parts_together(pd.DataFrame({"qid": self.qids}, dtype=object), self.qrels, queries=queries):
             qids = asked["qid"].tolist()
             runs = {s.name: self._context.results(s, depth=self.depth, qids=qids)[_COLUMNS] for s in systems}
             if self.pool is not None and self._in_pool is not None:
                 pool = self.pool[1][_COLUMNS].take(self._in_pool.of(qids, self.depth)[0]).reset_index(drop=True)
             yield _Part(qids, qrels, runs, pool)
+
+    def whole(self, system: System, part: _Part) -> pd.DataFrame:
+        """A system's lists of a part before they are cut, since the cut can separate tied documents."""
+        if self._longest[system.name] <= self.depth:
+            return part.runs[system.name]
+        return self._context.results(system, qids=part.qids)[_COLUMNS]
 
     @cached_property
     def inferred_from(self) -> list[str]:

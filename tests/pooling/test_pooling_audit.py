@@ -1,5 +1,6 @@
 """The pooling bias: what it says, over which values, and how often it is wrong."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -114,6 +115,8 @@ def test_lists_are_cut_to_one_depth():
     assert len(values) == 5 and (values["deep"] == values["shallow"]).all()
     removed = found[found["contrast"] == "removed"]
     assert removed["convention"].str.contains("lists of 15 documents, as many as all systems have").all()
+    inferred = found[found["contrast"] == "inferred"]
+    assert inferred["convention"].str.endswith("; from the first 15 documents of each list").all()
     order = found[found["measure"] == "tau of nDCG@10"]
     assert order["value"].isna().all() and order["text"].str.contains("not defined, because all systems have the same mean").all()
 
@@ -195,6 +198,17 @@ def test_where_ties_decide_it_is_said():
         for run, labels in ((tied, qrels), mapped)
     ]
     assert change == pytest.approx(means[1] - means[0])
+
+
+def test_ties_are_those_of_whole_lists():
+    """The common cut separates tied documents, and leaves those that come first in the usual order."""
+    run = PLANTED.get_runs()["bm25"]
+    tied, short = run.assign(score=(run["rank"] // -20).astype(float)), run[run["rank"] < 10]
+    found = []
+    for systems in ({"tied": tied}, {"tied": tied, "short": short}):
+        table = audit(systems, PLANTED, biases="pooling").findings.set_index(["system", "contrast"])["text"]
+        found.append(re.search("Ties affect it: .* it changes by (.*)", table["tied", "as non-relevant"]))
+    assert found[0][0] == found[1][0] and float(found[0][1][:-1]) > 0.02
 
 
 def test_the_pool_is_the_first_run_then_what_was_shown():

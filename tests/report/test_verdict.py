@@ -684,7 +684,7 @@ def test_labels_below_0_are_pointed_out():
 
 def test_inferred_labels_say_from_how_many_documents():
     own = judged_of(8).findings
-    assert own.loc[own["contrast"] == "inferred", "convention"].str.endswith("; from the first 100 documents of each list").all()
+    assert own.loc[own["contrast"] == "inferred", "convention"].str.endswith("; from the first 10 documents of each list").all()
 
 
 @pytest.mark.parametrize(("size", "why"), [(10, "; it differs from 0 for 4 clusters of queries only, too few for"), (5, "")])
