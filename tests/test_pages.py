@@ -10,7 +10,7 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 
-from pyterrier_debias import Lexicon, PlantedCollection, Training, open_dataset
+from pyterrier_debias import HiddenJudgements, Lexicon, PlantedCollection, Training, open_dataset
 from tests import pages, tiny_models
 from tests.conftest import small_pictures
 
@@ -155,6 +155,20 @@ def test_every_block_is_found():
         marks = re.findall(f"^ *{mark}$", path.read_text(), flags=re.MULTILINE)
         assert len(marks) == len(pages.blocks(page)), page
     assert sum(len(pages.blocks(page)) for page in pages.PAGES) > 80
+
+
+@pytest.mark.parametrize("shift", [0, 100])
+def test_the_direction_of_a_pool_does_not_depend_on_the_sign_of_its_scores(shift):
+    """Log-probabilities are below 0; hidden documents, which the pool did not retrieve, are still its weakest."""
+    rows = [(f"q{q}", f"d{d}", shift - 20.0 - d) for q in range(3) for d in (*range(5), *range(10, 40))]
+    labels = [(f"q{q}", f"d{d}", int(d < 10)) for q in range(3) for d in range(40)]
+    known = pd.DataFrame(labels, columns=["qid", "docno", "label"])
+    judgements = HiddenJudgements(known, pd.DataFrame(rows, columns=["qid", "docno", "score"]), depth=5)
+    names = {"judgements": judgements, "train": judgements.evidence(known[["qid", "docno"]])}
+    (code,) = (block.code for block in pages.blocks("hidden_judgements") if "import auc" in block.code)
+    *lines, measured = code.strip().splitlines()
+    exec("\n".join(lines), names)
+    assert eval(measured, names) == 1
 
 
 def test_recipes_state_their_lines():
