@@ -133,6 +133,23 @@ def without_index_columns(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.drop(columns=there) if there else frame
 
 
+def document_of(docno: str) -> str:
+    """The document of a passage, by the name that ``pt.text.sliding`` gives to it; any other docno is returned as it is.
+
+    Args:
+        docno: Any docno.
+
+    Returns:
+        The docno without the number of a passage.
+
+    Example:
+        >>> document_of("d7%p2"), document_of("d9")
+        ('d7', 'd9')
+    """
+    found = _PASSAGE.fullmatch(docno)
+    return found[1] if found else docno
+
+
 def documents_of(docnos: Iterable[str], judged: Iterable[str]) -> np.ndarray:
     """The documents that passages were cut from, recognised by the names that ``pt.text.sliding`` gives to passages.
 

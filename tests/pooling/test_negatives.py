@@ -559,6 +559,25 @@ def test_excluded_pairs_are_never_drawn():
     assert drawn == everything - {("q0", "d3"), ("q0", "d5"), ("q2", "d7")}
 
 
+def test_passages_of_excluded_documents_are_excluded():
+    frame, qrels = world(4, size=4)
+    frame = pd.concat([frame.assign(docno=frame["docno"] + f"%p{i}", text=frame["text"] + f" {i}") for i in (0, 1)])
+    groups = groups_of(frame, qrels)
+    chances = chances_of(ExcludeNegatives([("q0", "d1"), ("q0", "d2%p0"), ("q1", "d3")]), groups)
+    assert {docno for docno, chance in chances.items() if chance} == {"d2%p1", "d3%p0", "d3%p1"}
+
+
+def test_pairs_that_are_no_candidates_are_pointed_out(caplog):
+    groups = groups_of(*world(4))
+    for pairs in ([], [("q0", "d3"), ("q0", "D4")], [("q0", "D4"), ("q1", "D3")], [("q0", "d0")]):
+        sampler = ExcludeNegatives(pairs)
+        for at in (0, 1):
+            chances_of(sampler, groups, at)
+    assert [message.split(",")[0] for message in caplog.messages] == [
+        f"ExcludeNegatives: none of its {n} pairs is among the possible negatives of {len(groups)} queries" for n in (2, 1)
+    ]
+
+
 def test_pairs_are_read_as_frames_are():
     """Numbers among them, which a merge makes floats."""
     rows = [(1.0, "d1"), (2, 7)]

@@ -28,7 +28,7 @@ from pyterrier_debias.core.columns import remedy
 from pyterrier_debias.core.errors import InputError, check_number
 from pyterrier_debias.core.telling import warn_of
 from pyterrier_debias.core.text import keyed_generator, keyed_hash
-from pyterrier_debias.core.variants import with_passages
+from pyterrier_debias.core.variants import document_of, with_passages
 from pyterrier_debias.training.groups import grades
 from pyterrier_debias.training.samplers import ChanceSampler, UniformNegatives
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: The samplers and groups for which it was logged how often nothing is suitable; an entry lives as long as its groups.
+#: Groups, and samplers or excluded pairs about which a warning was logged; an entry lives as long as its groups.
 _SAID: WeakValueDictionary[tuple[int, Any], Groups] = WeakValueDictionary()
 
 
@@ -497,7 +497,8 @@ class ExcludeNegatives(CarefulSampler):
     excluded documents, the others are drawn with equal chance. Two such samplers are equal if their pairs and their samplers are.
 
     Args:
-        pairs: A frame with ``qid`` and ``docno``, or an iterable of such pairs; kept as a frozenset of strings.
+        pairs: A frame with ``qid`` and ``docno``, or an iterable of such pairs; kept as a frozenset of strings. With a document,
+            its passages (``d7%p0``) are excluded, too. If no pair is among the possible negatives, a warning says so.
         negatives: The sampler that draws among the other pairs.
 
     Raises:
@@ -559,8 +560,23 @@ class ExcludeNegatives(CarefulSampler):
         return allowed
 
     def _allowed(self, groups: Groups, group: Group) -> np.ndarray:
-        docnos = groups.column("docno")
-        return np.array([(group.qid, docnos[row]) not in self.pairs for row in group.pool.tolist()])
+        if self.pairs and (id(groups), self.pairs) not in _SAID:
+            _SAID[id(groups), self.pairs] = groups
+            if not any(self._excluded(groups, one).any() for one in groups.groups):
+                warn_of(
+                    logger,
+                    "ExcludeNegatives: none of its %d pairs is among the possible negatives of %d queries, so nothing is "
+                    "excluded; check that they name queries and documents as the candidates do",
+                    len(self.pairs),
+                    len(groups),
+                )
+        return ~self._excluded(groups, group)
+
+    def _excluded(self, groups: Groups, group: Group) -> np.ndarray:
+        """Whether each document of ``group.pool`` is in a given pair, or is a passage of one that is."""
+        docnos, qid, pairs = groups.column("docno"), group.qid, self.pairs
+        pool = [docnos[row] for row in group.pool.tolist()]
+        return np.array([(qid, docno) in pairs or (qid, document_of(docno)) in pairs for docno in pool], dtype=bool)
 
 
 def _values(groups: Groups, rows: np.ndarray, column: str, sampler: Any, *, complete: bool = False) -> np.ndarray:
