@@ -34,7 +34,8 @@ class Example:
         labels: Their grades, shape [n]; 0 for unjudged documents.
         weights: Their weights, shape [n], or the weight of the whole example, shape [].
         rows: Their rows among ``Groups.rows``, shape [n].
-        relevant: Docnos of all documents that are judged relevant for the query, for any qid with its text.
+        relevant: Docnos of all documents that are judged relevant for the query, for any qid with its text; with
+            ``in_batch_negatives`` also those that the sampler of negatives excludes.
         whole: Their whole texts, augmented, for a second ranker that reads another part.
         originals: What is read before augmentation, by which copies are recognised.
         answers: For ``in_batch_negatives``: the texts, not augmented, of all ``relevant`` documents among the candidates of any

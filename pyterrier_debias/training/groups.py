@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import chain
 from typing import Any
@@ -35,7 +35,7 @@ class Group:
         positives: Rows of :attr:`Groups.rows` with a grade of at least ``min_label``.
         pool: Rows from which negatives are drawn; they contain no document with a relevant grade.
         relevant: Docnos of all documents with a relevant grade, for this qid or another one with the same query text, whether
-            they are candidates or not.
+            they are candidates or not; with ``in_batch_negatives`` also those that the sampler of negatives excludes.
     """
 
     qid: str
@@ -181,6 +181,13 @@ def groups_to_fit(ranker: Any, training: Any, candidates: pd.DataFrame, qrels: p
             f"{frames.stage_name(stage)}: nothing to train on: {groups.groups[0].qid!r} is the only query with a positive, and "
             f"with negatives_per_positive=0 all negatives come from other queries; raise negatives_per_positive, or add queries"
         )
+    if training.in_batch_negatives and hasattr(training.negatives, "excluded"):
+        # The sampler does not draw in-batch negatives, so it cannot leave out its excluded pairs itself.
+        spared: dict[str, set[str]] = {}
+        for qid, docno in training.negatives.excluded():
+            spared.setdefault(qid, set()).add(docno)
+        own = [replace(group, relevant=group.relevant.union(spared.get(group.qid, ()))) for group in groups.groups]
+        groups = replace(groups, groups=tuple(own))
     return groups
 
 

@@ -124,8 +124,8 @@ class Candidates:
 
     Args:
         examples: B examples of at most n documents.
-        in_batch: Whether each query is also scored with the other examples' documents, except those relevant for it: judged so
-            for its qid or for another qid with the same query text, or with the text of a document that is (before augmentation).
+        in_batch: Whether each query is also scored with the other examples' documents, except its ``relevant`` ones (see
+            :class:`~pyterrier_debias.training.examples.Example`), and copies of their texts (before augmentation).
         read: What is read of each whole text instead of the examples' texts; None for these. Places stay the same.
 
     Attributes:

@@ -49,8 +49,8 @@ class Training:
         positives: ``'one'``: an example is one positive and its negatives. ``'all'``: all positives of a query with the negatives
             of each, for losses that use graded labels (``'ranknet'``, ``'softmax'``, ``'bce'``, ``'lambda'``).
         in_batch_negatives: Whether the documents of the other examples in a batch are negatives too, except those judged relevant
-            for the query (for any qid with its text), and copies of their texts (before ``augment``). Cheap for rankers that
-            encode texts separately; others score every combination.
+            for the query (for any qid with its text) or excluded (``ExcludeNegatives``), and copies of their texts (before
+            ``augment``). Cheap for rankers that encode texts separately; others score every combination.
         min_label: The lowest grade of a positive.
         weights: How much an example counts, e.g. :class:`~pyterrier_debias.training.weights.ColumnWeights`; None for 1.
         augment: Changes passages anew in each epoch, e.g. ``RotatePassages()``: any object with ``text_field`` and

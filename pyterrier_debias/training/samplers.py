@@ -21,7 +21,8 @@ class Sampler(Protocol):
 
     A draw must depend only on its arguments (seed, epoch and the identifiers of the rows), not on their order or on earlier
     draws, so that a run can be resumed, sharded and repeated. Read columns of the candidates by ``groups.column``: a run is
-    resumed only if the columns read in this way are unchanged.
+    resumed only if the columns read in this way are unchanged. A sampler may also have a method ``excluded()`` that returns pairs
+    (qid, docno), as ``ExcludeNegatives`` does: they are no in-batch negatives either.
     """
 
     def sample(self, groups: Groups, group: Group, positive: int, n: int, *, seed: int, epoch: int) -> np.ndarray:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyterrier_debias import ARaB, CETReranker, CrossEncoder, EqualizeReranker, GroupDROReranker, InputError, Training
+from pyterrier_debias import ARaB, BiEncoder, CETReranker, CrossEncoder, EqualizeReranker, GroupDROReranker, InputError, Training
 from pyterrier_debias.core import plots
 from pyterrier_debias.core.statistics import randomisation_test, two_level_interval
 from pyterrier_debias.pooling.data.evidence import PoolEvidence
@@ -741,6 +741,41 @@ def test_the_oracle_leaves_out_queries_whose_true_negatives_have_no_text(tiny):
     relevant = train["docno"].str[-1].isin(["4", "5"])
     with pytest.raises(InputError, match="no training query has a negative with text that no judgement calls relevant"):
         made.compare({"plain": ranker}, train.assign(text=train["text"].where(relevant, " ")), test, seeds=(0,), resamples=10)
+
+
+@pytest.mark.parametrize("passage", ["", "%p0"])
+def test_the_oracle_has_no_hidden_document_among_in_batch_negatives(passage, tiny, monkeypatch):
+    """Each query's labelled document is a hidden positive of the query before."""
+    from pyterrier_debias.training import method
+
+    frame = candidates()
+    relevant = [(f"q{n}", f"d{(n + more) % 8}-4", 1) for n in range(8) for more in (0, 1)]
+    made = HiddenJudgements(judgements(relevant), frame[["qid", "docno", "score"]], depth=6)
+    hidden = {(q, d + passage) for q, d in made.hidden[["qid", "docno"]].itertuples(index=False)}
+    met, docno_of = Counter(), dict(zip(frame["text"], frame["docno"] + passage))
+
+    class Seen(method.Candidates):
+        def __init__(self, examples, **options):
+            super().__init__(examples, **options)
+            for example, columns, mask in zip(examples, self.columns, self.mask):
+                pairs = {(example.qid, docno_of[self.docs[at]]) for at in columns[mask]}
+                met["hidden"] += len(pairs & hidden)
+                met["others"] += len(pairs - hidden)
+
+    monkeypatch.setattr(method, "Candidates", Seen)
+    frame = frame.assign(docno=frame["docno"] + passage)
+    options = training(in_batch_negatives=True, loss="infonce", batch_size=6)
+    arms = {"base": BiEncoder(tiny("build_sentence_transformer"), training=options)}
+    counts = []
+    for oracle in (None, "oracle"):
+        met.clear()
+        train, test = frame[frame["qid"] < "q6"], frame[frame["qid"] >= "q6"]
+        result = made.compare(arms, train, test, seeds=(0,), baseline="base", oracle=oracle, resamples=10)
+        counts.append(dict(met))
+    plain, both = counts
+    assert plain["hidden"] > 0 and both["hidden"] == plain["hidden"] and both["others"] > plain["others"]
+    assert any("correct, except in-batch negatives" in note for note in result.notes)
+    assert any(note.startswith("In-batch negatives of base, oracle are not counted") for note in result.notes)
 
 
 def right_about_hidden(frame):

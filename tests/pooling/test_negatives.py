@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyterrier_debias import InputError, Training
+from pyterrier_debias import CrossEncoder, InputError, Training
 from pyterrier_debias.pooling.formulas.negative_weights import emphasis_of, pool_chances
 from pyterrier_debias.pooling.training.negatives import (
     DenoisedNegatives,
@@ -24,7 +24,7 @@ from pyterrier_debias.pooling.training.negatives import (
     positive_aware,
     rank_chances,
 )
-from pyterrier_debias.training.groups import make_groups
+from pyterrier_debias.training.groups import groups_to_fit, make_groups
 from pyterrier_debias.training.samplers import ChanceSampler, UniformNegatives
 
 SAMPLERS = {
@@ -576,6 +576,21 @@ def test_pairs_that_are_no_candidates_are_pointed_out(caplog):
     assert [message.split(",")[0] for message in caplog.messages] == [
         f"ExcludeNegatives: none of its {n} pairs is among the possible negatives of {len(groups)} queries" for n in (2, 1)
     ]
+
+
+def test_excluded_pairs_are_no_in_batch_negatives_either():
+    frame, qrels = world(4)
+    sampler = ExcludeNegatives([("q0", "d3")], ExcludeNegatives([("q0", "elsewhere"), ("q2", "d7")]))
+    ranker = CrossEncoder("a/model")
+    plain, excluding = (
+        {group.qid: group.relevant for group in groups_to_fit(ranker, training, frame, qrels, stage="test").groups}
+        for training in (
+            Training(loss="infonce", in_batch_negatives=True),
+            Training(loss="infonce", in_batch_negatives=True, negatives=sampler),
+        )
+    )
+    spared = {"q0": {"d3", "elsewhere"}, "q2": {"d7"}}
+    assert excluding == {qid: relevant | spared.get(qid, set()) for qid, relevant in plain.items()} != plain
 
 
 def test_pairs_are_read_as_frames_are():

@@ -259,8 +259,8 @@ class HiddenJudgements:
             test: Candidates of the test queries. If they are passages, a document has the score of its best one.
             seeds: Seeds of the trainings; each correction is trained once with each.
             baseline: Name of the plain training, with which all corrections are compared.
-            oracle: Name of a training like the baseline's in which no hidden document is drawn as a negative. It is made from the
-                baseline, unless ``corrections`` has this name; None for no oracle.
+            oracle: Name of a training like the baseline's in which no hidden document is drawn as a negative, or is an in-batch
+                negative of its query. It is made from the baseline, unless ``corrections`` has this name; None for no oracle.
             full: Name of a training like the baseline's on all judgements (of the same candidates); None for none. Hidden
                 documents are positives there, so do not expect a correction of negatives to reach it.
             validation: Candidates of further queries, used to select the best checkpoint; None for no validation.
@@ -304,8 +304,8 @@ class HiddenJudgements:
         # Evaluate one query first: a measure that needs more than identifiers and scores raises its error before any training.
         per_query(given["test"].assign(score=0.0), self.full, parsed, tested[:1])
         kinds = self._kinds(given["train"])
-        arms = self._arms(corrections, baseline, oracle, full, kinds)
-        notes = self._notes(given["train"], kinds)
+        arms = self._arms(corrections, baseline, oracle, full, given["train"])
+        notes = self._notes(given["train"], kinds, arms)
         data = self._fingerprint(given, parsed)
         # Before any training, since not all corrections have a cache key.
         known = {arm.name: None if checkpoint is None else cache_key(arm.estimator, exact=True) for arm in arms}
@@ -347,7 +347,7 @@ class HiddenJudgements:
             raise InputError(f"{name}: {told} must be different names; give each its own, or None for no such training")
 
     def _arms(
-        self, corrections: Mapping[str, Any], baseline: str, oracle: str | None, full: str | None, kinds: pd.DataFrame
+        self, corrections: Mapping[str, Any], baseline: str, oracle: str | None, full: str | None, train: pd.DataFrame
     ) -> list[_Arm]:
         name = type(self).__name__
         if baseline not in corrections:
@@ -377,7 +377,7 @@ class HiddenJudgements:
         if full is not None and full not in corrections:
             arms.insert(list(corrections).index(baseline) + 1, _Arm(full, base, judgements="full"))
         if oracle is not None and oracle not in corrections:
-            arms.insert(list(corrections).index(baseline) + 1, _Arm(oracle, self._oracle(base, kinds), clean=True))
+            arms.insert(list(corrections).index(baseline) + 1, _Arm(oracle, self._oracle(base, train), clean=True))
         return arms
 
     def _measures(self, measures: Sequence[Any] | None) -> list[Any]:
@@ -398,8 +398,8 @@ class HiddenJudgements:
             )
         return parsed
 
-    def _oracle(self, base: Any, kinds: pd.DataFrame) -> Any:
-        """The baseline, with a sampler that never draws a hidden document or a passage of one."""
+    def _oracle(self, base: Any, train: pd.DataFrame) -> Any:
+        """The baseline, with a sampler that excludes hidden documents and their passages, whichever query retrieved them."""
         oracle = _copied(base)
         last = flatten(oracle)[-1]
         if not isinstance(last, Fittable):
@@ -409,7 +409,10 @@ class HiddenJudgements:
             )
         training = last.training if last.training is not None else Training()
         negatives = cast(ChanceSampler, training.negatives)  # looked at there
-        hidden = pd.concat([self.hidden[_PAIR], kinds.loc[kinds["kind"] == HIDDEN, _PAIR]], ignore_index=True)
+        documents = documents_of(train["docno"], self.full["docno"])
+        passages = pd.DataFrame({"docno": documents, "passage": train["docno"].to_numpy()}).drop_duplicates()
+        cut = self.hidden[_PAIR].merge(passages, on="docno")[["qid", "passage"]].rename(columns={"passage": "docno"})
+        hidden = pd.concat([self.hidden[_PAIR], cut], ignore_index=True)
         last.training = replace(training, negatives=ExcludeNegatives(hidden, negatives))
         return oracle
 
@@ -445,7 +448,7 @@ class HiddenJudgements:
         kind = np.where(labels >= self.min_label, HIDDEN, np.where(labels > 0, BETWEEN, TRUE))
         return train[_PAIR].assign(kind=kind)[~known].reset_index(drop=True)
 
-    def _notes(self, train: pd.DataFrame, kinds: pd.DataFrame) -> list[str]:
+    def _notes(self, train: pd.DataFrame, kinds: pd.DataFrame, arms: Sequence[_Arm]) -> list[str]:
         notes = ["Unjudged documents count as not relevant, in full judgements too, so these must be deep."]
         missing = sorted(set(train["qid"]) - set(self.run["qid"]))
         if missing:
@@ -458,10 +461,20 @@ class HiddenJudgements:
                 f"{int(hidden['score'].isna().sum())} hidden documents among the training candidates have no score; were they "
                 f"added by AddJudged? Give it the pooled judgements only."
             )
+        used = {arm.name: _training(flatten(arm.estimator)[-1]) for arm in arms}
+        in_batch = [name for name, training in used.items() if training is not None and training.in_batch_negatives]
         if hidden.empty:
-            notes.append("No hidden document is among the training candidates, so there are no false negatives to correct.")
+            but = ", except in-batch negatives" if in_batch else ""
+            notes.append(
+                f"No hidden document is among its query's training candidates, so there are no false negatives to correct{but}."
+            )
         for note in notes[1:]:
             logger.warning("%s: %s", type(self).__name__, note)
+        if in_batch:
+            notes.append(
+                f"In-batch negatives of {', '.join(in_batch)} are not counted: drawn, weights and AUC are about the negatives "
+                f"that each query draws from its own candidates."
+            )
         return notes
 
     def _sizes(self, given: Mapping[str, pd.DataFrame], kinds: pd.DataFrame) -> dict[str, int]:
@@ -645,7 +658,7 @@ def told(stage: Any, train: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame:
 def _training(stage: Any) -> Training | None:
     """The ``Training`` that a stage uses in a comparison; None if it does not use this class."""
     if isinstance(stage, TrainedRanker):
-        return stage.training_options()
+        return stage.own_training()
     for one in (stage, getattr(stage, "ranker", None)):
         own = getattr(one, "training", None)
         if isinstance(own, Training):

@@ -112,7 +112,7 @@ class HiddenResult:
             ``correction``, ``seed``, ``qid``, ``docno``, ``kind`` (``hidden``: a hidden positive; ``true``: a true negative;
             ``between``: a grade above 0 and below ``min_label``, counted as neither), ``emphasis`` (how much it counts as a
             negative, 1 as in plain training, mean over positives; NaN if a correction does not report it), ``positives`` (number
-            for the query), ``drawn`` (how often it was drawn as a negative; NaN if unknown).
+            for the query), ``drawn`` (how often it was drawn as a negative, without in-batch negatives; NaN if unknown).
         costs: One row per correction and seed: ``correction``, ``seed``, ``seconds`` (training and testing).
         corrections: The names of the corrections, in the order of the tables.
         baseline: Name of the plain training with which all are compared.
@@ -225,13 +225,13 @@ class HiddenResult:
     def false_negatives(self) -> pd.DataFrame:
         """Report how each correction treated the hidden positives among its candidates, with one row per correction.
 
-        Candidates of the kind ``between`` are left out of all columns. ``candidates`` (per seed) and ``hidden`` among them;
-        ``drawn``: negatives drawn in a seed's training, ``false_drawn`` and ``false_share``: the number and share of these that
-        were hidden positives; ``false_weight``: the share of the weight of all negatives that was on hidden positives (by
-        emphasis, with equal weight for each positive), which is below ``false_share`` if a correction draws them but punishes
-        them less; ``auc`` with ``auc_low`` and ``auc_high``: the chance that a true negative counts more than a hidden positive,
-        over all pairs (see :func:`auc`); ``auc_within``: the AUC within queries, averaged over queries that have both. All are
-        means over seeds; NaN if a correction does not report its emphasis.
+        Candidates of the kind ``between`` and in-batch negatives are left out of all columns. ``candidates`` (per seed) and
+        ``hidden`` among them; ``drawn``: negatives drawn in a seed's training, ``false_drawn`` and ``false_share``: the number
+        and share of these that were hidden positives; ``false_weight``: the share of the weight of all negatives that was on
+        hidden positives (by emphasis, with equal weight for each positive), which is below ``false_share`` if a correction draws
+        them but punishes them less; ``auc`` with ``auc_low`` and ``auc_high``: the chance that a true negative counts more than a
+        hidden positive, over all pairs (see :func:`auc`); ``auc_within``: the AUC within queries, averaged over queries that have
+        both. All are means over seeds; NaN if a correction does not report its emphasis.
         """
         kept = self.negatives[self.negatives["kind"] != BETWEEN]
         return pd.DataFrame([self._met(name, part) for name, part in kept.groupby("correction", sort=False)])

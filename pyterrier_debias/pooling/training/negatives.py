@@ -491,7 +491,8 @@ class RankDistribution(CarefulSampler):
 class ExcludeNegatives(CarefulSampler):
     """Draws negatives with another sampler, but never the given pairs.
 
-    Use it for negatives that are known to be bad, and in experiments for the oracle, which knows all false negatives.
+    Use it for negatives that are known to be bad, and in experiments for the oracle, which knows all false negatives. With
+    ``Training(in_batch_negatives=True)`` the pairs are no in-batch negatives either, nor are copies of their texts.
 
     It uses the other sampler's chances, not its own way of drawing if it has one. If that sampler gives all its chance to
     excluded documents, the others are drawn with equal chance. Two such samplers are equal if their pairs and their samplers are.
@@ -542,6 +543,10 @@ class ExcludeNegatives(CarefulSampler):
         """The constructor call, with a digest in place of the pairs."""
         digest = keyed_hash(0, *chain.from_iterable(sorted(self.pairs)))
         return f"ExcludeNegatives(<{len(self.pairs)} pairs, {digest:016x}>, {self.negatives!r})"
+
+    def excluded(self) -> frozenset[tuple[str, str]]:
+        """The given pairs, and those that the other sampler excludes."""
+        return self.pairs | getattr(self.negatives, "excluded", frozenset)()
 
     otherwise_text = "all that is not excluded"
 
