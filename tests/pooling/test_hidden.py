@@ -790,6 +790,28 @@ def test_queries_whose_candidates_are_all_hidden_are_left_out_of_the_oracle_only
     assert sizes.to_dict() == {"plain": 26, "oracle": 25}
 
 
+@pytest.mark.parametrize("more", [{"epochs": 4, "batch_size": 2}, {"max_steps": 3}])
+def test_an_oracle_without_some_queries_has_the_steps_of_plain_training_and_a_note(more, tiny, tmp_path):
+    made, train, test = tiny_world()
+    train = train[(train["qid"] > "q2") | train["docno"].str[-1].isin(["4", "5"])]
+    arms = {"plain": CrossEncoder(tiny(), training=training(**more))}
+    for _ in range(2):  # the second one reads what the first one finished
+        result = made.compare(arms, train, test, seeds=(0,), resamples=10, checkpoint=tmp_path)
+        drawn = result.false_negatives.set_index("correction")["drawn"]
+        assert drawn["oracle"] == drawn["plain"] > 0
+        assert any(note.startswith("3 of 6 training queries have no true negative among their") for note in result.notes)
+
+
+def test_an_oracle_with_only_in_batch_negatives_leaves_no_query_out(tiny):
+    made, train, test = tiny_world()
+    train = train[(train["qid"] > "q0") | train["docno"].str[-1].isin(["4", "5"])]
+    options = training(loss="infonce", in_batch_negatives=True, negatives_per_positive=0)
+    arms = {"plain": BiEncoder(tiny("build_sentence_transformer"), training=options)}
+    result = made.compare(arms, train, test, seeds=(0,), resamples=10)
+    assert result.false_negatives["candidates"].tolist() == [26, 26] and result.negatives["emphasis"].isna().all()
+    assert not any("no true negative" in note for note in result.notes)
+
+
 def test_seeds_are_set_where_they_count(tiny):
     ranker = CrossEncoder(tiny(labels=None), head="mean", training=training(epochs=3))
     made = seeded(ranker, 5)

@@ -35,7 +35,7 @@ from pyterrier_debias.pooling.measures.hidden_result import BETWEEN, HIDDEN, TRU
 from pyterrier_debias.pooling.training.negatives import ExcludeNegatives
 from pyterrier_debias.rankers.base import Ranker
 from pyterrier_debias.rankers.trained_reranker import TrainedRanker
-from pyterrier_debias.training.examples import Examples
+from pyterrier_debias.training.examples import Examples, run_length
 from pyterrier_debias.training.fitting import Fittable
 from pyterrier_debias.training.groups import grades, groups_to_fit
 from pyterrier_debias.training.options import Training
@@ -260,7 +260,8 @@ class HiddenJudgements:
             seeds: Seeds of the trainings; each correction is trained once with each.
             baseline: Name of the plain training, with which all corrections are compared.
             oracle: Name of a training like the baseline's in which no hidden document is drawn as a negative, or is an in-batch
-                negative of its query. It is made from the baseline, unless ``corrections`` has this name; None for no oracle.
+                negative of its query. It has as many steps, but leaves out queries without a true negative, with a note. It is
+                made from the baseline, unless ``corrections`` has this name; None for no oracle.
             full: Name of a training like the baseline's on all judgements (of the same candidates); None for none. Hidden
                 documents are positives there, so do not expect a correction of negatives to reach it.
             validation: Candidates of further queries, used to select the best checkpoint; None for no validation.
@@ -316,6 +317,14 @@ class HiddenJudgements:
             results.append({what: frame.assign(correction=arm.name, seed=seed) for what, frame in made.items()})
         tables = {what: pd.concat([result[what] for result in results], ignore_index=True) for what in results[0]}
         negatives = tables["negatives"].merge(kinds, on=_PAIR, how="left")
+        used = negatives.groupby("correction")["qid"].nunique()
+        for arm in arms:
+            if arm.clean and used[arm.name] < used[baseline]:
+                notes.append(
+                    f"{used[baseline] - used[arm.name]} of {used[baseline]} training queries have no true negative among their "
+                    f"candidates: {arm.name} is trained without them, for as many steps as {baseline}."
+                )
+                logger.warning("%s: %s", name, notes[-1])
         silent = [one.name for one in arms if negatives.loc[negatives["correction"] == one.name, "emphasis"].isna().any()]
         if silent:
             notes.append(f"Not reported for {', '.join(silent)}: how much each candidate counts as a negative.")
@@ -507,13 +516,7 @@ class HiddenJudgements:
 
         train = prepared("train")
         if arm.clean:
-            # For other queries, an oracle has nothing to draw.
-            train = train[train["qid"].isin(_with_true_negatives(last, train, qrels, kinds))].reset_index(drop=True)
-            if train.empty:
-                raise InputError(
-                    f"{type(self).__name__}: no training query has a negative with text that no judgement calls relevant, so an "
-                    f"oracle has nothing to train on; give more candidates, or oracle=None"
-                )
+            train = _cleaned(last, train, qrels, kinds, type(self).__name__)
         validation = (prepared("validation"), qrels) if "validation" in given else (None, None)
         cast(pt.Estimator, last).fit(train, qrels, *validation)
         run = last.transform(prepared("test"))
@@ -639,7 +642,8 @@ def told(stage: Any, train: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame:
     """
     columns = [*_PAIR, "emphasis", "positives", "drawn"]
     training = _training(stage)
-    tells = hasattr(stage, "emphasis") or (training is not None and hasattr(training.negatives, "chances"))
+    sampler = training.negatives if training is not None and training.negatives_per_positive else None
+    tells = hasattr(stage, "emphasis") or hasattr(sampler, "chances")
     drawn = _draws(stage, train, qrels)
     if tells:
         found = emphasis_of(stage, train, qrels)
@@ -666,11 +670,25 @@ def _training(stage: Any) -> Training | None:
     return Training() if getattr(stage, "training", False) is None or hasattr(stage, "text_columns") else None
 
 
-def _with_true_negatives(stage: Any, train: pd.DataFrame, qrels: pd.DataFrame, kinds: pd.DataFrame) -> set[str]:
-    """The queries that have a possible negative, with text, that is not relevant by all judgements."""
-    groups = groups_to_fit(stage, _training(stage) or Training(), train, qrels, stage=stage)
+def _cleaned(stage: Any, train: pd.DataFrame, qrels: pd.DataFrame, kinds: pd.DataFrame, name: str) -> pd.DataFrame:
+    """The candidates of queries with a true negative that has text; an oracle has nothing to draw for the others.
+
+    The stage is told to train for as many steps as on all queries.
+    """
+    training = _training(stage) or Training()
+    if not training.negatives_per_positive:
+        return train
+    groups = groups_to_fit(stage, training, train, qrels, stage=stage)
     true, docnos = set(kinds.loc[kinds["kind"] == TRUE, _PAIR].itertuples(index=False, name=None)), groups.column("docno")
-    return {group.qid for group in groups.groups if any((group.qid, docnos[row]) in true for row in group.pool.tolist())}
+    kept = {group.qid for group in groups.groups if any((group.qid, docnos[row]) in true for row in group.pool.tolist())}
+    if not kept:
+        raise InputError(
+            f"{name}: no training query has a negative with text that no judgement calls relevant, so an oracle has nothing to "
+            f"train on; give more candidates, or oracle=None"
+        )
+    if len(kept) < len(groups):
+        stage.training = replace(training, max_steps=run_length(training, len(Examples(groups, training, 0).units))[0])
+    return train[train["qid"].isin(kept)].reset_index(drop=True)
 
 
 def _draws(stage: Any, train: pd.DataFrame, qrels: pd.DataFrame) -> pd.DataFrame | None:
