@@ -14,7 +14,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyterrier_debias import ARaB, BiEncoder, CETReranker, CrossEncoder, EqualizeReranker, GroupDROReranker, InputError, Training
+from pyterrier_debias import (
+    ARaB,
+    BiEncoder,
+    CETReranker,
+    CrossEncoder,
+    EqualizeReranker,
+    ExpectedNDCG,
+    GroupDROReranker,
+    InputError,
+    Training,
+)
 from pyterrier_debias.core import plots
 from pyterrier_debias.core.statistics import randomisation_test, two_level_interval
 from pyterrier_debias.pooling.data.evidence import PoolEvidence
@@ -608,6 +618,19 @@ def test_another_teacher_is_another_training(world, tmp_path, monkeypatch):
     assert compared(pt.apply.doc_score(lambda row: 1.0)) == 2
     assert compared(pt.apply.doc_score(lambda row: 1.0)) == 2
     assert compared(pt.apply.doc_score(lambda row: 2.0)) == 3
+
+
+def test_another_measure_of_the_same_name_is_computed_anew(world, tmp_path):
+    made, train, test = world
+
+    def means(highest, folder):
+        measure = ExpectedNDCG(made.full.assign(label=highest - made.full["label"])) @ 10
+        options = {"seeds": (0,), "resamples": 10, "measures": [measure], "checkpoint": folder}
+        return made.compare(CORRECTIONS, train, test, **options).table["mean"].tolist()
+
+    resumed, anew = ([means(highest, folder) for highest in (3, 5, 3)] for folder in (tmp_path, None))
+    assert resumed == anew and anew[0] != anew[1]
+    assert len(list(tmp_path.iterdir())) == 2 * len(CORRECTIONS)
 
 
 def test_what_cannot_be_told_apart_is_refused_before_anything_is_fitted(world, tmp_path, monkeypatch):

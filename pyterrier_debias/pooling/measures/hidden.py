@@ -268,8 +268,8 @@ class HiddenJudgements:
             measures: ir_measures objects or names; summaries show the first one. None for ``nDCG@10``, ``RR@10`` and
                 ``R@10``; the last two count documents of at least grade ``min_label`` (``RR(rel=2)@10`` for 2).
             checkpoint: Folder for the result of each finished training, so that an interrupted comparison can be resumed.
-                None saves nothing. The cache key of a training consists of its data and all parts of its correction,
-                including functions and scorers; a correction without a cache key is an error.
+                None saves nothing. The cache key of a training consists of its data, the measures and all parts of its
+                correction, including functions and scorers; a measure or correction without a cache key is an error.
             level: Coverage of the intervals.
             resamples: Number of bootstrap samples.
             verbose: Whether to show progress.
@@ -280,7 +280,7 @@ class HiddenJudgements:
         Raises:
             InputError: For an option out of range, a baseline that is not among the corrections, queries in both training and
                 test, frames that cannot be used, or corrections that cannot be fitted, that have a different ``min_label``, or
-                that have no cache key although ``checkpoint`` is given.
+                that have no cache key although ``checkpoint`` is given (measures need one, too).
         """
         name = type(self).__name__
         check_number(name, "level", level, above=0, most=0.9999)
@@ -307,8 +307,8 @@ class HiddenJudgements:
         kinds = self._kinds(given["train"])
         arms = self._arms(corrections, baseline, oracle, full, given["train"])
         notes = self._notes(given["train"], kinds, arms)
-        data = self._fingerprint(given, parsed)
-        # Before any training, since not all corrections have a cache key.
+        # Before any training, since not all measures and corrections have a cache key.
+        data = "" if checkpoint is None else self._fingerprint(given, parsed)
         known = {arm.name: None if checkpoint is None else cache_key(arm.estimator, exact=True) for arm in arms}
         results, todo = [], [(seed, arm) for seed in seeds for arm in arms]
         for seed, arm in pt.tqdm(todo, desc=name, unit="training", disable=not verbose):
@@ -542,7 +542,9 @@ class HiddenJudgements:
         return pd.concat(parts, ignore_index=True)[["qid", "judgements", "measure", "value"]]
 
     def _fingerprint(self, given: Mapping[str, pd.DataFrame], measures: Sequence[Any]) -> str:
-        options = f"{__version__} {self.min_label} {[str(measure) for measure in measures]}"
+        # The name of a measure does not tell all its parameters: it may hold judgements.
+        known = [[str(one), one.params] for one in measures]
+        options = f"{__version__} {self.min_label} {json.dumps(cache_key(known, exact=True), sort_keys=True)}"
         content = [frames.frame_digest(frame) for frame in (self.full, self.pooled)]
         content += [f"{what} {frames.frame_digest(frame)}" for what, frame in sorted(given.items())]
         return " ".join([options, *content])
