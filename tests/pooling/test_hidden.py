@@ -552,6 +552,23 @@ def test_trainings_and_measures_take_the_grades_that_are_hidden(graded, tiny):
     assert dict(zip(rows["qid"], rows["value"])) == pytest.approx({q: rr[q] for q in ("q6", "q7")})
 
 
+@pytest.mark.parametrize(("kept", "between"), [("shown", 6), ("none", 12)])
+def test_grades_between_that_the_pool_did_not_keep_are_noticed(kept, between, graded, tiny):
+    """The pool shows place 5 to even queries, and places 3 and 4, of grade 1, to odd ones."""
+    made, train, test = graded
+    even = made.run["qid"].str[1].astype(int) % 2 == 0
+    first = made.run["docno"].str[-1].isin(["3", "4"]).where(~even, made.run["docno"].str[-1] == "5")
+    run = made.run[first | made.run["docno"].str[-1].isin(["0", "1"])].assign(score=first * 1.0)[["qid", "docno", "score"]]
+    made = HiddenJudgements(made.full, run, depth=4, min_label=2, non_relevant=kept)
+    ranker = CrossEncoder(tiny(), training=training(min_label=2, epochs=9))
+    result = made.compare({"plain": ranker}, train, test, seeds=(0,), resamples=10)
+    [note] = [note for note in result.notes if "below min_label=2" in note]
+    assert note.startswith(f"{between} training candidates have a grade above 0")
+    # Even queries alone have a kept positive.
+    drawn = result.negatives.query("kind == 'between'").groupby("correction")["drawn"]
+    assert drawn.size().to_dict() == {"plain": 6, "oracle": 6} and (drawn.sum() > 0).all()
+
+
 def test_measures_that_count_other_grades_are_noticed(graded, world, caplog):
     caplog.set_level("WARNING")
     made, train, test = graded

@@ -108,8 +108,10 @@ class HiddenJudgements:
         depth: How many results of a query labellers were shown.
         per_query: How many relevant documents a query keeps at most, the best ranked ones; None for all that were shown. A
             small number (MS MARCO: 1) hides documents that the pooling system ranked *high*, after the first.
-        min_label: The lowest grade of a relevant document. Lower grades above 0 are neither relevant nor negatives.
-            Rankers that are compared need the same, ``Training(min_label=...)``.
+        min_label: The lowest grade of a relevant document. Lower grades above 0 count neither as hidden positives nor as true
+            negatives. Training leaves out those that the pool kept. The others have no judgement there, so they may be drawn as
+            negatives, as in practice, also by the oracle (a note says how many there are). Rankers that are compared need the
+            same, ``Training(min_label=...)``.
         non_relevant: Which judgements below ``min_label`` are kept: ``'shown'`` keeps those within the depth, ``'none'`` keeps
             none (as in MS MARCO, where it is not known what was shown).
 
@@ -469,6 +471,13 @@ class HiddenJudgements:
             notes.append(
                 f"{int(hidden['score'].isna().sum())} hidden documents among the training candidates have no score; were they "
                 f"added by AddJudged? Give it the pooled judgements only."
+            )
+        between = int((kinds["kind"] == BETWEEN).sum())
+        if between:
+            notes.append(
+                f"{between} training candidates have a grade above 0 and below min_label={self.min_label} that the pool did not "
+                f"keep: trainings on its judgements may draw them as negatives, the oracle too. Figures of false negatives leave "
+                f"them out; result.negatives says how often each was drawn."
             )
         used = {arm.name: _training(flatten(arm.estimator)[-1]) for arm in arms}
         in_batch = [name for name, training in used.items() if training is not None and training.in_batch_negatives]
