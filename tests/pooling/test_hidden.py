@@ -287,24 +287,34 @@ def test_no_share_of_a_gap_that_may_be_none(world):
 
 @pytest.mark.parametrize("oracle", ["oracle", None])
 def test_a_share_of_a_gap_is_blank_with_its_reason(oracle):
-    """Two queries gain .2 by the oracle, or one gains .3 and one loses .26: of .02 a correction's loss of .117 would be -5.85."""
+    """Queries gain .2 by the oracle, or half gain .3 and half lose .26: of .02 a correction's loss of .117 would be -5.85.
+
+    Where few queries change, a bootstrap would exclude 0, and the test of the difference does not.
+    """
     tables = []
-    for gains in ((0.2, 0.2), (0.3, -0.26), (-0.2, -0.2)):
-        values = {"plain": (0.4, 0.4), "worse": (0.283, 0.283), "oracle": (0.4 + gains[0], 0.4 + gains[1])}
-        rows = [(name, 0, f"q{i}", "full", "nDCG@10", value) for name, own in values.items() for i, value in enumerate(own)]
+    for gains in ([0.2] * 8, [0.3, -0.26] * 4, [-0.2] * 8, [0.2] * 5, [0.3, 0.2, 0.25, 0.1, 0.1, -0.02] + [0.0] * 44):
+        values = {name: [0.4 + change] * len(gains) for name, change in (("plain", 0.0), ("worse", -0.117))}
+        values["oracle"] = [0.4 + gain for gain in gains]
+        rows = [(name, 0, f"q{i:02}", "full", "nDCG@10", value) for name, own in values.items() for i, value in enumerate(own)]
         per_query = pd.DataFrame(rows, columns=["correction", "seed", "qid", "judgements", "measure", "value"])
         result = HiddenResult(per_query, pd.DataFrame(), pd.DataFrame(), list(values), "plain", oracle, {}, ())
         tables.append(result.table.set_index("correction"))
-    clear, vague, loss = tables
+    clear, vague, loss, few, changing = tables
     if oracle is None:
         assert clear["gap_closed"].isna().all() and set(clear["gap_reason"]) == {"there is no oracle"}
         return
     assert clear.loc["worse", "gap_closed"] == pytest.approx(-0.585) and (clear["gap_reason"] == "").all()
     assert clear.loc[["plain", "oracle"], "gap_closed"].tolist() == [0, 1]
     assert vague[["gap_closed", "gap_low", "gap_high"]].isna().all(axis=None)
-    assert set(vague["gap_reason"]) == {"the oracle's own difference, +0.020 [-0.260, +0.300], may be 0"}
+    low, high = vague.loc["oracle", ["difference_low", "difference_high"]]
+    assert low < 0 < high
+    assert set(vague["gap_reason"]) == {f"the oracle's own difference, +0.020 [{low:+.3f}, {high:+.3f}], may be 0"}
     assert loss[["gap_closed", "gap_low", "gap_high"]].isna().all(axis=None)
     assert set(loss["gap_reason"]) == {"the oracle's own difference, -0.200 [-0.200, -0.200], is below 0"}
+    without = "the oracle's own difference, +0.200 without an interval, since too few queries change, may be 0"
+    assert set(few["gap_reason"]) == {without} and few["gap_closed"].isna().all()
+    assert changing.loc["oracle", "difference_low"] <= 0 and changing["gap_closed"].isna().all()
+    assert changing["gap_reason"].str.endswith("may be 0").all()
 
 
 def test_what_tells_hidden_positives_by_hand(world, result):

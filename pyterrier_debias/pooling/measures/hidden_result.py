@@ -161,7 +161,8 @@ class HiddenResult:
         with several, it is over seeds, too. ``p_corrected`` (Holm, over the corrections for a kind of judgements and a measure,
         without the oracle and the training on all judgements); ``gap_closed``: the share of the oracle's difference that the
         correction reaches, with ``gap_low`` and ``gap_high``; all three are NaN, and ``gap_reason`` says why, if there is no
-        oracle or the interval of the oracle's own difference is not above 0 (without a gain of the oracle there is no gap);
+        oracle or the interval of the oracle's own difference is not above 0 or is NaN (without a gain of the oracle there is no
+        gap);
         ``seeds`` and ``queries``.
         """
         parts = self.per_query.groupby(["judgements", "measure"], sort=False)
@@ -182,22 +183,25 @@ class HiddenResult:
             each = sum(one.shape[1] for one in values) / len(values)
             units = np.concatenate([one * (each / one.shape[1]) for one in values], axis=1)
         base = names.index(self.baseline)
+        if len(values) == 1:  # then p and interval are about the same thing, and must agree
+            each = [inverted_interval(own - units[base], level=self.level, seed=self.seed) for own in units]
+            changes = [(one.low, one.high) for one in each]
+        else:
+            changes = [_limits(own - means[base], self.level) for own in means]
         gap, gaps, reason = None, None, "there is no oracle"
         if self.oracle is not None:
             at = names.index(self.oracle)
             gap, gaps = found[at] - found[base], means[at] - means[base]
-            low, high = _limits(gaps, self.level)
-            own = f"the oracle's own difference, {gap:+.3f} [{low:+.3f}, {high:+.3f}],"
-            reason = "" if low > 0 else f"{own} {'is below 0' if high < 0 else 'may be 0'}"
+            low, high = changes[at]
+            ends = "without an interval, since too few queries change" if np.isnan(low) else f"[{low:+.3f}, {high:+.3f}]"
+            verdict = "is below 0" if high < 0 else "may be 0"
+            reason = "" if low > 0 else f"the oracle's own difference, {gap:+.3f} {ends}, {verdict}"
         rows = []
         for number, name in enumerate(names):
             row = {"judgements": judgements, "measure": measure, "correction": name, "mean": float(found[number])}
             row["low"], row["high"] = _limits(means[number], self.level)
             row["difference"] = float(found[number] - found[base])
-            row["difference_low"], row["difference_high"] = _limits(means[number] - means[base], self.level)
-            if len(values) == 1:  # then p and interval are about the same thing, and must agree
-                change = inverted_interval(units[number] - units[base], level=self.level, seed=self.seed)
-                row["difference_low"], row["difference_high"] = change.low, change.high
+            row["difference_low"], row["difference_high"] = changes[number]
             test = randomisation_test(units[base], units[number], seed=self.seed)
             row |= {"p": float("nan") if number == base else test.p, "p_corrected": float("nan")}
             row |= dict.fromkeys(("gap_closed", "gap_low", "gap_high"), float("nan")) | {"gap_reason": reason}
