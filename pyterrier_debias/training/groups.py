@@ -16,7 +16,7 @@ import pyterrier as pt
 from pyterrier_debias.core import frames
 from pyterrier_debias.core.errors import InputError, check_number
 from pyterrier_debias.core.stage import Stage, same_value
-from pyterrier_debias.core.variants import documents_of, with_passages, without_index_columns
+from pyterrier_debias.core.variants import document_of, documents_of, with_passages, without_index_columns
 
 #: Grades that judgements may have. TREC uses -2 for spam; a gain of 2 to the power of the grade must stay a small number.
 LABELS = (-2, 30)
@@ -184,8 +184,11 @@ def groups_to_fit(ranker: Any, training: Any, candidates: pd.DataFrame, qrels: p
     if training.in_batch_negatives and hasattr(training.negatives, "excluded"):
         # The sampler does not draw in-batch negatives, so it cannot leave out its excluded pairs itself.
         spared: dict[str, set[str]] = {}
+        passages: dict[str, set[str]] = {}
+        for docno in set(groups.column("docno")):
+            passages.setdefault(document_of(docno), set()).add(docno)
         for qid, docno in training.negatives.excluded():
-            spared.setdefault(qid, set()).add(docno)
+            spared.setdefault(qid, set()).update({docno}, passages.get(docno, ()))
         own = [replace(group, relevant=group.relevant.union(spared.get(group.qid, ()))) for group in groups.groups]
         groups = replace(groups, groups=tuple(own))
     return groups

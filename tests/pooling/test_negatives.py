@@ -591,6 +591,10 @@ def test_excluded_pairs_are_no_in_batch_negatives_either():
     )
     spared = {"q0": {"d3", "elsewhere"}, "q2": {"d7"}}
     assert excluding == {qid: relevant | spared.get(qid, set()) for qid, relevant in plain.items()} != plain
+    cut = frame.assign(docno=frame["docno"] + "%p0")
+    training = Training(loss="infonce", in_batch_negatives=True, negatives=sampler)
+    groups = groups_to_fit(ranker, training, cut, qrels, stage="test").groups
+    assert {"d3", "d3%p0"} <= next(group.relevant for group in groups if group.qid == "q0")
 
 
 def test_pairs_are_read_as_frames_are():
