@@ -287,6 +287,13 @@ class BiEncoder(CorpusEncoder):
             if row is not None:
                 parts = row.modules(model, encoder)
             else:
+                architecture = (encoder.model.config.architectures or [""])[0]
+                if architecture.endswith("ForSequenceClassification"):
+                    logger.warning(
+                        "BiEncoder: model %s is a %s, which was not trained to give vectors; its classification head is left "
+                        "out, so scores mean little until this ranker is trained. To score with the head, use CrossEncoder",
+                        model, architecture,
+                    )  # fmt: skip
                 parts = [encoder, Pooling(encoder.get_embedding_dimension(), self.pooling or "mean")]
             module = SentenceTransformer(modules=parts, device="cpu")
         return module, module.tokenizer

@@ -251,6 +251,14 @@ def test_no_text_is_encoded_twice_while_it_remembers(plain, monkeypatch):
     assert len(seen) == 2 * len(set(PAIRS["text"])) - 3
 
 
+def test_a_checkpoint_of_a_cross_encoder_is_pointed_out(tiny, caplog):
+    cross, encoder = tiny("build", labels=1), tiny("build", labels=None)
+    for folder in (encoder, cross):
+        BiEncoder(folder).encode_docs(["a bridge"])
+    (message,) = caplog.messages
+    assert message.startswith(f"BiEncoder: model {cross} is a BertForSequenceClassification") and "CrossEncoder" in message
+
+
 def test_truncation_is_reported(plain, caplog):
     with caplog.at_level(logging.WARNING):
         BiEncoder(plain, max_length=16, similarity="cosine")(PAIRS)
