@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyterrier_debias import (
+    AdversarialReranker,
     ARaB,
     BiEncoder,
     CETReranker,
@@ -758,6 +759,23 @@ def test_a_comparison_of_real_trainings(tiny, tmp_path):
     again = made.compare(corrections, train, test, full="full", **options)
     pd.testing.assert_frame_equal(again.table, result.table)
     pd.testing.assert_frame_equal(again.false_negatives, result.false_negatives)
+
+
+def test_each_training_has_its_own_checkpoints(tiny, tmp_path):
+    """Also the first training of an adversary, whose stage a judge's stage wraps."""
+    made, train, test = tiny_world()
+    train = train.assign(odd=train["rank"] % 2)
+    own, first = (training(max_steps=2, checkpoints=tmp_path / name, resume=True) for name in ("own", "first"))
+    ranker = CrossEncoder(tiny(), training=own)
+    judged = RelabelReranker(AdversarialReranker(ranker, attribute="odd", first_training=first), right_about_hidden)
+    arms = {"plain": ranker, "a/b": CETReranker(ranker), "a b": judged}
+    once, again = (made.compare(arms, train, test, seeds=(0, 1), resamples=10).per_query for _ in range(2))
+    pd.testing.assert_frame_equal(once, again)
+    assert len(list((tmp_path / "own").iterdir())) == 4 * 2 and len(list((tmp_path / "first").iterdir())) == 2
+    without = {"plain": CrossEncoder(tiny(), training=training(max_steps=2))}
+    expected = made.compare(without, train, test, seeds=(0, 1), resamples=10).per_query
+    pd.testing.assert_frame_equal(once[once["correction"].isin(["plain", "oracle"])].reset_index(drop=True), expected)
+    assert ranker.training == own and judged.ranker.first_training == first
 
 
 def test_passages_of_hidden_documents_are_hidden(tiny):

@@ -272,6 +272,8 @@ class HiddenJudgements:
             checkpoint: Folder for the result of each finished training, so that an interrupted comparison can be resumed.
                 None saves nothing. The cache key of a training consists of its data, the measures and all parts of its
                 correction, including functions and scorers; a measure or correction without a cache key is an error.
+                A ``Training(checkpoints=folder)`` saves more, so that each training can be resumed, too: it gets a folder of its
+                own in that folder.
             level: Coverage of the intervals.
             resamples: Number of bootstrap samples.
             verbose: Whether to show progress.
@@ -519,6 +521,7 @@ class HiddenJudgements:
         qrels = self.full if arm.judgements == "full" else self.pooled
         *earlier, last = flatten(estimator)
         before = chain(earlier)
+        _checkpoints_within(last, f"{_slug(arm.name, seed)}-{blake2b(arm.name.encode(), digest_size=4).hexdigest()}")
 
         def prepared(what: str) -> pd.DataFrame:
             return given[what] if before is None else before(given[what])
@@ -620,6 +623,15 @@ def _seed(stage: Any, seed: int) -> None:
         _seed(second, second.seed + seed - getattr(inner, "seed", 0))
     if inner is not None:
         _seed(inner, seed)
+
+
+def _checkpoints_within(stage: Any, folder: str) -> None:
+    """Put the checkpoints of a stage's trainings into a folder of this name in theirs, which holds those of one training only."""
+    for name, value in list(vars(stage).items()):
+        if isinstance(value, Training) and value.checkpoints is not None:
+            setattr(stage, name, replace(value, checkpoints=Path(value.checkpoints) / folder))
+        elif name == "ranker" and isinstance(value, Stage):
+            _checkpoints_within(value, folder)
 
 
 def _over(pairs: pd.DataFrame, negatives: pd.DataFrame) -> pd.DataFrame:
@@ -735,9 +747,7 @@ def _kept(
         return make()
     record = {"name": arm.name, "seed": seed, "judgements": arm.judgements, "estimator": known, "data": data}
     key = blake2b(json.dumps(record, sort_keys=True).encode(), digest_size=8).hexdigest()
-    # File names have at most 255 bytes; the key distinguishes long names.
-    slug = re.sub(r"[^\w.]+", "_", f"{arm.name[:60]}-{seed}")
-    folder = Path(checkpoint).expanduser() / f"{slug}-{key}"
+    folder = Path(checkpoint).expanduser() / f"{_slug(arm.name, seed)}-{key}"
     names = ("per_query", "negatives", "costs")
     restore(folder)
     if not (folder / "arm.json").is_file():
@@ -749,6 +759,11 @@ def _kept(
             write_whole(scratch / "arm.json", json.dumps(record, indent=1, sort_keys=True) + "\n")
     # Read in both cases, so that a resumed comparison gives the same result as an uninterrupted one.
     return read_whole(folder, lambda: {name: _read(folder / f"{name}.csv.gz") for name in names})
+
+
+def _slug(name: str, seed: int) -> str:
+    """A training as part of a file name, which has at most 255 bytes; a key behind it must distinguish long names."""
+    return re.sub(r"[^\w.]+", "_", f"{name[:60]}-{seed}")
 
 
 def _read(path: Path) -> pd.DataFrame:
