@@ -654,7 +654,11 @@ def test_another_measure_of_the_same_name_is_computed_anew(world, tmp_path):
     def means(highest, folder):
         measure = ExpectedNDCG(made.full.assign(label=highest - made.full["label"])) @ 10
         options = {"seeds": (0,), "resamples": 10, "measures": [measure], "checkpoint": folder}
-        return made.compare(CORRECTIONS, train, test, **options).table["mean"].tolist()
+        result = made.compare(CORRECTIONS, train, test, **options)
+        assert any("its values on full and on pooled judgements are the same" in note for note in result.notes)
+        full, pooled = (part["mean"].tolist() for _, part in result.table.groupby("judgements"))
+        assert full == pooled
+        return full
 
     resumed, anew = ([means(highest, folder) for highest in (3, 5, 3)] for folder in (tmp_path, None))
     assert resumed == anew and anew[0] != anew[1]

@@ -32,6 +32,7 @@ from pyterrier_debias.core.variants import documents_of, with_passages
 from pyterrier_debias.pooling.data.relabel import RelabelReranker, apply
 from pyterrier_debias.pooling.formulas.negative_weights import emphasis_of
 from pyterrier_debias.pooling.measures.hidden_result import BETWEEN, HIDDEN, TRUE, HiddenResult
+from pyterrier_debias.pooling.measures.unjudged import own_judgements
 from pyterrier_debias.pooling.training.negatives import ExcludeNegatives
 from pyterrier_debias.rankers.base import Ranker
 from pyterrier_debias.rankers.trained_reranker import TrainedRanker
@@ -309,8 +310,11 @@ class HiddenJudgements:
         # Evaluate one query first: a measure that needs more than identifiers and scores raises its error before any training.
         per_query(given["test"].assign(score=0.0), self.full, parsed, tested[:1])
         kinds = self._kinds(given["train"])
-        arms = self._arms(corrections, baseline, oracle, full, given["train"])
+        arms = self._arms(corrections, baseline, oracle, full)
         notes = self._notes(given["train"], kinds, arms)
+        for measure in filter(own_judgements, parsed):
+            notes.append(f"{measure} holds judgements of its own: its values on full and on pooled judgements are the same.")
+            logger.warning("%s: %s", name, notes[-1])
         # Before any training, since not all measures and corrections have a cache key.
         data = "" if checkpoint is None else self._fingerprint(given, parsed)
         known = {arm.name: None if checkpoint is None else cache_key(arm.estimator, exact=True) for arm in arms}
@@ -360,7 +364,7 @@ class HiddenJudgements:
             raise InputError(f"{name}: {told} must be different names; give each its own, or None for no such training")
 
     def _arms(
-        self, corrections: Mapping[str, Any], baseline: str, oracle: str | None, full: str | None, train: pd.DataFrame
+        self, corrections: Mapping[str, Any], baseline: str, oracle: str | None, full: str | None
     ) -> list[_Arm]:
         name = type(self).__name__
         if baseline not in corrections:
@@ -390,7 +394,7 @@ class HiddenJudgements:
         if full is not None and full not in corrections:
             arms.insert(list(corrections).index(baseline) + 1, _Arm(full, base, judgements="full"))
         if oracle is not None and oracle not in corrections:
-            arms.insert(list(corrections).index(baseline) + 1, _Arm(oracle, self._oracle(base, train), clean=True))
+            arms.insert(list(corrections).index(baseline) + 1, _Arm(oracle, self._oracle(base), clean=True))
         return arms
 
     def _measures(self, measures: Sequence[Any] | None) -> list[Any]:
@@ -411,7 +415,7 @@ class HiddenJudgements:
             )
         return parsed
 
-    def _oracle(self, base: Any, train: pd.DataFrame) -> Any:
+    def _oracle(self, base: Any) -> Any:
         """The baseline, with a sampler that excludes hidden documents and their passages, whichever query retrieved them."""
         oracle = _copied(base)
         last = flatten(oracle)[-1]
@@ -422,11 +426,7 @@ class HiddenJudgements:
             )
         training = last.training if last.training is not None else Training()
         negatives = cast(ChanceSampler, training.negatives)  # looked at there
-        documents = documents_of(train["docno"], self.full["docno"])
-        passages = pd.DataFrame({"docno": documents, "passage": train["docno"].to_numpy()}).drop_duplicates()
-        cut = self.hidden[_PAIR].merge(passages, on="docno")[["qid", "passage"]].rename(columns={"passage": "docno"})
-        hidden = pd.concat([self.hidden[_PAIR], cut], ignore_index=True)
-        last.training = replace(training, negatives=ExcludeNegatives(hidden, negatives))
+        last.training = replace(training, negatives=ExcludeNegatives(self.hidden[_PAIR], negatives))
         return oracle
 
     def _candidates(self, frame: pd.DataFrame, what: str) -> pd.DataFrame:

@@ -456,7 +456,7 @@ def leave_one_out(
         check_overlap(run, qrels, f"run {name!r}")
     parsed = parse_measures(measures)
     for measure in parsed:
-        if _own_judgements(measure):
+        if own_judgements(measure):
             raise InputError(
                 f"leave_one_out: measure {measure!r} has judgements of its own, from which nothing would be removed, so no "
                 f"system would lose anything; for each system, remove the judgements of documents that only this system has, "
@@ -498,10 +498,17 @@ def leave_one_out(
     return pd.DataFrame(rows)
 
 
-def _own_judgements(measure: Any) -> bool:
-    """Whether a measure, or one that it is computed from, holds judgements, and does not read those of the evaluation."""
+def own_judgements(measure: Any) -> bool:
+    """Whether a measure, or one that it is computed from, holds judgements, and does not read those of the evaluation.
+
+    Args:
+        measure: A measure of ir_measures.
+
+    Returns:
+        True for :class:`ExpectedNDCG`.
+    """
     params = getattr(measure, "params", {})
-    return "judgements" in params or ("of" in params and _own_judgements(params["of"]))
+    return "judgements" in params or ("of" in params and own_judgements(params["of"]))
 
 
 def strictly_ranked(run: pd.DataFrame, stage: Any) -> pd.DataFrame:
