@@ -216,9 +216,10 @@ class Collection(pt.datasets.Dataset):
             raise InputError(f"{name}: docno {self.corpus['docno'][repeated].iloc[0]!r} occurs twice in the corpus; keep one row")
         without = self.corpus["text"].isna()
         if without.any():
+            first, *others = self.corpus["docno"][without]
             raise InputError(
-                f"{name}: document {self.corpus['docno'][without].iloc[0]!r} has no text (and {without.sum() - 1} others); give "
-                f"'' for an empty text, or leave the documents out"
+                f"{name}: document {first!r}{f' (and {len(others)} more)' if others else ''} has no text; give '' for an empty "
+                f"text, or leave such documents out"
             )
         self.topics = _by_split(topics, ["qid", "query"], f"{name}: topics")
         self.qrels = _by_split(qrels, ["qid", "docno", "label"], f"{name}: qrels")

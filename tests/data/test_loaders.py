@@ -612,7 +612,7 @@ def test_a_document_without_a_text_is_refused():
     """A missing text is not an empty one, and would end in an error of the ranker."""
     topics = pd.DataFrame({"qid": ["1"], "query": ["a"]})
     corpus = pd.DataFrame({"docno": ["a", "b", "c"], "text": ["", None, np.nan]})
-    with pytest.raises(InputError, match=r"mine: document 'b' has no text \(and 1 others\); give '' for an empty text"):
+    with pytest.raises(InputError, match=r"mine: document 'b' \(and 1 more\) has no text; give '' for an empty text"):
         Collection("mine", corpus=corpus, topics={"test": topics}, qrels={})
     assert Collection("mine", corpus=corpus.head(1), topics={"test": topics}, qrels={}).corpus["text"].tolist() == [""]
 
