@@ -50,7 +50,7 @@ from pyterrier_debias.report.inputs import (
 )
 from pyterrier_debias.report.result import AuditResult
 from pyterrier_debias.report.tables import FAILED_COLUMNS, SKIPPED_COLUMNS
-from pyterrier_debias.report.treatments import are_pipelines, rankers_as_code, stages_of, treated_by
+from pyterrier_debias.report.treatments import are_pipelines, rankers_as_code, retrievers_of, stages_of, treated_by
 from pyterrier_debias.training.report import package_versions
 
 #: How many scores of rankers of other packages are remembered in all (160 MB), and at least of each.
@@ -242,6 +242,7 @@ def _settings(
         "split": split,
         "systems": [system.name for system in systems],
         "rankers": rankers_as_code(systems),
+        "retrievers": retrievers_of(systems),
         "treated": treated_by(systems),
         "untreated": {system.name: visible(system.untreated) for system in systems if system.untreated},
         "biases": [bias.name for bias in biases],

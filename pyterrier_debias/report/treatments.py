@@ -150,8 +150,8 @@ def treatments(bias: str, system: str, settings: Mapping[str, Any]) -> tuple[Tre
         bias: The bias' name.
         system: The system's name.
         settings: The settings of the audit: ``systems``, ``depth``, and, if known, ``rankers`` (:func:`rankers_as_code`),
-            ``treated`` (:func:`treated_by`), ``untreated`` (system to the same system without these) and ``pipelines``
-            (:func:`are_pipelines`).
+            ``treated`` (:func:`treated_by`), ``untreated`` (system to the same system without these), ``retrievers``
+            (:func:`retrievers_of`) and ``pipelines`` (:func:`are_pipelines`).
 
     Returns:
         Treatments that the system does not have yet; empty if no table shows a gain.
@@ -164,7 +164,8 @@ def treatments(bias: str, system: str, settings: Mapping[str, Any]) -> tuple[Tre
         >>> treatments("survivorship", "BM25", audited)
         ()
     """
-    first = settings.get("untreated", {}).get(system, system).rpartition(" >> ")[0]
+    named = settings.get("untreated", {}).get(system, system).rpartition(" >> ")[0]
+    first = settings.get("retrievers", {}).get(system, named)
     ranker = settings.get("rankers", {}).get(system)
     names = {
         "system": f"systems[{system!r}]",
@@ -240,6 +241,25 @@ def treated_by(systems: Sequence[System]) -> dict[str, list[str]]:
     """For each system, its stages that reports recommend as treatments of a bias."""
     found = {system.name: sorted(_STAGES & {type(stage).__name__ for stage in stages_of(system)}) for system in systems}
     return {name: stages for name, stages in found.items() if stages}
+
+
+def retrievers_of(systems: Sequence[System]) -> dict[str, str]:
+    """The retriever of each system with a ranker, if it was audited, too.
+
+    Args:
+        systems: The audited systems.
+
+    Returns:
+        For each such system, the name of the one without a ranker whose stages are the first of its candidates.
+    """
+    plain = [(system.name, flatten(system.candidates)) for system in systems if system.ranker is None]
+    found = {}
+    for system in systems:
+        stages = [] if system.ranker is None else flatten(system.candidates)
+        for name, own in plain:
+            if len(own) <= len(stages) and all(one is other for one, other in zip(own, stages)):
+                found[system.name] = name
+    return found
 
 
 def rankers_as_code(systems: Sequence[System]) -> dict[str, str]:

@@ -167,6 +167,18 @@ def test_code_runs_for_systems_in_whatever_form_they_were_given(kind, names):
     assert AuditResult.from_json(result.to_json()).settings == result.settings
 
 
+def test_code_names_the_retriever_that_was_audited_whatever_its_name(names):
+    bm25, dataset = names["systems"]["BM25"], names["dataset"]
+    ranker = pt.apply.doc_score(lambda row: float(len(row["text"])))
+    systems = {"first": bm25, "mine": bm25 % 4 >> dataset.text_loader() >> ranker, "alone": ranker}
+    result = audit(systems, dataset, biases=["pooling"], depth=4)
+    assert result.settings["retrievers"] == {"mine": "first"}
+    averaged, alone = (treatments("position", name, result.settings)[0] for name in ("mine", "alone"))
+    assert "systems['first'] % 4 >> dataset.text_loader()" in averaged.code and "candidates % 4" in alone.code
+    made, _ = run(averaged, {**names, "systems": systems, "ranker": ranker})
+    assert len(made["averaged"](names["topics"].head(1))) == 4
+
+
 def test_stages_that_treat_a_bias_are_left_out_and_options_kept(place, monkeypatch):
     monkeypatch.chdir(place)
     ranker = T5Reranker("T5Reranker", head="rankt5", device="cpu", batch_tokens=512)
