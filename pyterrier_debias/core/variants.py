@@ -171,10 +171,8 @@ def documents_of(docnos: Iterable[str], judged: Iterable[str]) -> np.ndarray:
     """
     own = np.array(list(docnos), dtype=object)
     known = set(judged)
-    of = np.array([found[1] if (found := _PASSAGE.fullmatch(docno)) and docno not in known else None for docno in own], object)
-    if not any(document in known for document in of if document is not None):
-        return own
-    return np.where(of == None, own, of)  # noqa: E711 - element by element
+    of = np.array([docno if docno in known else document_of(docno) for docno in own], dtype=object)
+    return of if any(document in known for document, docno in zip(of, own) if document != docno) else own
 
 
 def with_passages(judged: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:

@@ -866,9 +866,10 @@ class Ranker(Fittable, Stage):
         """Restore the state and make a new lock."""
         self.__dict__.update(state)
         self._lock = threading.RLock()
-        if self._loaded is not None:
-            self._loaded.module.to(self.torch_device)
-        if self._loaded is not None and self._loaded.marks is not None:
+        if self._loaded is None:
+            return
+        self._loaded.module.to(self.torch_device)
+        if self._loaded.marks is not None:
             # Only how it trains was changed. Its scores stay those of its source, but what was counted starts anew in a copy.
             self._loaded = replace(self._loaded, marks=self._loaded.marked(), hashed=None)
 
