@@ -235,6 +235,7 @@ class Setup:
             "training topics": trained["qid"].nunique(),
             "positives": int(known["kept"].sum()),
             "hidden share of candidates": float(hidden.mean()),
+            # 0, below all others: BM25 did not return the document.
             "AUC of BM25's score": told(trained["pool_score"].fillna(0)),
             "AUC of the cosine": told(-trained["cosine"]),
             "AUC of the teacher": told(-trained["teacher_score"]),

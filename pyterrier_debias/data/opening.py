@@ -365,7 +365,13 @@ def _runs(folder: Path, split: str, topics: Mapping[str, pd.DataFrame], ties: st
 
     A run named bm25 comes first: a ranker that is audited alone reranks it.
     """
-    runs = {}
+    runs: dict[str, pd.DataFrame] = {}
+
+    def keep(name: str, run: pd.DataFrame, file: Path) -> None:
+        if name in runs:
+            raise InputError(f"{file}: there is another run called {name!r} for the split {split!r}; rename one of them")
+        runs[name] = run
+
     for file in _files(folder, RUNS):
         name = stem(file).removeprefix("run.")
         head, _, rest = name.partition(".")
@@ -377,10 +383,7 @@ def _runs(folder: Path, split: str, topics: Mapping[str, pd.DataFrame], ties: st
             if any(not qids.isdisjoint(frame["qid"]) for frame in topics.values()):
                 continue
             check_overlap(run, topics[split], str(file))
-        name = rest if head == split and rest else name
-        if name in runs:
-            raise InputError(f"{file}: there is another run called {name!r} for the split {split!r}; rename one of them")
-        runs[name] = run
+        keep(rest if head == split and rest else name, run, file)
     for table, (name, *columns) in RUN_TABLES.items():
         for file in _files(folder, (table,)):
             rows = read_table(file)
@@ -388,8 +391,7 @@ def _runs(folder: Path, split: str, topics: Mapping[str, pd.DataFrame], ties: st
                 continue
             rows = rows[columns].set_axis(["qid", "docno", "rank"], axis="columns")
             rows = rows[rows["qid"].isin(topics[split]["qid"])]
-            if len(rows) and name in runs:
-                raise InputError(f"{file}: there is another run called {name!r} for the split {split!r}; rename one of them")
             if len(rows):
-                runs[name] = ranked(rows.assign(score=-pd.to_numeric(rows["rank"], errors="coerce").astype(float)), str(file))
+                score = -pd.to_numeric(rows["rank"], errors="coerce").astype(float)
+                keep(name, ranked(rows.assign(score=score), str(file)), file)
     return dict(sorted(runs.items(), key=lambda item: (item[0] != "bm25", item[0])))

@@ -326,7 +326,7 @@ class _Examined:
     def _judged(self, system: System) -> Iterator[Finding]:
         own = self.judged[system.name][_CUTOFF]
         interval = self._interval(own)
-        text = f"of its first {_CUTOFF} documents {_share(interval.estimate)} are judged {_brackets(interval)}"
+        text = f"of its first {_CUTOFF} documents {_share(interval.estimate)} {_percent(interval)} are judged"
         if not self.values:
             text += f"; {self.positives}"
         elif self.pool is None:
@@ -632,8 +632,8 @@ def _share(value: float) -> str:
     return f"{100 * value:.1f} %"
 
 
-def _brackets(interval: Interval) -> str:
-    return f"[{interval.low:.3f}, {interval.high:.3f}]"
+def _percent(interval: Interval) -> str:
+    return f"[{_share(interval.low)}, {_share(interval.high)}]"
 
 
 def _signed(interval: Interval) -> str:

@@ -396,11 +396,11 @@ def _told(result: AuditTables, row: Mapping[str, Any], figures: Sequence[_Figure
         never = figure.never if figure else "the figure is 0 for every query"
         doubt = _doubt(result, row, figure)
         if doubt:
-            return answer("cannot tell", f"Could not tell: {never}, but {doubt}.")
+            return answer("cannot tell", f"Cannot tell: {never}, but {doubt}.")
         return answer(*_nothing(never, over, judged))
     hint = f" The uncorrected p ({p_text(row['p'])}) points to yes." if row["p"] < ALPHA else ""
     size = _size(row, figure)
-    found = f"Could not tell: {size} {over}"
+    found = f"Cannot tell: {size} {over}"
     if math.isnan(bound):
         return answer("cannot tell", f"{found}{_why_no_interval(result, row)}.{hint}")
     if figure is None:
@@ -427,7 +427,7 @@ def _told(result: AuditTables, row: Mapping[str, Any], figures: Sequence[_Figure
     if hopeless and abs(value) > margin:  # more than what is looked for: only the test needs more of them
         needed = next(k for k in count(1) if least_p(row["convention"], k) * int(hopeless[2]) < ALPHA)
         more = f"with {needed} or more, it could be"
-    brief = f"Could not tell ({needed:,} queries needed): {size}"
+    brief = f"Cannot tell ({needed:,} queries needed): {size}"
     asides = (too_few,) if too_few else ()
     return answer("cannot tell", f"{found}{too_few}; {more}.{hint}", queries_needed=needed, brief=brief, asides=asides)
 
@@ -446,7 +446,7 @@ def _nothing(found: str, over: str, judged: float) -> tuple[Outcome, str]:
     The run that the judgements came from never differs from itself, however little of it is judged, so this may not be a "no".
     """
     if _hardly_judged(judged):
-        return "cannot tell", f"Could not tell: {found}, but {_hardly_judged(judged)} ({over})."
+        return "cannot tell", f"Cannot tell: {found}, but {_hardly_judged(judged)} ({over})."
     return "no", f"No: {found} ({over}{'' if math.isnan(judged) else f'; Judged@10 is {number(judged)}'})."
 
 

@@ -209,7 +209,7 @@ TREATMENT = Treatment(
 YES = Answer("BM25", "yes", "Yes: 1.26 [0.87, 1.65] ranks on 50 queries (p = 0.003).", 1.26, 0.87, 1.65, "ranks")
 UNSURE = Answer(
     "BM25 >> all-MiniLM-L6-v2", "cannot tell",
-    "Could not tell: -0.026 [-0.048, -0.005] nDCG@10 on 50 queries; about 130 would detect 0.02. The uncorrected p (0.016) "
+    "Cannot tell: -0.026 [-0.048, -0.005] nDCG@10 on 50 queries; about 130 would detect 0.02. The uncorrected p (0.016) "
     "points to yes.", -0.026, -0.048, -0.005, "nDCG@10", 130,
 )  # fmt: skip
 NO = Answer("BM25", "no", "No: any effect is below 0.012 nDCG@10.", 0.0, -0.012, 0.01, "nDCG@10")
@@ -242,7 +242,7 @@ def test_a_phone_leaves_out_what_the_sections_say(result, monkeypatch):
     told = "Yes: down by 1.0 ranks; nDCG@10 changes by -0.03. Cost: nDCG@10 falls by 0.01 from BM25."
     moved = replace(YES, sentence=told, asides=("; nDCG@10 changes by -0.03",))
     few = ", too few to detect less than 0.13"
-    wide = f"Could not tell: 0.01 [-0.06, 0.07] nDCG@10 on 81 queries{few}; about 3,400 would detect 0.02."
+    wide = f"Cannot tell: 0.01 [-0.06, 0.07] nDCG@10 on 81 queries{few}; about 3,400 would detect 0.02."
     lists = replace(MISSING, sentence="Not examined: it has no ranker to probe; name one.")
     unsure = replace(UNSURE, sentence=wide, asides=(few,))
     text = with_verdicts(result, monkeypatch, Verdict("x", QUESTION, (moved, unsure, UNSURE, lists)))

@@ -191,7 +191,7 @@ def test_where_little_is_judged_no_difference_from_the_pool_is_not_a_no(high, ju
     said = "any effect is below 0.1 judged documents in its first ten" if high else still
     sentences = {
         "no": f"No: {said} (on 50 queries; Judged@10 is 0.800).",
-        "cannot tell": f"Could not tell: {said}, but Judged@10 is only 0.799 (on 50 queries).",
+        "cannot tell": f"Cannot tell: {said}, but Judged@10 is only 0.799 (on 50 queries).",
     }
     assert (one.outcome, one.sentence, one.queries_needed) == (outcome, sentences[outcome], None)
 
@@ -209,14 +209,14 @@ def test_where_little_is_judged_no_difference_from_the_pool_is_not_a_no(high, ju
 def test_a_figure_without_interval_says_why(n, changed, text, why):
     values = pd.Series([0.3] * changed + [0.0] * (n - changed), index=[f"q{i}" for i in range(n)])
     one = answer(found("gender", 0.02, NAN, NAN, p=0.4, p_corrected=0.4, n=n, values=values, text=text))
-    assert (one.outcome, one.sentence) == ("cannot tell", f"Could not tell: 0.020 ARaB@10 on {n} queries{why}.")
+    assert (one.outcome, one.sentence) == ("cannot tell", f"Cannot tell: 0.020 ARaB@10 on {n} queries{why}.")
 
 
 @pytest.mark.parametrize(("changed", "why"), [(5, "; it differs from 0 for 5 queries only, too few for a test"), (6, "")])
 def test_a_wide_interval_over_few_changed_queries_says_why(changed, why):
     values = pd.Series([0.3] * changed + [0.0] * (30 - changed), index=[f"q{i}" for i in range(30)])
     one = answer(found("gender", 0.02, -0.1, 0.12, p=0.4, p_corrected=0.4, n=30, values=values))
-    assert one.sentence.startswith(f"Could not tell: 0.020 [-0.100, 0.120] ARaB@10 on 30 queries{why}; about ")
+    assert one.sentence.startswith(f"Cannot tell: 0.020 [-0.100, 0.120] ARaB@10 on 30 queries{why}; about ")
     assert one.asides == ((why,) if why else ())
 
 
@@ -242,10 +242,10 @@ def test_a_test_that_could_not_be_significant_says_so():
     why = ", too few for any effect to be significant in 8 tests"
     assert one.outcome == "cannot tell" and one.asides == (why,)
     # 2 / 2^9 times 8 tests is below .05, 2 / 2^8 is not. More queries would not narrow an interval around 0.908 to the margin.
-    assert one.sentence.startswith(f"Could not tell: 0.908 [0.734, 1.062] ARaB@10 on 7 queries{why}; with 9 or more, it could be")
+    assert one.sentence.startswith(f"Cannot tell: 0.908 [0.734, 1.062] ARaB@10 on 7 queries{why}; with 9 or more, it could be")
     assert one.queries_needed == 9
     small = answer(found("gender", 0.02, -0.7, 0.8, p=0.9, p_corrected=1.0, n=7, text=text))
-    assert small.sentence.startswith(f"Could not tell: 0.020 [-0.700, 0.800] ARaB@10 on 7 queries{why}; about ")
+    assert small.sentence.startswith(f"Cannot tell: 0.020 [-0.700, 0.800] ARaB@10 on 7 queries{why}; about ")
 
 
 def test_few_groups_of_queries_are_the_reason_for_no_interval():
@@ -253,7 +253,7 @@ def test_few_groups_of_queries_are_the_reason_for_no_interval():
     how = "tf; p by flipping signs of all queries with the same 'topic' together; the interval inverts this test"
     one = answer(found("gender", 0.02, NAN, NAN, p=0.4, p_corrected=0.4, n=30, values=values, convention=how))
     why = "; queries with the same 'topic' count as one, too few for an interval"
-    assert one.sentence == f"Could not tell: 0.020 ARaB@10 on 30 queries{why}."
+    assert one.sentence == f"Cannot tell: 0.020 ARaB@10 on 30 queries{why}."
 
 
 def test_what_could_not_be_seen_says_how_many_queries_would_tell():
@@ -261,12 +261,12 @@ def test_what_could_not_be_seen_says_how_many_queries_would_tell():
     one = verdicts(result)[0].answers[0]
     # Power of 80 % is at 2.80 standard errors, of which the interval has 3.92: 50 (2.8 / 1.96 * .04 / .02)^2 = 408.8
     assert (one.outcome, one.queries_needed) == ("cannot tell", 410)
-    assert one.sentence == "Could not tell: 0.010 [-0.030, 0.050] nDCG@10 on 50 queries; about 410 would detect 0.02."
+    assert one.sentence == "Cannot tell: 0.010 [-0.030, 0.050] nDCG@10 on 50 queries; about 410 would detect 0.02."
     result.findings["detectable"] = 0.08
     one = verdicts(result)[0].answers[0]
     assert one.queries_needed == 50 * (0.08 / 0.02) ** 2
     assert one.sentence.endswith("on 50 queries, too few to detect less than 0.08; about 800 would detect 0.02.")
-    assert one.brief == "Could not tell (800 queries needed): 0.010 [-0.030, 0.050] nDCG@10"
+    assert one.brief == "Cannot tell (800 queries needed): 0.010 [-0.030, 0.050] nDCG@10"
     assert one.asides == (", too few to detect less than 0.08",)
     result.findings["detectable"] = NAN
     assert verdicts(result)[0].answers[0].queries_needed == 410
@@ -274,7 +274,7 @@ def test_what_could_not_be_seen_says_how_many_queries_would_tell():
     between = made([found(value=0.012, low=0.0, high=0.024, p=0.06, p_corrected=0.06)], biases=["position"])
     between.findings["detectable"] = 0.018
     assert verdicts(between)[0].answers[0].sentence == (
-        "Could not tell: 0.012 [0.000, 0.024] nDCG@10 on 50 queries; 0.02 would probably have been found, but the interval "
+        "Cannot tell: 0.012 [0.000, 0.024] nDCG@10 on 50 queries; 0.02 would probably have been found, but the interval "
         "exceeds it; about 72 would narrow it to 0.02."
     )
 
@@ -314,7 +314,7 @@ def test_more_queries_are_asked_for_than_there_were():
 def test_one_query_is_one_and_a_judged_share_says_what_it_counts():
     one = answer(found("pooling", -0.6, NAN, NAN, p=1.0, p_corrected=1.0, n=1))
     few = "on 1 query, too few for an interval (at least 6)"
-    assert one.sentence == f"Could not tell: -6.0 judged documents in its first ten {few}."
+    assert one.sentence == f"Cannot tell: -6.0 judged documents in its first ten {few}."
     result = made([found("pooling", n=1)], biases=["pooling"], judged_topics=1, topics=2)
     assert "toy: 1 judged topic of 2, depth" in result.to_text().replace("the planted collection", "toy")
     assert ": 1 judged topic, depth" in result.card() and "<p>1 judged topic of 2 of" in result.to_html()
@@ -377,7 +377,7 @@ def test_a_bias_of_ones_own_gets_a_question_and_no_margin():
     assert verdict.answers[0].sentence == "Yes: words 12.500 [10.000, 15.000]."
     assert verdict.nothing_helps == "No treatment has been shown to help yet."
     one = answer(found("brevity", 12.5, 10.0, 15.0, p=NAN, p_corrected=NAN))
-    assert one.sentence == "Could not tell: words 12.500 [10.000, 15.000] on 50 queries."
+    assert one.sentence == "Cannot tell: words 12.500 [10.000, 15.000] on 50 queries."
     (verdict,) = verdicts(made([found("age", 0.1, measure="ARaB@10")], biases=["age"]))
     assert verdict.question == "Do rankings for neutral queries lean to one side of 'age'?"
     assert verdict.answers[0].sentence.startswith("Yes: towards the first group, by 0.100")
@@ -560,9 +560,9 @@ def test_a_shortened_answer_still_says_how_many_queries_would_tell():
     systems = {f"BM25 >> a model with a long name {i}": i / 10 for i in range(4)}
     unclear = [found(bias, i, i - 0.5, i + 0.5, 0.9, 1.0, system=name) for bias in BIASES for name, i in systems.items()]
     lines = made(unclear, systems).to_text(100, most=38).splitlines()
-    answers = [line for line in lines if "Could not tell" in line]
+    answers = [line for line in lines if "Cannot tell" in line]
     assert len(answers) == 20 and len(lines) <= 38
-    assert all(re.search(r"Could not tell \([\d,]+ queries needed\): \S", line) for line in answers)
+    assert all(re.search(r"Cannot tell \([\d,]+ queries needed\): \S", line) for line in answers)
 
 
 def test_systems_that_share_a_line_are_only_named():
