@@ -70,10 +70,10 @@ def test_what_is_wrong_with_the_input_is_raised_as_it_is(column):
 def test_notes_count_all_and_name_ten():
     many = {str(n): "" for n in range(13)}
     (note,) = unanswered_notes("BM25", 40, many)
-    assert note.startswith("BM25: nothing was found for 13 of 40 queries, which count as 0") and note.endswith("9 and 3 more.")
+    assert note.startswith("BM25: nothing was found for 13 of 40 queries, counted as 0") and note.endswith("9 and 3 more.")
     assert unanswered_notes("BM25", 40, {}) == []
     first, second = unanswered_notes("BM25", 40, {"7": "", "9": "E: no luck."})
-    assert "nothing was found for 1 of 40 queries, which counts as 0 if they are judged: 7." in first
+    assert "nothing was found for 1 of 40 queries, counted as 0 if judged: 7." in first
     assert "it raised (E: no luck) for 1 of 40" in second
 
 

@@ -357,7 +357,7 @@ def test_a_failing_query_is_named_and_the_others_go_on():
     assert shared.notes == []
     assert shared.results(system)["qid"].tolist() == ["q2"]
     (note,) = shared.notes
-    assert note.startswith("s: it raised (ValueError: Index must have 1 or more fields) for 1 of 2 queries, which counts as 0")
+    assert note.startswith("s: it raised (ValueError: Index must have 1 or more fields) for 1 of 2 queries, counted as 0")
     assert note.endswith(": q1.")
 
 
@@ -365,11 +365,11 @@ def test_queries_without_results_are_named():
     system = System("s", pt.apply.generic(lambda topics: topics.merge(RUN[RUN["qid"] == "q2"], on="qid")))
     shared = context(system)
     shared.candidates(system)
-    assert shared.notes == ["s: nothing was found for 1 of 2 queries, which counts as 0 if they are judged: q1."]
+    assert shared.notes == ["s: nothing was found for 1 of 2 queries, counted as 0 if judged: q1."]
     run = System("r", pt.Transformer.from_df(RUN[RUN["qid"] == "q2"]))
     given = context(run)
     given.candidates(run)
-    assert given.notes == ["r: nothing was found for 1 of 2 queries, which counts as 0 if they are judged: q1."]
+    assert given.notes == ["r: nothing was found for 1 of 2 queries, counted as 0 if judged: q1."]
 
 
 def test_queries_for_which_a_ranker_returns_nothing_are_named():
@@ -380,7 +380,7 @@ def test_queries_for_which_a_ranker_returns_nothing_are_named():
     assert shared.notes == []  # the ranker is not run for the notes
     shared.results(system)
     assert shared.notes == [
-        "s: its ranker returned no document for 1 of 2 queries, which counts as 0 if they are judged: q1."
+        "s: its ranker returned no document for 1 of 2 queries, counted as 0 if judged: q1."
     ]
 
 

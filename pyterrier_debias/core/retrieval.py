@@ -122,7 +122,7 @@ def unanswered_notes(
 
     Example:
         >>> unanswered_notes("BM25", 300, {"7": "", "9": ""})
-        ['BM25: nothing was found for 2 of 300 queries, which count as 0 if they are judged: 7, 9.']
+        ['BM25: nothing was found for 2 of 300 queries, counted as 0 if judged: 7, 9.']
     """
     reasons: dict[str, list[str]] = {}
     for qid, reason in unanswered.items():
@@ -131,8 +131,7 @@ def unanswered_notes(
     for reason, qids in reasons.items():
         names = ", ".join(qids[:named]) + (f" and {len(qids) - named} more" if len(qids) > named else "")
         happened = f"it raised ({reason.rstrip('.')})" if reason else nothing
-        count = "which counts" if len(qids) == 1 else "which count"
-        notes.append(f"{what}: {happened} for {len(qids)} of {asked} queries, {count} as 0 if they are judged: {names}.")
+        notes.append(f"{what}: {happened} for {len(qids)} of {asked} queries, counted as 0 if judged: {names}.")
     return notes
 
 

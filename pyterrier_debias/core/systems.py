@@ -660,15 +660,25 @@ class Context:
         """Remarks about the systems' queries, as far as these have run: one sentence each."""
         return list(dict.fromkeys([*self._property_notes, *(note for system in self.systems for note in self._notes_on(system))]))
 
+    def unanswered(self, system: System) -> set[str] | None:
+        """The qids of topics for which a system has no results, as far as it has run; None if it has not."""
+        known = self._known(system, None if system.ranker is None else self.depth)
+        return None if known is None else {*known.unanswered, *self._left_out(system, known)}
+
+    def _left_out(self, system: System, known: _Retrieved) -> dict[str, str]:
+        """The queries for which a system's ranker returned nothing; none if it has not run."""
+        order = self._ranked.get((system.name, self.depth))
+        if order is None or order[1] is not system.ranker:
+            return {}
+        return unanswered_queries(known.frame, self.results(system, depth=1), {})
+
     def _notes_on(self, system: System) -> list[str]:
         known = self._known(system, None if system.ranker is None else self.depth)
         if known is None:
             return []
         notes = unanswered_notes(system.name, known.asked, known.unanswered)
-        order = self._ranked.get((system.name, self.depth))
-        if order is not None and order[1] is system.ranker:  # it has run
-            left_out = unanswered_queries(known.frame, self.results(system, depth=1), {})
-            notes += unanswered_notes(system.name, known.asked, left_out, nothing="its ranker returned no document")
+        left_out = self._left_out(system, known)
+        notes += unanswered_notes(system.name, known.asked, left_out, nothing="its ranker returned no document")
         if system.ranker is not None and "query" in known.frame.columns:
             first = known.frame.drop_duplicates("qid")
             other = first[first["query"] != first["qid"].map(dict(zip(self.topics["qid"], self.topics["query"])))]

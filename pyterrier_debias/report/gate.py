@@ -260,7 +260,9 @@ def _check(result: AuditResult, budget: Budget) -> list[Verdict]:
             asked = result.settings["systems"] if budget.system is None else [budget.system]
             return [_not_examined(budget, system, unmeasured(result, budget.bias, system) or why) for system in asked]
     records = rows.to_dict("records")
-    return [verdict for row in records for verdict in _verdicts(row, budget, doubt(result, row))] + _unshown(result, budget, rows)
+    few = budget.bound != "value"
+    found = [verdict for row in records for verdict in _verdicts(row, budget, doubt(result, row, few=few))]
+    return found + _unshown(result, budget, rows)
 
 
 def _unshown(result: AuditResult, budget: Budget, rows: pd.DataFrame) -> list[Verdict]:
@@ -294,8 +296,6 @@ def _not_examined(budget: Budget, system: str, reason: str) -> Verdict:
 
 def _verdicts(row: Mapping[str, Any], budget: Budget, doubted: str) -> list[Verdict]:
     figure = f"{row['bias']}: {row['system']}: {row['measure']} ({row['contrast']})"
-    if doubted and budget.bound != "value":
-        return [Verdict(True, f"{figure} is 0, but {doubted}: nothing is shown")]
     value, low, high = row["value"], row["low"], row["high"]
     by_value = budget.bound == "value"
     shown = f"is {value:.4f}" + ("" if by_value or math.isnan(low) else f" [{low:.4f}, {high:.4f}]")
@@ -313,6 +313,10 @@ def _verdicts(row: Mapping[str, Any], budget: Budget, doubted: str) -> list[Verd
             verdicts.append(Verdict(True, f"{figure} {shown}: {why}, so '{inside} {limit:g}' is not shown"))
             continue
         crossed = bound > limit + ROUNDING if which == "upper" else bound < limit - ROUNDING
+        # What is doubted pulls a figure towards 0, which only helps to keep a limit that 0 keeps.
+        if doubted and not crossed and (limit >= 0 if which == "upper" else limit <= 0):
+            verdicts.append(Verdict(True, f"{figure} {shown}, but {doubted}: '{inside} {limit:g}' is not shown"))
+            continue
         part = "it" if by_value else f"its {which} end"
         state = f"{part} is {beyond} the budget of {limit:g}" if crossed else f"within the budget of {inside} {limit:g}"
         verdicts.append(Verdict(bool(crossed), f"{figure} {shown}: {state}"))

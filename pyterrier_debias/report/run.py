@@ -51,6 +51,7 @@ from pyterrier_debias.report.inputs import (
 from pyterrier_debias.report.result import AuditResult
 from pyterrier_debias.report.tables import FAILED_COLUMNS, SKIPPED_COLUMNS
 from pyterrier_debias.report.treatments import are_pipelines, rankers_as_code, retrievers_of, stages_of, treated_by
+from pyterrier_debias.report.verdict import FEW_UNANSWERED, UNANSWERED
 from pyterrier_debias.training.report import package_versions
 
 #: How many scores of rankers of other packages are remembered in all (160 MB), and at least of each.
@@ -170,6 +171,7 @@ def audit(
             kept.forget_scores()
         unrepeatable = [one for system in examined for one in _unrepeatable(system, kept)]
         notes = _notes(examined, context, unrepeatable, _of_queries(context, kept))
+        unanswered = [one for system in context.systems for one in _unanswered(system, context, kept)]
     findings, skipped, failed = seen.findings + unrepeatable, seen.skipped, seen.failed
     if not findings and not failed:
         if seen.refused:
@@ -177,6 +179,7 @@ def audit(
         raise InputError(_nothing_examined(dataset, collection, chosen, skipped))
     if baseline is not None:
         findings += against_baseline(findings, baseline)
+    findings += unanswered  # counts of queries, which are not compared with the baseline's
     settings = _settings(
         context, examined, _dataset_name(dataset, collection), chosen, baseline=baseline, correction=correction, notes=notes,
         split=split if split is not None or own_topics or qrels is not None else _default_split(collection), started=started,
@@ -288,6 +291,33 @@ def _unrepeatable(system: System, kept: Checkpoint | None) -> list[Finding]:
     )
     share, how = memory.varying / memory.repeated, "share of rows with a different score; n: rows; not tested"
     found = [Finding(system.name, name, "scores", "scored twice", share, n=memory.repeated, convention=how, text=text)]
+    if kept is not None:
+        kept.keep(name, Kept(found), made)
+    return found
+
+
+def _unanswered(system: System, context: Context, kept: Checkpoint | None) -> list[Finding]:
+    """A finding if a system has no results for many judged queries, in this run or before the audit was resumed; else none.
+
+    Such queries count as 0 whatever the bias, so they hide it.
+    """
+    name, made = UNANSWERED, {"systems": [[system.name, None]]}
+    qids, without = judged_qids(context.topics, context.qrels), context.unanswered(system)
+    missing = [] if without is None else [qid for qid in qids if qid in without]
+    if len(missing) <= FEW_UNANSWERED * len(qids):
+        before = None if kept is None else kept.kept(name, made)
+        return [] if before is None else list(before.findings)
+    text = (
+        f"{system.name}: {len(missing)} of {len(qids)} judged queries have no results; they count as 0 whatever the bias, so "
+        f"figures over all queries say little. Repair the retriever, or leave these topics out."
+    )
+    values = pd.Series(1.0, index=missing).reindex(qids, fill_value=0.0)
+    found = [
+        Finding(
+            system.name, name, "share of queries", "without results", float(values.mean()), n=len(qids),
+            convention="judged queries; not tested", text=text, values=values,
+        )
+    ]  # fmt: skip
     if kept is not None:
         kept.keep(name, Kept(found), made)
     return found

@@ -190,10 +190,14 @@ _ALSO: Mapping[str, tuple[str, str, str]] = {
 }
 #: The share of judged documents in the first ten below which missing judgements may distort a score, whatever the pool's share.
 _ENOUGH_JUDGED = 0.8
+#: The name under which an audit's findings count the judged queries without results, if there are more than a few.
+UNANSWERED = "unanswered"
+#: The share of queries without results up to which a figure over all queries means something: such queries count as 0.
+FEW_UNANSWERED = 0.1
 #: Means of equal numbers differ from them by no more.
 ROUNDING = 1e-9
 #: The contrast under which a bias gives the nDCG@10 of a system's own results.
-_QUALITY: Mapping[str, str] = {"position": "original", "linguistic": "all queries"}
+_QUALITY: Mapping[str, str] = {"position": "original", "linguistic": "all queries", "pooling": "as non-relevant"}
 #: Where a finding says why it has no interval.
 _NO_INTERVAL = re.compile(r"\(no interval: ([^()]+)\)")
 #: Where a finding says that there are too few queries for so many tests.
@@ -397,7 +401,7 @@ def _told(result: AuditTables, row: Mapping[str, Any], figures: Sequence[_Figure
         doubt = _doubt(result, row, figure)
         if doubt:
             return answer("cannot tell", f"Cannot tell: {never}, but {doubt}.")
-        return answer(*_nothing(never, over, judged))
+        return answer(*_nothing(result, row, never, over, judged))
     hint = f" The uncorrected p ({p_text(row['p'])}) points to yes." if row["p"] < ALPHA else ""
     size = _size(row, figure)
     found = f"Cannot tell: {size} {over}"
@@ -407,7 +411,7 @@ def _told(result: AuditTables, row: Mapping[str, Any], figures: Sequence[_Figure
         return answer("cannot tell", f"{found}.{hint}")
     margin = figure.margin
     if bound <= margin:
-        return answer(*_nothing(f"any effect is below {_amount(_upwards(bound, figure), figure)}", over, judged))
+        return answer(*_nothing(result, row, f"any effect is below {_amount(_upwards(bound, figure), figure)}", over, judged))
     correlation = figure is _FOUND_LATE
     smallest = detectable
     if not math.isfinite(detectable):
@@ -440,19 +444,31 @@ def _other_value(result: AuditTables, row: Mapping[str, Any], measure: str, cont
     return float(own.iloc[0]) if len(own) else math.nan
 
 
-def _nothing(found: str, over: str, judged: float) -> tuple[Outcome, str]:
+def _nothing(result: AuditTables, row: Mapping[str, Any], found: str, over: str, judged: float) -> tuple[Outcome, str]:
     """The answer if a figure is within the margin.
 
     The run that the judgements came from never differs from itself, however little of it is judged, so this may not be a "no".
+    Neither may a figure over queries many of which have no results.
     """
-    if _hardly_judged(judged):
-        return "cannot tell", f"Cannot tell: {found}, but {_hardly_judged(judged)} ({over})."
+    hardly = _hardly_judged(judged)
+    doubt = f"{hardly} ({over})" if hardly else _without_results(result, row)
+    if doubt:
+        return "cannot tell", f"Cannot tell: {found}, but {doubt}."
     return "no", f"No: {found} ({over}{'' if math.isnan(judged) else f'; Judged@10 is {number(judged)}'})."
 
 
 def _hardly_judged(judged: float) -> str:
     """A clause if too few documents are judged for a "no"; empty otherwise, or if their share is not known."""
     return f"Judged@10 is only {number(judged)}" if judged < _ENOUGH_JUDGED - ROUNDING else ""
+
+
+def _without_results(result: AuditTables, row: Mapping[str, Any]) -> str:
+    """A clause if more than a few of the queries of a figure have no results: they count as 0 whatever the bias."""
+    known = result.per_query
+    known = known[(known["bias"] == UNANSWERED) & (known["system"] == row["system"]) & (known["value"] > 0)]
+    qids = _per_query(result, row).index
+    without = int(qids.isin(known["qid"]).sum())
+    return f"{without} of {query_count(len(qids))} have no results" if without > FEW_UNANSWERED * len(qids) else ""
 
 
 def _is_still(result: AuditTables, row: Mapping[str, Any]) -> bool:
@@ -484,35 +500,38 @@ def _per_query(result: AuditTables, row: Mapping[str, Any]) -> pd.Series:
     return own.set_index("qid")["value"]
 
 
-def doubt(result: AuditTables, row: Mapping[str, Any]) -> str:
-    """The reason why a primary figure that is 0 for every query does not show that there is no bias.
+def doubt(result: AuditTables, row: Mapping[str, Any], *, few: bool = True) -> str:
+    """The reason why a small figure does not show that there is no bias.
 
     Args:
         result: The audit.
         row: A row of its findings.
+        few: Whether too few queries are a reason.
 
     Returns:
-        A clause; empty if there is no such reason, or the figure is not a primary one or not 0 for every query.
+        A clause; empty if there is no such reason.
     """
-    if not row["primary"] or not _is_still(result, row):
-        return ""
     _, figures = _BIASES.get(row["bias"], ("", ()))
-    judged = _other_value(result, row, _JUDGED.measure, "system") if row["bias"] == "pooling" else math.nan
-    return _doubt(result, row, _figure_of(row, figures)) or _hardly_judged(judged)
+    judged = math.nan
+    if row["bias"] == "pooling" and row["primary"]:
+        judged = _other_value(result, row, _JUDGED.measure, "system")
+    still = _is_still(result, row) or (row["value"] == 0 and math.isnan(row["low"]) and not _per_query(result, row).any())
+    why = _doubt(result, row, _figure_of(row, figures), few=few) if still else ""
+    return why or _hardly_judged(judged) or _without_results(result, row)
 
 
-def _doubt(result: AuditTables, row: Mapping[str, Any], figure: _Figure | None) -> str:
+def _doubt(result: AuditTables, row: Mapping[str, Any], figure: _Figure | None, *, few: bool = True) -> str:
     """Why a figure that is 0 for every query does not mean "no", in a clause; empty if it does.
 
     A few queries show nothing, except for order bias, because a ranker that scores documents one by one cannot depend on their
     order. Adjacent texts have a displacement of 0, although one of them may be ahead in every pair.
     """
-    if row["n"] < LEAST_UNITS and figure is not _ORDER:
+    if few and row["n"] < LEAST_UNITS and figure is not _ORDER:
         return f"{query_count(row['n'])} {'is' if row['n'] == 1 else 'are'} too few to show that"
     own = result.per_query[(result.per_query["bias"] == row["bias"]) & (result.per_query["system"] == row["system"])]
     quality = own[(own["measure"] == "nDCG@10") & (own["contrast"] == _QUALITY.get(row["bias"]))]["value"]
     # A retriever that only counts words cannot depend on positions, whatever its quality: that was not tested.
-    if len(quality) and not quality.any() and not row["convention"].endswith("not tested"):
+    if len(quality) and not quality.any() and not (row["primary"] and row["convention"].endswith("not tested")):
         return f"its nDCG@10 is 0 for every query ({query_count(row['n'])})"
     pairs = own[own["measure"] == "share of pairs"]["value"]
     if figure is _SOURCE and (pairs != 0.5).any():

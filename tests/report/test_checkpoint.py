@@ -75,6 +75,23 @@ def test_queries_that_a_ranker_left_out_are_told_when_it_does_not_run_again(data
     assert any(note.startswith("picky: its ranker returned no document for 1 of") for note in told[0])
 
 
+def test_judged_queries_without_results_are_a_finding_if_they_are_many(dataset, tmp_path):
+    first = toy.systems(dataset)["BM25"] >> dataset.text_loader()
+
+    def unanswered(name, without, **options):
+        picky = pt.apply.generic(lambda frame: toy.CountingRanker()(frame)[lambda found: ~found["qid"].isin(without)])
+        result = audit(System(name, first, picky), dataset, biases=[ORDER], **options)
+        return result.findings[result.findings["bias"] == "unanswered"]
+
+    options = {"checkpoint": tmp_path / "kept"}
+    told = [unanswered("picky", toy.QIDS[: len(toy.QIDS) // 2], **options) for _ in range(2)]  # the second reads it
+    for rows in told:
+        (row,) = rows.to_dict("records")
+        assert (row["system"], row["value"], row["n"]) == ("picky", 0.5, len(toy.QIDS))
+        assert row["text"].startswith("picky: 3 of 6 judged queries have no results; they count as 0 whatever the bias")
+    assert unanswered("whole", []).empty
+
+
 def test_a_system_that_can_be_examined_now_is(dataset, tmp_path):
     def needs(system, dataset):
         return None if system.ranker or system.indexer else "it has no indexer"

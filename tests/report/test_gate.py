@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pyterrier_debias import AuditResult, InputError, audit
+from pyterrier_debias.core.bias import Finding
 from pyterrier_debias.report import inputs
 from pyterrier_debias.report.cli import app
 from pyterrier_debias.report.gate import Budget, check_budgets, read_gate
@@ -86,7 +87,51 @@ def test_where_nothing_relevant_is_found_no_change_keeps_no_budget():
         own = replace(still, value=quality, contrast="original", primary=False, values=pd.Series(quality, index=qids))
         (verdict,) = check_budgets(made([still, own], biases=["position"]), [Budget("position", at_least=-0.02)])
         assert verdict.crossed == crossed
-        assert verdict.text.endswith("is 0, but its nDCG@10 is 0 for every query (50 queries): nothing is shown") == crossed
+        told = "0.0000], but its nDCG@10 is 0 for every query (50 queries): 'at least -0.02' is not shown"
+        assert verdict.text.endswith(told) == crossed
+        (verdict,) = check_budgets(made([still, own], biases=["position"]), [Budget("position", at_least=-0.02, bound="value")])
+        assert verdict.crossed == crossed
+
+
+@pytest.mark.parametrize(("bias", "contrast", "quality"), [
+    ("position", "rotated - original", "original"), ("pooling", "removed - as non-relevant", "as non-relevant"),
+])  # fmt: skip
+def test_where_nothing_relevant_is_found_no_other_figure_keeps_a_budget_either(bias, contrast, quality):
+    """Such as the change of another measure, which the documentation tells users to name."""
+    qids = [f"q{number}" for number in range(50)]
+    still = {"system": "s", "bias": bias, "low": 0.0, "high": 0.0, "n": 50, "convention": "lists of 20 documents; not tested"}
+    change = Finding(measure="RR@10", contrast=contrast, value=0.0, values=pd.Series(0.0, index=qids), **still)
+    for value, crossed in ((0.0, True), (0.4, False)):
+        own = Finding(measure="nDCG@10", contrast=quality, value=value, values=pd.Series(value, index=qids), **still)
+        for bound in ("interval", "value"):
+            budget = Budget(bias, "RR@10", contrast, at_most=0.04, bound=bound)
+            assert [v.crossed for v in check_budgets(made([change, own], biases=[bias]), [budget])] == [crossed]
+
+
+def of_unanswered(missing):
+    """A change of quality over 50 queries, some of which have no results."""
+    qids = [f"q{number}" for number in range(50)]
+    values = pd.Series([0.0] * missing + [-0.01] * (50 - missing), index=qids)
+    change = found("position", values.mean(), -0.012, -0.002, p=0.5, p_corrected=0.5, values=values)
+    without = pd.Series([1.0] * missing + [0.0] * (50 - missing), index=qids)
+    share = Finding(change.system, "unanswered", "share of queries", "without results", missing / 50, n=50, values=without)
+    return made([change, share], biases=["position"])
+
+
+@pytest.mark.parametrize(("missing", "crossed"), [(5, False), (6, True), (50, True)])
+def test_queries_without_results_do_not_keep_a_budget(missing, crossed):
+    result = of_unanswered(missing)
+    (verdict,) = check_budgets(result, [Budget("position", at_least=-0.04)])
+    assert verdict.crossed == crossed
+    told = f"but {missing} of 50 queries have no results"
+    assert verdict.text.endswith(f"{told}: 'at least -0.04' is not shown") == crossed
+    assert (result.verdict()["outcome"] == ("cannot tell" if crossed else "no")).all()
+    assert result.verdict()["sentence"].iloc[0].endswith(f"{told}.") == crossed
+    # They make a limit on the other side of 0 no easier to keep, and what crosses a limit is told as such.
+    (verdict,) = check_budgets(result, [Budget("position", at_most=-0.001)])
+    assert not verdict.crossed
+    (verdict,) = check_budgets(result, [Budget("position", at_least=-0.01)])
+    assert verdict.text.endswith("its lower end is below the budget of -0.01")
 
 
 def test_a_figure_of_0_over_few_queries_is_compared_as_a_value():

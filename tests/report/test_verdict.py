@@ -650,7 +650,14 @@ def test_the_gate_doubts_what_the_verdict_doubts():
     result = judged_of(1)
     assert "but Judged@10 is only 0.100" in result.verdict()["sentence"].iloc[0]
     (found,) = check_budgets(result, [Budget("pooling", at_least=-0.02)])
-    assert found.crossed and found.text.endswith("is 0, but Judged@10 is only 0.100: nothing is shown")
+    assert found.crossed and found.text.endswith("but Judged@10 is only 0.100: 'at least -0.02' is not shown")
+    f, own = result.findings, result.per_query
+    nearly = f.assign(value=f["value"].where(~f["primary"], -0.0006), low=f["low"].where(~f["primary"], -0.0056))
+    one = own["contrast"].str.startswith("system - ") & (own["qid"] == "q0")
+    nearly = replace(result, findings=nearly, per_query=own.assign(value=own["value"].where(~one, -0.1)))
+    assert nearly.verdict()["outcome"].iloc[0] == "cannot tell"
+    (found,) = check_budgets(nearly, [Budget("pooling", at_least=-0.02)])
+    assert found.crossed and found.text.endswith("but Judged@10 is only 0.100: 'at least -0.02' is not shown")
 
 
 @pytest.mark.parametrize("n", [40, 43])
