@@ -24,6 +24,8 @@ COLUMNS = [
     "system", "bias", "measure", "contrast", "size", "size_low", "size_high", "effectiveness", "low", "high", "n",
     "convention", "on_front",
 ]  # fmt: skip
+#: How measures begin whose value without bias is 1 or, for a share of pairs, one half.
+_NOT_FROM_ZERO = ("NFaiRR", "FaiRR", "Kendall's tau", "tau of ", "share of pairs")
 
 
 def pareto(
@@ -49,7 +51,8 @@ def pareto(
 
     Raises:
         InputError: If the audits are of different collections, topics, judgements or settings, a name occurs twice, several
-            figures are selected, a higher figure is better (NFaiRR), or no system has both figures.
+            figures are selected, the figure of a system without bias is not 0 (effectiveness, NFaiRR, Kendall's tau, a share of
+            pairs), or no system has both figures.
 
     When not to use it: to choose a system by one figure; points whose intervals overlap are not ordered.
 
@@ -75,10 +78,9 @@ def pareto(
         names = ", ".join(f"{m} ({g})" for m, g in meant)
         which = "match" if measure is not None or contrast is not None else "are primary, and they are not comparable"
         raise InputError(f"pareto: several figures of {bias!r} {which}: {names}; select one with measure= and contrast=")
-    if any(_better_if_higher(*pair) for pair in meant):
-        raise InputError(
-            f"pareto: {meant[0][0]} ({meant[0][1]}) is no size of a bias, because a higher value is better; name a difference"
-        )
+    if any(not _is_size(*pair) for pair in meant):
+        told = "is no size of a bias, because its value without bias is not 0; name a difference or a slope"
+        raise InputError(f"pareto: {meant[0][0]} ({meant[0][1]}) {told}")
     rows = []
     for one, f in zip(audits, chosen):
         for found in f.drop_duplicates("system").to_dict("records"):
@@ -113,9 +115,9 @@ def pareto(
     return table.sort_values("effectiveness", ascending=False, kind="stable").reset_index(drop=True)
 
 
-def _better_if_higher(measure: str, contrast: str) -> bool:
-    """Whether a figure is the effectiveness or the fairness of a list, not a difference or a slope."""
-    return " - " not in contrast and (measure.startswith(("NFaiRR", "FaiRR")) or value_range(measure) == (0.0, 1.0))
+def _is_size(measure: str, contrast: str) -> bool:
+    """Whether the distance of a figure from 0 is the size of a bias: no effectiveness, fairness, agreement or share of pairs."""
+    return " - " in contrast or not (measure.startswith(_NOT_FROM_ZERO) or value_range(measure) == (0.0, 1.0))
 
 
 def _meant(findings: pd.DataFrame, bias: str, measure: str | None, contrast: str | None) -> pd.DataFrame:

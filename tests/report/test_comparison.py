@@ -1,4 +1,5 @@
 import dataclasses
+import re
 
 import numpy as np
 import pandas as pd
@@ -435,8 +436,14 @@ def test_figures_of_different_kinds_and_audits_under_different_conditions_make_n
         pareto([made({name: (own[0][at], own[1][at])}, qids=QIDS[at]) for name, own, at in (
             ("a", PLAIN, slice(0, 20)), ("b", DEBIASED, slice(20, 40))
         )], "position")  # fmt: skip
-    with pytest.raises(InputError, match=r"nDCG@10 \(original\) is no size of a bias, because a higher value is better"):
+    with pytest.raises(InputError, match=r"nDCG@10 \(original\) is no size of a bias, because its value without bias is not 0"):
         pareto(made({"a": PLAIN}), "position", measure="nDCG@10", contrast="original")
+    for measure, contrast in (("Kendall's tau", "own order, shuffled"), ("tau of nDCG@10", "as non-relevant, condensed"),
+                              ("share of pairs", "rewritten ahead"), ("NFaiRR@10", "neutral queries")):  # fmt: skip
+        one = made({"a": PLAIN})
+        one.findings.loc[one.findings["primary"], ["measure", "contrast"]] = [measure, contrast]
+        with pytest.raises(InputError, match=f"^pareto: {re.escape(f'{measure} ({contrast})')} is no size of a bias"):
+            pareto(one, "position", measure=measure)
     few = made({"b": (DEBIASED[0][:10], DEBIASED[1][:10])}, qids=QIDS[:10])
     for other, told in ((few, "judged topics: 40 and 10"), (made({"b": DEBIASED}, depth=20), "depth: 100 and 20")):
         with pytest.raises(InputError, match=f"a front compares systems under the same conditions. .* {told}"):
