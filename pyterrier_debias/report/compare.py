@@ -244,14 +244,16 @@ def check_alike(results: Sequence[AuditTables], who: str) -> list[str]:
         who: The function that the message names.
 
     Returns:
-        One sentence for each setting that differs. Judgements are compared by their content, if the audits have it on record.
+        One sentence for each setting that differs. Judged topics and judgements are compared by their content, if the audits have
+        it on record.
 
     Raises:
         InputError: If the collections or splits differ.
     """
     first = results[0].settings
     notes = []
-    for other in (r.settings for r in results[1:]):
+    for result in results[1:]:
+        other = result.settings
         for name in ("dataset", "split"):
             # Older audits, and those of given topics, do not name the split.
             unknown = name == "split" and None in (first[name], other[name])
@@ -262,11 +264,19 @@ def check_alike(results: Sequence[AuditTables], who: str) -> list[str]:
             if first[name] != other[name]:
                 notes.append(f"The audits differ in their {name}: {first[name]} and {other[name]}.")
         one, two = first["judged_topics"], other["judged_topics"]
-        if one != two:
-            notes.append(f"The audits differ in their judged topics: {one} and {two}; only queries that both have are compared.")
-        if None not in (known := (first.get("judgements"), other.get("judgements"))) and known[0] != known[1]:
+        if one != two or _known_to_differ("judged_qids", first, other):
+            here, there = (set(r.per_query["qid"]) for r in (results[0], result))
+            left_out = f"Comparisons leave out {len(here - there)} and {len(there - here)} queries that the other audit lacks."
+            notes.append(f"The audits differ in their judged topics: {one} and {two}. {left_out}")
+        if _known_to_differ("judgements", first, other):
             notes.append(OTHER_JUDGEMENTS)
     return notes
+
+
+def _known_to_differ(name: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether the digests in the settings of two audits differ; older audits lack them."""
+    known = one.get(name), other.get(name)
+    return None not in known and known[0] != known[1]
 
 
 def _convention_notes(both: _Both, rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -240,6 +240,7 @@ def _settings(
     started: float,
 ) -> dict[str, Any]:
     """How the audit was made, as the result stores it; ``systems`` are those without the checkpoint's wrappers."""
+    judged = judged_qids(context.topics, context.qrels)
     return {
         "dataset": visible(dataset),
         "split": split,
@@ -251,7 +252,8 @@ def _settings(
         "biases": [bias.name for bias in biases],
         "baseline": baseline,
         "topics": len(context.topics),
-        "judged_topics": len(judged_qids(context.topics, context.qrels)),
+        "judged_topics": len(judged),
+        "judged_qids": frame_digest(pd.DataFrame({"qid": judged})),
         "judgements": _known_judgements(context.qrels),
         "depth": context.depth,
         "draws": context.draws,

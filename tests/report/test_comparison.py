@@ -327,7 +327,7 @@ def test_figures_of_other_conventions_topics_and_judgements_are_told():
     plain = with_convention(made({"a": PLAIN}), "tagger spaCy; mean of 2 draws", judgements="1f")
     other = with_convention(made({"b": DEBIASED}), "tagger textblob; mean of 2 draws", judgements="2e", judged_topics=30)
     assert compare(plain, other).notes == (
-        "The audits differ in their judged topics: 40 and 30; only queries that both have are compared.",
+        "The audits differ in their judged topics: 40 and 30. Comparisons leave out 0 and 0 queries that the other audit lacks.",
         "The audits used different judgements, although their collections have the same name.",
         "position: the compared figures were computed under different conventions: 'tagger spaCy' and 'tagger textblob'.",
     )
@@ -342,6 +342,22 @@ def test_figures_of_other_conventions_topics_and_judgements_are_told():
     # Several training seeds: each pair of conventions is told once.
     seeds = [with_convention(made({"a": values(-0.2, 0.5, s)}), "tagger spaCy") for s in range(3)]
     assert len(compare(seeds, [with_convention(made({"b": DEBIASED}), "tagger x") for _ in range(3)]).notes) == 1
+
+
+def test_as_many_topics_but_others():
+    def of(name, own, start, topics):
+        at = slice(start, start + 25)
+        return with_convention(made({name: tuple(v[at] for v in own)}, qids=QIDS[at]), "", judged_qids=topics)
+
+    one, other = of("a", PLAIN, 0, "1f"), of("b", DEBIASED, 15, "2e")
+    told = "judged topics: 25 and 25. Comparisons leave out 15 and 15 queries that the other audit lacks."
+    found = compare(one, other)
+    assert found.notes == (f"The audits differ in their {told}",) and set(found.table["n"]) == {10}
+    with pytest.raises(InputError, match=f"a front compares systems under the same conditions. .* {told} Audit all"):
+        pareto([one, other], "position")
+    # Queries without a value are not other topics.
+    other = of("b", DEBIASED, 15, "1f")
+    assert compare(one, other).notes == () and len(pareto([one, other], "position")) == 2
 
 
 def test_a_slope_of_other_topics_is_not_compared():

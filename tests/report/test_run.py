@@ -356,11 +356,20 @@ def test_the_judgements_are_known_by_their_content(dataset):
 
     assert known(qrels) == known(qrels.iloc[::-1].astype({"label": float})) != known(qrels.assign(label=2))
     older = audit(toy.bm25_system(dataset), dataset, biases=[PICKY_FREE])
-    del older.settings["judgements"]
+    del older.settings["judgements"], older.settings["judged_qids"]
     text = older.to_json()
     schema = (run.Path(run.__file__).parent / "result.schema.json").read_text()
     jsonschema.validate(json.loads(text), json.loads(schema))
     assert AuditResult.from_json(text).to_json() == text
+
+
+def test_the_judged_topics_are_known_by_their_qids(dataset):
+    topics = dataset.get_topics()
+
+    def known(asked, qrels=None):
+        return audit(toy.bm25_system(dataset), dataset, biases=[PICKY_FREE], topics=asked, qrels=qrels).settings["judged_qids"]
+
+    assert known(topics[:3]) == known(topics[2::-1]) == known(topics, dataset.get_qrels()[:3]) != known(topics[1:4])
 
 
 def test_judgements_that_say_the_same_twice_count_once(dataset):
