@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from pyterrier_debias.core.errors import InputError, one_line
+from pyterrier_debias.core.errors import InputError, one_line, visible
 from pyterrier_debias.core.files import write_whole
 from pyterrier_debias.report.tables import AuditTables
 from pyterrier_debias.report.text import (
@@ -82,6 +82,7 @@ def merged(text: str, result: AuditTables, system: str | None = None) -> str:
     from huggingface_hub.repocard import REGEX_YAML_BLOCK
     from yaml import YAMLError
 
+    system = None if system is None else visible(str(system))  # results hold names as they are shown
     findings = _findings(result, system)
     newline = "\r\n" if "\r\n" in text else "\n"
     bare = REGEX_YAML_BLOCK.match(text) is None

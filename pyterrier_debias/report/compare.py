@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_debias.core.bias import INFLUENCES, TOGETHER, p_text
-from pyterrier_debias.core.errors import InputError, check_number, kind_of
+from pyterrier_debias.core.errors import InputError, check_number, kind_of, visible
 from pyterrier_debias.core.statistics import LEAST_UNITS, Interval, correct, differences, equivalence_test
 from pyterrier_debias.report.noninferiority import (
     bias_verdict,
@@ -313,10 +313,11 @@ def _pairs(
     if systems is not None:
         if isinstance(systems, str) or len(systems) != 2:
             raise InputError(f"compare: systems is {systems!r}; give two names, before and after, from {there}")
-        for name, side in zip(systems, sides):
+        before, after = (visible(str(name)) for name in systems)  # results hold names as they are shown
+        for name, side in zip((before, after), sides):
             if name not in side:
                 raise InputError(f"compare: system {name!r} is not in the audit; use a name from {there}")
-        return [(systems[0], systems[1])]
+        return [(before, after)]
     if one:
         if len(sides[0]) == 2:
             return [(sides[0][0], sides[0][1])]

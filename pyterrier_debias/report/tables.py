@@ -10,7 +10,7 @@ from typing import Any, Self
 import pandas as pd
 
 from pyterrier_debias.core.bias import ATTRIBUTION_COLUMNS, KINDS, Figure
-from pyterrier_debias.core.errors import InputError, check_choice
+from pyterrier_debias.core.errors import InputError, check_choice, visible
 from pyterrier_debias.report.attributions import worst_items, worst_queries
 
 SKIPPED_COLUMNS = ["bias", "system", "reason"]
@@ -78,6 +78,7 @@ class AuditTables:
         if not isinstance(n, numbers.Integral) or n < 1:
             raise InputError(f"worst: n is {n}; it must be a whole number, 1 or more")
         check_choice("worst", "kind", kind, ("queries", *KINDS))
+        system = None if system is None else visible(str(system))  # results hold names as they are shown
         findings, attributions = self.findings, self.attributions
         for name, wanted in (("bias", bias), ("system", system)):
             if wanted is not None:

@@ -3,6 +3,7 @@ import re
 import textwrap
 from dataclasses import replace
 
+import pandas as pd
 import pyterrier as pt
 import pytest
 import yaml
@@ -10,6 +11,7 @@ from huggingface_hub import ModelCard, RepoCard
 
 from pyterrier_debias import InputError, audit
 from pyterrier_debias.report.card import BEGIN, END, merged
+from pyterrier_debias.report.compare import compare
 from pyterrier_debias.report.treatments import treatments
 from pyterrier_debias.report.verdict import verdicts
 from tests.report import toy
@@ -208,6 +210,16 @@ def test_a_name_with_markers_in_the_code(result):
     assert BEGIN not in code
     names = [node.value for node in ast.walk(ast.parse(textwrap.dedent(code))) if isinstance(node, ast.Constant)]
     assert evil in names
+
+
+def test_a_system_is_found_under_the_name_that_the_user_gave(tmp_path):
+    dataset, name = toy.collection(), "my\nranker\u202e"
+    systems = toy.systems(dataset)
+    result = audit({"BM25": systems["BM25"], name: systems["longest"]}, dataset, biases=[ORDER])
+    shown = result.settings["systems"][1]
+    assert shown != name and result.card(name) == result.card(shown) == result.write_card(tmp_path, name).read_text()
+    pd.testing.assert_frame_equal(result.worst(system=name), result.worst(system=shown))
+    assert compare(result, systems=(name, "BM25")).table["system"].unique().tolist() == [f"{shown} -> BM25"]
 
 
 def test_data_is_no_markup(result):
