@@ -199,7 +199,8 @@ def _evaluations(result: AuditTables, findings: pd.DataFrame) -> list[EvalResult
 def _plain(text: Any) -> str:
     """Data as a cell or a sentence of Markdown: one line, no markup of its own."""
     text = " ".join(str(text).split()).replace("&", "&amp;").replace("<", "&lt;")
-    return re.sub(r"([\\`*_\[\]|~]|^[>#+-])", r"\\\1", text)
+    text = re.sub(r"([\\`*_\[\]|~]|^[>#+-])", r"\\\1", text)
+    return re.sub(r"^(\d+)([.)])(?= |$)", r"\1\\\2", text)  # the first item of a numbered list
 
 
 def _body(result: AuditTables, findings: pd.DataFrame, system: str | None) -> str:

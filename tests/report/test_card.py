@@ -222,6 +222,12 @@ def test_a_system_is_found_under_the_name_that_the_user_gave(tmp_path):
     assert compare(result, systems=(name, "BM25")).table["system"].unique().tolist() == [f"{shown} -> BM25"]
 
 
+def test_a_name_with_a_number_begins_no_list():
+    names = ["1. BM25", "2) mine", "3.5 billion"]
+    card = made([found(system=name, text=f"{name}: it falls.") for name in names], systems=names, biases=["position"]).card()
+    assert all(f"\n- {name}: it falls." in card for name in ("1\\. BM25", "2\\) mine", "3.5 billion"))
+
+
 def test_data_is_no_markup(result):
     evil = f"a|b <b>*bold*</b> {BEGIN} [x](y)\n## heading"
     dataset = toy.collection()
