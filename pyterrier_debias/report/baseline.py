@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from pyterrier_debias.core.bias import TOGETHER, Finding, query_count
 from pyterrier_debias.core.statistics import Interval, without_rounding
 from pyterrier_debias.report.noninferiority import change_interval, change_p
-from pyterrier_debias.report.text import digits_of, number, signed
+from pyterrier_debias.report.text import digits_of, interval, signed
 
 
 def against_baseline(findings: Sequence[Finding], baseline: str) -> list[Finding]:
@@ -60,30 +58,30 @@ def against_baseline(findings: Sequence[Finding], baseline: str) -> list[Finding
         labels = finding.clusters if other.clusters is None else other.clusters
         of = None if labels is None else [labels[qid] for qid in common]
         if own:
-            interval, p = Interval(finding.value, finding.low, finding.high, 0.95, finding.n), float("nan")
+            change, p = Interval(finding.value, finding.low, finding.high, 0.95, finding.n), float("nan")
         else:
-            interval, p = change_interval(before, after, clusters=of), change_p(before, after, clusters=of)
-        interval = interval.of_enough
+            change, p = change_interval(before, after, clusters=of), change_p(before, after, clusters=of)
+        change = change.of_enough
         alone = f"{baseline}'s figure is 0 for every query: this is the system's own figure, not tested again"
         tested = alone if own else "paired t-test" if d.any() else "no query differs: not tested"
         if of is not None and not own and d.any():
             together = TOGETHER.search(finding.convention)
             tested = f"p by randomisation {together[0] if together else 'of whole clusters'}; the interval inverts this test"
-        digits = digits_of(interval.low, interval.high)
-        relation = f"differs from {baseline}'s by {signed(interval.estimate, digits)}"
+        digits = digits_of(change.low, change.high)
+        relation = f"differs from {baseline}'s by {signed(change.estimate, digits)}"
         if not d.any():
             relation = f"equals {baseline}'s for every query"
-        elif not np.isnan(interval.low):
-            relation += f", 95 % interval [{number(interval.low, digits)}, {number(interval.high, digits)}]"
+        elif ends := interval(change.low, change.high, digits):
+            relation += f", 95 % interval {ends}"
         compared.append(
             Finding(
                 system=finding.system,
                 bias=finding.bias,
                 measure=finding.measure,
                 contrast=f"{finding.contrast}, vs {baseline}",
-                value=interval.estimate,
-                low=interval.low,
-                high=interval.high,
+                value=change.estimate,
+                low=change.low,
+                high=change.high,
                 p=p,
                 n=len(common),
                 convention=f"{finding.convention}; {tested}" if finding.convention else tested,

@@ -23,7 +23,7 @@ from pyterrier_debias.report.noninferiority import (
     size_interval,
 )
 from pyterrier_debias.report.tables import AuditTables
-from pyterrier_debias.report.text import digits_of, number, signed
+from pyterrier_debias.report.text import digits_of, interval, number, signed
 
 #: Contrasts under which biases report plain effectiveness, the first one that is there counts.
 EFFECTIVENESS_CONTRASTS = ("original", "all queries", "as non-relevant", "zero-filled")
@@ -504,7 +504,7 @@ def _ends(change: Interval) -> str:
 
 def _with_ends(estimate: float, low: float, high: float, told: Callable[[float, int], str]) -> str:
     digits = digits_of(low, high)
-    return told(estimate, digits) + ("" if np.isnan(low) else f" [{told(low, digits)}, {told(high, digits)}]")
+    return f"{told(estimate, digits)} {interval(low, high, digits, told)}".rstrip()
 
 
 def _figure(row: dict[str, Any], *, named: bool = False) -> str:

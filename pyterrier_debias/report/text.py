@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pandas as pd
 
@@ -57,9 +57,9 @@ def digits_of(low: float, high: float, digits: int = 3) -> int:
     return digits
 
 
-def interval(low: float, high: float, digits: int = 3) -> str:
-    """An interval for a table; blank if there is none."""
-    return "" if math.isnan(low) or math.isnan(high) else f"[{number(low, digits)}, {number(high, digits)}]"
+def interval(low: float, high: float, digits: int = 3, told: Callable[[float, int], str] = number) -> str:
+    """An interval for a table or a sentence; blank if there is none."""
+    return "" if math.isnan(low) or math.isnan(high) else f"[{told(low, digits)}, {told(high, digits)}]"
 
 
 def probability(p: float) -> str:
