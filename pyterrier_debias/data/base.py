@@ -125,6 +125,8 @@ class TextLoader(RowWise):
         rows, docnos = pd.factorize(inp["docno"].astype(str))
         places = table.index.get_indexer(pd.Index(docnos))
         unknown = places < 0
+        if unknown.any() and table.empty:
+            raise InputError("TextLoader: the collection has no texts; give it a corpus")
         if unknown.any():
             raise InputError(
                 f"TextLoader: {int(unknown[rows].sum())} of {len(inp)} rows have a docno that is not in the collection, "
@@ -185,7 +187,7 @@ class Collection(pt.datasets.Dataset):
         self,
         name: str,
         *,
-        corpus: pd.DataFrame,
+        corpus: pd.DataFrame | None = None,
         topics: Mapping[str, pd.DataFrame],
         qrels: Mapping[str, pd.DataFrame],
         split: str | None = None,
@@ -197,7 +199,8 @@ class Collection(pt.datasets.Dataset):
         """
         Args:
             name: Name of the collection in reports.
-            corpus: Frame ``docno``, ``text`` and any other fields; one row per document.
+            corpus: Frame ``docno``, ``text`` and any other fields; one row per document. None if the texts are not at hand: an
+                audit of runs can then examine pooling and wording, among others, and says what it cannot examine.
             topics: Mapping from split to a frame ``qid``, ``query`` (and ``type``, ``gender`` where known).
             qrels: Mapping from split to a frame ``qid``, ``docno``, ``label``; the key ``'full'`` has fuller judgements, if any.
             split: The default split of the methods; None for the first of ``topics``.
@@ -210,6 +213,7 @@ class Collection(pt.datasets.Dataset):
             InputError: If a frame lacks a column, a docno occurs twice, or a document has no text.
         """
         self.name = name
+        corpus = pd.DataFrame(columns=["docno", "text"], dtype=object) if corpus is None else corpus
         self.corpus = _checked(corpus, ["docno", "text"], f"{name}: corpus")
         repeated = self.corpus["docno"].duplicated()
         if repeated.any():

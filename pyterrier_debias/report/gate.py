@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyterrier_debias.core.errors import InputError, check_choice, check_number, is_finite, shortened
+from pyterrier_debias.core.errors import InputError, check_choice, check_number, is_finite, shortened, visible
 from pyterrier_debias.report.cross_bias import ALL
 from pyterrier_debias.report.inputs import BIASES, FURTHER, find_biases, meant
 from pyterrier_debias.report.request import Request
@@ -51,6 +51,8 @@ class Budget:
 
     def __post_init__(self) -> None:
         """Refuse an unknown bound, a limit that is not a number, and a budget without a limit."""
+        if self.system is not None:
+            object.__setattr__(self, "system", visible(self.system))  # results hold names as they are shown
         check_choice("Budget", "bound", self.bound, _BOUNDS)
         if self.at_most is None and self.at_least is None:
             raise InputError(f"Budget: {self.bias!r} has no limit; give at_most or at_least")

@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from pyterrier_debias import AuditResult, InputError, audit
 from pyterrier_debias.core.bias import Finding
+from pyterrier_debias.core.errors import visible
 from pyterrier_debias.report import inputs
 from pyterrier_debias.report.cli import app
 from pyterrier_debias.report.gate import Budget, check_budgets, read_gate
@@ -140,6 +141,13 @@ def test_a_figure_of_0_over_few_queries_is_compared_as_a_value():
     audited = made([still], biases=["position"])
     assert [v.crossed for v in check_budgets(audited, [Budget("position", at_most=0.1)])] == [True]
     assert [v.crossed for v in check_budgets(audited, [Budget("position", at_most=0.1, bound="value")])] == [False]
+
+
+def test_a_system_is_found_under_the_name_that_the_user_gave():
+    audited = made([found("order", 0.0, -0.1, 0.1, system="two\ufffdlines")], systems=["two\ufffdlines"], biases=["order"])
+    assert visible("two\nlines") == "two\ufffdlines"
+    (verdict,) = check_budgets(audited, [Budget("order", system="two\nlines", at_least=-0.2)])
+    assert not verdict.crossed
 
 
 def test_a_bias_that_broke_off_keeps_the_gate_shut(result):
