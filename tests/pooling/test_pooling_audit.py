@@ -55,6 +55,14 @@ def test_needs_judgements_of_documents_that_are_not_relevant():
     assert "relevant documents only" in BIAS.needs(SYSTEMS[0], positives)
 
 
+def test_runs_can_be_audited_without_the_texts_of_the_collection():
+    whole, run = PLANTED, PLANTED.get_runs()["bm25"]
+    bare = Collection("bare", topics=whole.topics, qrels=whole.qrels, runs=whole.runs)
+    found, with_texts = (audit(run, dataset, biases=["gender", "pooling"]).verdict() for dataset in (bare, whole))
+    assert found["sentence"][0] == "Not examined: TextLoader: the collection has no texts; give it a corpus."
+    assert found["sentence"][1] == with_texts["sentence"][1] and found["outcome"][1] != "not examined"
+
+
 def test_a_run_over_another_corpus_is_refused_and_the_others_are_examined():
     run = PLANTED.get_runs()["bm25"]
     other = run.assign(docno="msmarco_" + run["docno"])

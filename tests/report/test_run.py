@@ -301,16 +301,6 @@ def test_where_nothing_can_be_examined_the_collection_is_named_and_each_reason_t
         audit({"mine": run}, biases=[ORDER])
 
 
-def test_runs_can_be_audited_without_the_texts_of_the_collection(dataset):
-    topics, qrels, runs = {"test": dataset.get_topics()}, {"test": dataset.get_qrels()}, dataset.get_runs()
-    bare = Collection("bare", topics=topics, qrels=qrels, runs=runs)
-    found = audit(runs["bm25"], bare, biases=["gender", "pooling"]).verdict()
-    assert found["outcome"].eq("not examined").tolist() == [True, False]
-    assert found["sentence"][0] == "Not examined: TextLoader: the collection has no texts; give it a corpus."
-    whole = Collection("bare", corpus=dataset.get_corpus(), topics=topics, qrels=qrels, runs=runs)
-    pd.testing.assert_frame_equal(found[1:], audit(runs["bm25"], whole, biases=["gender", "pooling"]).verdict()[1:])
-
-
 def test_judgements_of_other_documents_are_noted(dataset):
     other = dataset.get_qrels().assign(docno="other")
     result = audit(toy.systems(dataset), dataset, biases=[ORDER], qrels=other)
