@@ -132,14 +132,28 @@ def test_a_query_without_a_gender_is_in_no_group(missing):
         gap(groups=pd.DataFrame({"qid": ["1", None], "gender": ["a", "b"]}))
 
 
-def test_a_baselines_test_of_the_gap_is_the_delta_method():
+@pytest.mark.parametrize("sizes", [(20, 20), (5, 95), (2, 3), (1, 9)])
+def test_a_baselines_test_of_the_gap_is_welchs(sizes):
     generator = np.random.default_rng(0)
-    values, member = generator.normal(size=40), np.repeat(np.eye(2, dtype=bool), 20, axis=0)
+    values, member = generator.normal(size=sum(sizes)), np.repeat(np.eye(2, dtype=bool), sizes, axis=0)
     found = group_gap(values, member, signed=True)
-    assert found.mean() == pytest.approx(values[:20].mean() - values[20:].mean())
-    # Two independent samples: the standard error is that of the difference of two means, with ddof 0.
-    expected = np.sqrt(values[:20].var() / 20 + values[20:].var() / 20)
-    assert found.std() / np.sqrt(40) == pytest.approx(expected)
+    groups = values[: sizes[0]], values[sizes[0] :]
+    assert found.mean() == pytest.approx(groups[0].mean() - groups[1].mean())
+    # The spread of a single query is unknown; it counts as none.
+    expected = np.sqrt(sum(own.var(ddof=1) / len(own) for own in groups if len(own) > 1))
+    assert stats.sem(found) == pytest.approx(expected)
+
+
+def test_small_groups_of_queries_are_pointed_out(caplog):
+    groups = TOPICS.assign(gender=["m", "f", "f"])
+    gap = QueryGroupGap(lexicon={"him": ["h*"]}, category="him", groups=groups, name="gap")
+    per_query(gap @ 1)
+    assert "gap@1: queries with results: 1 of group 'm', 2 of group 'f'; with fewer than 20" in caplog.text
+    caplog.clear()
+    member = np.repeat(np.eye(2, dtype=bool), 20, axis=0)
+    run = pd.DataFrame({"qid": np.arange(40).astype(str), "docno": "d", "score": 1.0, "rank": 0, "text": "he"})
+    gap(groups=run[["qid"]].assign(gender=np.where(member[:, 0], "m", "f"))).values(run)
+    assert "results" not in caplog.text
 
 
 def test_queries_of_neither_group_leave_the_gaps_test_as_it_is():
@@ -160,14 +174,14 @@ def test_queries_of_neither_group_leave_the_gaps_test_as_it_is():
     shares = [run["docno"].map(share).to_numpy() for run in runs]
     change = shares[1] - shares[0]
     men, women = change[:8], change[8:13]
-    error = np.sqrt((men.var() / 8 + women.var() / 5) * 13 / 12)
+    error = np.sqrt(men.var(ddof=1) / 8 + women.var(ddof=1) / 5)
     t = (men.mean() - women.mean()) / error
     assert found[str(gap)].diff()[1] == pytest.approx(men.mean() - women.mean())
     assert found[f"{gap} p-value"][1] == pytest.approx(2 * stats.t.sf(abs(t), 59))
     # The pure function spreads them itself.
     member = groups["gender"].to_numpy()[:, None] == np.array(["m", "f"])
     values = group_gap(change, member, signed=True)
-    assert values.std() / np.sqrt(60) == pytest.approx(np.sqrt(men.var() / 8 + women.var() / 5))
+    assert stats.sem(values) == pytest.approx(error)
     assert set(values[13:]) == {values[13]} and values.mean() == pytest.approx(men.mean() - women.mean())
 
 

@@ -38,6 +38,8 @@ UNDEFINED = ("nan", "influence", "zero")
 _NOT_IN_NAMES, _LONG = ("cutoff", "name"), ("query_filter", "background", "groups")
 #: Options that do not change what is computed from the others.
 _LATE = {"cutoff", "name", "undefined"}
+#: With fewer queries in a group, a t-test with the degrees of freedom of all queries rejects too often.
+_FEWEST_OF_A_GROUP = 20
 
 
 def parameters(**own: str) -> dict[str, ParamInfo]:
@@ -783,8 +785,9 @@ class QueryGroupGap(_OfTexts):
 
     Evaluation averages the values of queries, so each query's value is its *influence value*: the gap plus what the query adds to
     it. The mean of these over the queries of both groups is exactly the gap. Queries in neither group get the gap itself, and the
-    others are rescaled by :func:`as_influence`. A paired t-test against a baseline is then that of the delta method over the
-    queries of both groups; a single query's value has no meaning of its own.
+    others are rescaled by :func:`as_influence`. A paired t-test against a baseline then uses the standard error of Welch's test,
+    sqrt(SS_1 / (n_1 (n_1 - 1)) + SS_2 / (n_2 (n_2 - 1))), with a group's sum of squares SS and size n. A single query's value has
+    no meaning of its own.
 
     Raises:
         InputError: For an unknown option or category; during evaluation, if one of the groups has no query with results, and in
@@ -795,7 +798,8 @@ class QueryGroupGap(_OfTexts):
     their gaps.
 
     When not to use it: to blame one ranker for its gap. Queries of two groups ask for different things; only the difference
-    between two rankers on the same queries can be attributed to the rankers.
+    between two rankers on the same queries can be attributed to the rankers. Nor to test the gap of a group with fewer than about
+    20 queries: the degrees of freedom are those of all judged queries, so that the test rejects too often. A warning says so.
 
     Example:
         >>> import pandas as pd
@@ -907,6 +911,13 @@ class QueryGroupGap(_OfTexts):
         own = {qid: float(shares[rows].mean()) for qid, rows in query_slices(run["qid"]).items()}
         y = np.array(list(own.values()))
         member = np.array([[self._gender.get(qid) == group for group in self.between] for qid in own])
+        (one, other), (n, rest) = self.between, member.sum(axis=0)
+        if min(n, rest) < _FEWEST_OF_A_GROUP:
+            logger.warning(
+                "%r: queries with results: %d of group %r, %d of group %r; with fewer than %d, a t-test against a baseline "
+                "rejects too often",
+                self, n, one, rest, other, _FEWEST_OF_A_GROUP,
+            )  # fmt: skip
         return dict(zip(own, group_gap(y, member, signed=bool(self.option("signed"))).tolist()))
 
 
@@ -931,7 +942,8 @@ def group_gap(values: np.ndarray, member: np.ndarray, *, signed: bool = False) -
         signed: Whether the gap is the first group's mean minus the second's; otherwise it is the absolute value of this.
 
     Returns:
-        Shape [n]; the gap itself for queries in neither group. The standard error of the mean is that of the gap.
+        Shape [n]; the gap itself for queries in neither group. The standard error of the mean is that of Welch's test. The spread
+        of a group with one query is not known; the standard error is then that of the other group alone.
 
     Raises:
         InputError: If a group has no query.
@@ -947,5 +959,7 @@ def group_gap(values: np.ndarray, member: np.ndarray, *, signed: bool = False) -
     means = values @ member / sizes
     gap = means[0] - means[1]
     side = 1.0 if signed or gap >= 0 else -1.0
-    weights = member * np.array([1.0, -1.0]) * len(values) / sizes
+    n = len(values)
+    # A t-test divides by n (n - 1), which is for one mean. This makes the divisor n_g (n_g - 1) for each group's sum of squares.
+    weights = member * np.array([1.0, -1.0]) * np.sqrt(n * (n - 1) / (sizes * np.maximum(sizes - 1, 1)))
     return side * (gap + (weights * (values[:, None] - means)).sum(axis=1))
