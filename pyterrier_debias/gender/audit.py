@@ -287,7 +287,8 @@ def neutral_qids(
     Args:
         topics: ``qid`` and ``query``, or the column.
         wordlist: The words of each group; see :meth:`WordList.of`.
-        column: A column of the topics in which such queries are labelled ``neutral``, used if present; None for words only.
+        column: A column of the topics in which such queries are labelled ``neutral``, ``n`` or ``none`` (as text), used if
+            present; a query without a label does not count as neutral. None for words only.
         tokeniser: How queries are split into words.
 
     Returns:
@@ -302,7 +303,9 @@ def neutral_qids(
     """
     topics = topics.drop_duplicates("qid")
     if column is not None and column in topics.columns:
-        keep = topics[column].astype(str).str.lower().isin(_NEUTRAL_LABELS).to_numpy()
+        # As text, a label that is missing may read "None".
+        labels = (label.strip().lower() if isinstance(label, str) else None for label in topics[column])
+        keep = np.array([label in _NEUTRAL_LABELS for label in labels], dtype=bool)
     else:
         lacking = topics.loc[topics["query"].isna(), "qid"] if "query" in topics.columns else topics["qid"]
         if len(lacking):

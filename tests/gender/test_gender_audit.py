@@ -135,7 +135,11 @@ def test_figures_can_be_drawn(result):
 def test_neutral_queries():
     topics = pd.DataFrame({"qid": ["1", "2", "3"], "query": ["his house", "a house", "a boat"]})
     assert neutral_qids(topics) == ["2", "3"]
-    assert neutral_qids(topics.assign(gender=["neutral", "f", "N"])) == ["1", "3"]
+    assert neutral_qids(topics.assign(gender=["neutral", "f", " N "])) == ["1", "3"]
+    for missing in (None, np.nan, pd.NA):
+        labels = pd.Series([missing, "f", "none"], dtype=object)
+        for of in (labels, labels.astype("category"), labels.astype("string")):
+            assert neutral_qids(topics.assign(gender=of)) == ["3"]
     with pytest.raises(InputError, match="neutral_qids: topic '2' has no query; leave such topics out"):
         neutral_qids(topics.assign(query=["sea", None, "tea"]))
     with pytest.raises(InputError, match="neutral_qids: topic '1' has no query"):
