@@ -24,7 +24,7 @@ import pyterrier as pt
 from pyterrier_debias.core.errors import InputError, check_choice, kind_of, shortened
 from pyterrier_debias.core.frames import HIGHEST, ranked
 from pyterrier_debias.core.locks import scratch_folder
-from pyterrier_debias.data.lines import fault, read_json_lines, read_lines
+from pyterrier_debias.data.lines import fault, read_json_lines, read_lines, without_header
 
 _DOCNO_NAMES = ("docno", "_id", "doc_id", "docid", "pid", "id")
 _QID_NAMES = ("qid", "_id", "query_id", "query-id", "id")
@@ -134,7 +134,7 @@ def read_qrels(path: str | Path) -> pd.DataFrame:
         >>> read_qrels(path).values.tolist()
         [['q1', 'd1', 2]]
     """
-    lines = _without_header(read_lines(path), _QID_NAMES, None)
+    lines = without_header(read_lines(path), _QID_NAMES, None)
     begin, first = next(lines, (1, ""))
     separator = "\t" if first.count("\t") in (2, 3) else None
     width = len(first.split(separator))
@@ -313,17 +313,8 @@ def _fields(path: str | Path, number: int, line: str, columns: Sequence[str], se
     return fields
 
 
-def _without_header(
-    lines: Iterator[tuple[int, str]], names: Sequence[str], separator: str | None
-) -> Iterator[tuple[int, str]]:
-    """The lines without a header, that is, without a first line that begins with the name of an identifier."""
-    number, first = next(lines)
-    head = first.split(separator)[0].lower()
-    return lines if head in names else chain([(number, first)], lines)
-
-
 def _tsv_records(path: str | Path, columns: Sequence[str], names: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
-    for number, line in _without_header(read_lines(path), names, "\t"):
+    for number, line in without_header(read_lines(path), names, "\t"):
         yield number, dict(zip(columns, _fields(path, number, line, columns)))
 
 

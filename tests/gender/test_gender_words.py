@@ -76,6 +76,18 @@ def test_other_attributes_and_numbers_of_groups(tmp_path):
             WordList.of(tmp_path / "x.json")
 
 
+@pytest.mark.parametrize("header", ["word,gender\n", "Word\tgroup\n", "term , gender\n", ""])
+def test_a_header_is_no_word_and_no_group(tmp_path, header):
+    path = tmp_path / "list.csv"
+    path.write_text(f"{header}he,m\nshe,f\n")
+    assert WordList.of(path).groups == {"male": {"he"}, "female": {"she"}}
+    path.write_text("word\nhe\n")
+    assert WordList.of(path).groups == {"list": {"he"}}
+    path.write_text("word,gender\n")
+    with pytest.raises(InputError, match=r"list\.csv has only a header"):
+        WordList.of(path)
+
+
 def test_what_is_compared():
     ages = WordList({"a": ["x"], "b": ["y"], "c": ["z"]})
     with pytest.raises(InputError, match="name the contrast"):

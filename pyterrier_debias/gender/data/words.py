@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyterrier_debias.core.errors import InputError, kind_of
 from pyterrier_debias.core.scripts import composed
+from pyterrier_debias.data.lines import without_header
 
 #: The library's own list, under its licence: titles, kinship, pronouns and plain nouns for persons. No names, no trades; nothing
 #: that is as often something else ("miss", "ms", "lord", "queen", "guy", "mummy", "pop").
@@ -32,6 +33,8 @@ DEBIAS = {
     ),
 }
 
+#: Possible names of the words' column in a header.
+_WORD_NAMES = ("word", "words", "term", "token")
 #: Names of the two groups of gendered word lists in files, and their names here.
 _SAME = {
     **dict.fromkeys(("m", "male", "males", "man", "men", "masculine"), "male"),
@@ -245,6 +248,8 @@ def read_word_list(path: str | Path, *, groups: tuple[str, str] | None = None, n
     - a JSON array of pairs (debiaswe's equalize and definitional pairs): the first words form one group, the second another;
     - a JSON object with the words of each group.
 
+    A first line that begins with the field ``word``, ``words``, ``term`` or ``token`` is a header and is left out.
+
     Groups called ``m`` or ``men`` in files are ``male`` here, and ``f`` or ``women`` are ``female``. These two come first, in
     this order, so signed measures are male minus female for every list.
 
@@ -301,7 +306,10 @@ def _file_groups(path: Path, groups: tuple[str, str] | None) -> dict[str, list[s
     rows = list(_lines(text))
     if not rows:
         raise InputError(f"word list {path} is empty")
-    split = [line.replace("\t", ",").rsplit(",", 1) for _, line in rows]
+    rows = list(without_header(iter(rows), _WORD_NAMES, ","))
+    if not rows:
+        raise InputError(f"word list {path} has only a header; write 'word,group' in the lines below it")
+    split = [line.rsplit(",", 1) for _, line in rows]
     named = [len(parts) == 2 for parts in split]
     if not any(named):
         return {alone: [line for _, line in rows]}
@@ -319,7 +327,7 @@ def _file_groups(path: Path, groups: tuple[str, str] | None) -> dict[str, list[s
 def _lines(text: str) -> Iterator[tuple[int, str]]:
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip():
-            yield number, line.strip()
+            yield number, line.strip().replace("\t", ",")
 
 
 def _json_groups(content: Any, path: Path, alone: str, groups: tuple[str, str] | None) -> dict[str, list[str]]:
