@@ -278,7 +278,7 @@ def fit_ranker(
     with torch.inference_mode(False), torch.enable_grad():
         take_device(ranker)
         method = make_method(training, groups)
-        _tell_what_is_not_read(ranker, groups, name)
+        _tell_what_is_not_read(ranker, groups, stage)
         with _all_or_nothing(method):
             check_rates(stage, method, training.learning_rate)
             report = train(ranker, method, groups, training, validation)
@@ -369,8 +369,9 @@ def _all_or_nothing(method: Method) -> Iterator[None]:
         raise
 
 
-def _tell_what_is_not_read(ranker: Any, groups: Groups, name: str) -> None:
+def _tell_what_is_not_read(ranker: Any, groups: Groups, stage: Any) -> None:
     """Log how much of the training texts does not fit into the window; training itself does not show this."""
+    name = type(stage).__name__
     if getattr(ranker, "long_for_scoring_only", False):
         logger.warning(
             "%s: long=%r is for scoring; training reads each text from its start, as far as the window goes; cut the "
@@ -386,13 +387,14 @@ def _tell_what_is_not_read(ranker: Any, groups: Groups, name: str) -> None:
         share = 100 * cut.sum() / (cut.sum() + left.sum())
         logger.warning(
             "%s: %d of %d%s training texts are longer than the window of %d tokens, and training does not read %s %% of all "
-            "tokens; raise max_length where the model allows it, or cut the candidates into passages",
+            "tokens%s; raise max_length where the model allows it, or cut the candidates into passages",
             name,
             np.count_nonzero(cut),
             len(chosen),
             f" (of {len(rows)})" if len(rows) > len(chosen) else "",
             window,
             "less than 1" if share < 1 else f"{share:.0f}",
+            getattr(stage, "note_on_unread", ""),
         )
 
 

@@ -239,6 +239,20 @@ def test_psi_and_the_attribute_are_those_of_the_text_that_is_read(augment, long,
     assert [known for _, known in met] == gendered([text for text, _ in met]).tolist()
 
 
+@pytest.mark.parametrize(("make", "option", "what"), [
+    (BiasAwareReranker, "column", "psi"), (AdversarialReranker, "attribute", "the attribute"),
+])  # fmt: skip
+def test_words_beyond_the_window_are_pointed_out(make, option, what, model, caplog):
+    caplog.set_level("WARNING")
+    told = f", whose words count for {what} all the same; raise max_length"
+    frame, ranker = world().assign(known=lambda f: f["rank"] % 2), CrossEncoder(model, max_length=6)
+    make(ranker, training=small(max_steps=1)).fit(frame, qrels())
+    assert "longer than the window of 6 tokens" in caplog.text and told in caplog.text
+    caplog.clear()
+    make(ranker, training=small(max_steps=1), **{option: "known"}).fit(frame, qrels())
+    assert "longer than the window of 6 tokens" in caplog.text and told not in caplog.text
+
+
 def test_a_given_psi_stands_under_augmentation_too(model, monkeypatch):
     stage = BiasAwareReranker(CrossEncoder(model), column="rank", training=small(workers=0, augment=SwapGender(share=1.0)))
     assert {known for _, known in collated(stage, monkeypatch)} > {0.0, 1.0, 2.0}

@@ -53,9 +53,14 @@ class _FairReranker(TrainedRanker):
         return {"wordlist": words, **tokeniser}
 
     def _texts(self, groups: Groups) -> list[str]:
-        """What the ranker reads of each row in training, without augmentation."""
+        """Each row's text, or its first passage with ``long='firstp'``, without augmentation, and not cut to the window."""
         read = self.checked_base().training_text
         return [read(" ".join(parts)) for parts in zip(*(groups.column(name) for name in groups.text_columns))]
+
+
+def _note(what: str, column: str | None) -> str:
+    """What is said of tokens that are not read: that their words count, unless a column has the values."""
+    return f", whose words count for {what} all the same" if column is None else ""
 
 
 def _numbers(groups: Groups, column: str, stage: str) -> np.ndarray:
@@ -81,7 +86,8 @@ class BiasAwareReranker(_FairReranker):
 
     Psi is the absolute lean of the negative's words (Boolean: 1 if only one gender is mentioned). The paper keeps its sign
     (``signed=True``); a negative that leans to female words then gets a *smaller* margin, and the ranker learns to prefer it.
-    It is computed from the text that is read, after ``Training(augment=...)``.
+    It is computed from the text after ``Training(augment=...)``, with ``long='firstp'`` from the first passage. Words beyond the
+    ranker's window count, too; a warning of ``fit`` says whether there are any. Then cut the candidates into passages.
 
     Args:
         ranker: Any ranker of this package, or a name or folder, from which a ``CrossEncoder`` is made. It is copied.
@@ -140,6 +146,11 @@ class BiasAwareReranker(_FairReranker):
         self.contrast = contrast
         self.training = training
 
+    @property
+    def note_on_unread(self) -> str:
+        """What the warning of training texts that are longer than the window adds; see :func:`_note`."""
+        return _note("psi", self.column)
+
     def check_options(self) -> None:
         """Refuse options that cannot be used; see :class:`~pyterrier_debias.rankers.trained_reranker.TrainedRanker`.
 
@@ -195,8 +206,9 @@ class AdversarialReranker(_FairReranker):
 
     h is the vector that the ranking head reads, adv is two layers with a tanh between them, and grl passes h on unchanged but
     multiplies the gradient on its way back by :math:`-\lambda`: the adversary learns the attribute, the encoder unlearns it. A
-    pair has the attribute if the neutrality of its query or of its document, as it is read, is below 1. Scoring uses only the
-    ranker.
+    pair has the attribute if the neutrality of its query or of its document is below 1. The document's text is that after
+    ``Training(augment=...)``, with ``long='firstp'`` its first passage. Words beyond the ranker's window count, too; a warning of
+    ``fit`` says whether there are any. Then cut the candidates into passages. Scoring uses only the ranker.
 
     ===============  ==========================================================================
     columns in       ``qid``, ``docno``, ``query`` and the ranker's text columns
@@ -267,6 +279,11 @@ class AdversarialReranker(_FairReranker):
         self.tokeniser = tokeniser
         self.training = training
         self.first_training = first_training
+
+    @property
+    def note_on_unread(self) -> str:
+        """What the warning of training texts that are longer than the window adds; see :func:`_note`."""
+        return _note("the attribute", self.attribute)
 
     def check_options(self) -> None:
         """Refuse options that cannot be used; see :class:`~pyterrier_debias.rankers.trained_reranker.TrainedRanker`.
