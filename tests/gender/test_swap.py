@@ -38,6 +38,10 @@ SENTENCES = {
     "sign here: his/her": "sign here: her/his",
     "ask him/her": "ask her/him",
     "his or hers": "hers or his",
+    "her (late) father, her (very late) aunt": "his (late) mother, his (very late) uncle",
+    "She saw her (yesterday), and (I love her) Father left.": "He saw him (yesterday), and (I love him) Mother left.",
+    "the boy's/men's room": "the girl's/women's room",
+    "MR SMITH, MR. and MRS. Hill": "MRS SMITH, MRS. and MR. Hill",
     "": "",
 }
 
@@ -68,6 +72,14 @@ def test_titles_and_words_without_a_counterpart_of_their_own():
     assert swap_gender("Ms. Hill and Ms Wood")[0] == "Mr. Hill and Mr Wood"
     assert swap_gender("30 ms of MS, Ms 1")[1] == 0
     assert swap_gender("fellas and a fella")[0] == "gals and a gal"
+
+
+@pytest.mark.parametrize("text", [
+    "s/he will call", "S/HE", "(s)he's", "(S)he", "wo/man", "(wo)men", "wo-man", "Wo/men's", "(fe)male", "actor/ess",
+    "an actor(ess)", "MR imaging and MRS of the brain", "the MR.",
+])  # fmt: skip
+def test_words_for_both_genders_and_units_are_left_alone(text):
+    assert swap_gender(text) == (text, 0) == swap_gender(text, to="m") == swap_gender(text, to="f")
 
 
 def test_which_her_is_meant_in_a_labelled_sample():
@@ -165,7 +177,7 @@ def test_one_way_leaves_no_word_of_the_other_side_and_nothing_to_do_again(text):
 
 def _kept_by_case(text):
     """Names and units that are written like gendered words: "Gal Hill"."""
-    return {word.lower() for word in re.findall(r"\w+", text) if word.lower() in ("guy", "gal")}
+    return {word.lower() for word in re.findall(r"\w+", text) if word.lower() in ("guy", "gal") or word in ("MR", "MRS")}
 
 
 def test_one_way_users_pairs_have_the_male_word_first():

@@ -21,8 +21,8 @@ from pyterrier_debias.core.text import keyed_hash
 from pyterrier_debias.core.variants import reworded
 
 #: Words and their counterparts, both ways: titles, kinship, nouns for persons. Pronouns that have more than one are decided by
-#: :func:`followed_by_noun`. Words with other common meanings are left out (count, host, miss); "Guy", "Gal" and "Ms" count where
-#: they can be told from names and units, see :func:`_told_by_case`.
+#: :func:`followed_by_noun`. Words with other common meanings are left out (count, host, miss); "Guy", "Gal", "Ms" and "MR" count
+#: where they can be told from names and units, see :func:`_told_by_case`.
 PAIRS: dict[str, str] = dict(
     pair.split("/")
     for pair in """
@@ -163,6 +163,7 @@ _ALONE = frozenset(
 _DEGREES = frozenset("very so too quite rather really extremely more most less least".split())
 
 _NEXT = re.compile(r"[\s\"'\u2018\u2019\u201c\u201d(\[-]*(\w+)")
+_BRACKETED = re.compile(r"(\s*)[(\[]([^()\[\]]*)[)\]]")
 _LAST = re.compile(r"(\w+)[\s\"'\u2018\u201c(\[]*\Z")
 _BESIDE = re.compile(r"(?:\s+(?:or|and)\s+|\s*/\s*)(?:his|hers|her|their|its|my|your|our)(?!\w)", re.IGNORECASE)
 _PARTNER_AFTER = re.compile(r"(?:\s+or\s+|\s*/\s*)(his|him|her)(?!\w)", re.IGNORECASE)
@@ -208,6 +209,9 @@ def _noun_behind(text: str, end: int, before: str) -> bool:
     beside = _BESIDE.match(text, end)
     if beside is not None:
         return _noun_behind(text, beside.end(), before)
+    bracketed = _BRACKETED.match(text, end)
+    if bracketed is not None:  # "her (late) father" is read as "her late father"
+        return _noun_behind(" ".join((*bracketed.groups(), text[bracketed.end() :])), 0, before)
     word, end = _after(text, end)
     if word == "not" and _after(text, end)[0] in _DEGREES:
         return _noun_behind(text, end, before)
@@ -263,19 +267,29 @@ _SENTENCE = re.compile(r"(?:^|[.!?:\n][\"'\u2019\u201d)\]]*)[\s\"'\u2018\u201c(\
 _NAME = re.compile(r"\.?\s+[^\W\d_]")
 
 
-_BY_CASE = frozenset(("guy", "gal", "ms"))
+_BY_CASE = frozenset(("guy", "gal", "ms", "mr", "mrs"))
+#: Words written for both genders at once, "s/he", "(wo)men", "actor(ess)", up to and from the end of the gendered word.
+_BOTH_BEFORE = re.compile(
+    r"(?<![\w'\u2019])(?:(?:s[/-]|\(s\))he|(?:wo[/-]|\(wo\))m[ae]n\w*|(?:fe[/-]|\(fe\))males?)\Z", re.IGNORECASE
+)
+_BOTH_AFTER = re.compile(r"[/(](?:d?ess|ss|ine|er|e)(?!\w)", re.IGNORECASE)
+
+
+def _for_both(text: str, start: int, end: int) -> bool:
+    """Whether a word is a part of one that is written for both genders, which would mean nothing with the part swapped."""
+    return _BOTH_AFTER.match(text, end) is not None or _BOTH_BEFORE.search(text, max(0, start - 4), end) is not None
 
 
 def _told_by_case(word: str, text: str, start: int, end: int) -> bool:
-    """Whether a word that can be a name or unit is a gendered word here: "Guy", "Gal" begin a sentence, "Ms" precedes a name."""
+    """Whether a word that can be a name or unit is a gendered word here: "Guy" begins a sentence, "Ms", "MR" precede a name."""
+    written, found = text[start:end], _NAME.match(text, end)
+    before_name = found is not None and found[0][-1].isupper()
     if word == "ms":
-        found = _NAME.match(text, end)
-        return text[start:end] == "Ms" and found is not None and found[0][-1].isupper()
-    if word in ("guy", "gal") and text[start:end].istitle():
-        named = _NAME.match(text, end)
-        begins = _SENTENCE.search(text, max(0, start - 10), start) is not None
-        return begins and not (named is not None and named[0][-1].isupper())
-    return True
+        return written == "Ms" and before_name
+    if word in ("guy", "gal") and written.istitle():
+        return not before_name and _SENTENCE.search(text, max(0, start - 10), start) is not None
+    # The full stop of an abbreviation tells a title, too: "MR. and MRS. Hill".
+    return before_name or word in ("guy", "gal") or not written.isupper() or (found is not None and found[0][0] == ".")
 
 
 def _in_case(word: str, like: str) -> str | None:
@@ -363,9 +377,10 @@ def _swap(text: str, table: Mapping[str, str | None]) -> tuple[str, int]:
     parts, at, n = [], 0, 0
     for found in word_pattern(text).finditer(text):
         word = composed(found[0].lower())
-        if word not in table or (word in _BY_CASE and not _told_by_case(word, text, found.start(), found.end())):
+        start, end = found.span()
+        if word not in table or (word in _BY_CASE and not _told_by_case(word, text, start, end)) or _for_both(text, start, end):
             continue
-        other = _in_case(table[word] or _pronoun(word, text, found.start(), found.end()), found[0])
+        other = _in_case(table[word] or _pronoun(word, text, start, end), found[0])
         if other is None:
             continue
         parts += [text[at : found.start()], other]
@@ -390,7 +405,8 @@ class SwapGender(RowWise):
     "her" becomes "his" before a noun and "him" elsewhere, "his" becomes "her" before a noun and "hers" elsewhere. Whether a noun
     follows is decided by lists of words around it, see :func:`followed_by_noun`: correct in 58 of 60 sentences that were written
     after the lists (NLTK's tagger in 84 of 140 others, so no tagger is used). "Ms" before a name becomes "Mr", which becomes
-    "Mrs". Which texts are swapped depends only on the seed, the docno (or qid) and the epoch.
+    "Mrs"; in capitals, "MR" and "MRS" are swapped only before a name or with a full stop. Words written for both genders ("s/he",
+    "(wo)men") stay as they are. Which texts are swapped depends only on the seed, the docno (or qid) and the epoch.
 
     With ``to='m'`` or ``to='f'``, words change to one gender only: this makes no counterfactual, but can plant a known bias ("his
     or her doctor" becomes "his or his doctor").

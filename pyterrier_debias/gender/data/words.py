@@ -65,7 +65,8 @@ class WordList:
         ('male', 'female')
 
     When not to use it: to decide who a text is about. A word shows that a group is mentioned, not how; people whom a text only
-    mentions by name or occupation are not counted, and two groups do not represent people who belong to neither.
+    mentions by name or occupation are not counted, and two groups do not represent people who belong to neither. Forms written
+    for both genders ("s/he", "(wo)men") count as male, because their last part is a word of its own.
     """
 
     if TYPE_CHECKING:
