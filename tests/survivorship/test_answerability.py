@@ -101,6 +101,18 @@ def test_a_query_is_predicted_by_models_that_have_not_seen_its_text():
     assert set(fold) == {0, 1, 2}
 
 
+def test_the_errors_of_the_share_are_of_sigmoids_that_have_not_seen_the_query():
+    """Turning the outcomes of one fold leaves its probabilities as they are; with one sigmoid, all errors would sum to 0."""
+    topics, _ = answerable(90, 3)
+    texts, y = topics["query"].tolist(), topics["answered"].to_numpy(dtype=float)
+    logits, fold = np.random.default_rng(0).normal(size=90), Answerability(folds=3)._folds(texts, y)
+    p = Answerability._held_out(logits, y, fold)
+    turned = Answerability._held_out(logits, np.where(fold == 1, 1 - y, y), fold)
+    assert (p[fold == 1] == turned[fold == 1]).all() and (p[fold != 1] != turned[fold != 1]).all()
+    stage = Answerability(folds=3).fit(topics)
+    assert abs((stage._fitted["y"] - stage._fitted["p"]).mean()) > 1e-6
+
+
 def test_answered_within_some_rank():
     ranks = [1.0, 2.0, 5.0, 9.0, np.inf, np.inf] * 4
     topics = pd.DataFrame({"qid": [str(i) for i in range(24)], "query": [f"query {i}" for i in range(24)]})

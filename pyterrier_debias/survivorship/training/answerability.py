@@ -307,7 +307,7 @@ class Answerability(Stage):
             "model": self._learn(x, y),
             "columns": columns,
             "sigmoid": sigmoid,
-            "p": sigmoid(logits),
+            "p": self._held_out(logits, y, fold),
             "y": y,
             "share": float(y.mean()),
             "fingerprint": state.hexdigest(),
@@ -377,6 +377,8 @@ class Answerability(Stage):
     @reads_frames
     def share(self, inp: pd.DataFrame) -> Interval:
         """Estimate the share of queries without labels that would be answered; see :func:`predicted_share`.
+
+        The labelled queries are those of ``fit``. Each was predicted by a model and a sigmoid that were fitted to other folds.
 
         Args:
             inp: ``qid``, ``query``.
@@ -480,6 +482,15 @@ class Answerability(Stage):
         from sklearn.linear_model import LogisticRegression
 
         return LogisticRegression(C=self.strength, max_iter=1000).fit(x, y)
+
+    @classmethod
+    def _held_out(cls, logits: np.ndarray, y: np.ndarray, fold: np.ndarray) -> np.ndarray:
+        """Each query's probability, from a sigmoid that is fitted to the other folds: its own one makes the mean error 0."""
+        p = np.full(len(y), np.nan)
+        for number in np.unique(fold):
+            held = fold == number
+            p[held] = cls._calibrator(logits[~held], y[~held])(logits[held])
+        return p
 
     @staticmethod
     def _calibrator(logits: np.ndarray, y: np.ndarray) -> _Sigmoid:
