@@ -526,6 +526,8 @@ def test_clusters_of_one_are_no_clusters():
     alone = np.arange(len(d))
     assert ours.randomisation_test(np.zeros(100), d, clusters=alone) == ours.randomisation_test(np.zeros(100), d)
     assert ours.inverted_interval(d, clusters=alone, resamples=999) == ours.inverted_interval(d, resamples=999)
+    ends = [(i.low, i.high) for i in (ours.bootstrap_interval(d, clusters=c) for c in (None, alone))]
+    assert ends[0] == pytest.approx(ends[1], abs=1e-3)
 
 
 def test_only_the_test_by_cluster_is_calibrated_where_queries_share_documents():
@@ -555,11 +557,35 @@ def test_an_interval_by_cluster_agrees_with_its_test(seed):
     assert interval.high - interval.low > plain.high - plain.low
 
 
+def test_copies_do_not_narrow_a_bootstrap_by_cluster():
+    """Seven copies of each unit; then a cluster counts by its size, as in the mean."""
+    values = np.random.default_rng(0).gamma(1.0, size=12)
+    alone, copies = ours.bootstrap_interval(values), np.repeat(values, 7)
+    found = ours.bootstrap_interval(copies, clusters=np.repeat(np.arange(12), 7))
+    assert (found.estimate, found.low, found.high) == pytest.approx((alone.estimate, alone.low, alone.high), abs=0.005)
+    singly = ours.bootstrap_interval(copies)
+    assert found.n == 84 and found.high - found.low > 2 * (singly.high - singly.low)
+    unequal = ours.bootstrap_interval(np.array([1.0, 1.0, 1.0, 0.0]), clusters=list("aaab"))
+    assert (unequal.estimate, unequal.low, unequal.high) == (0.75, 0, 1)
+
+
+@pytest.mark.parametrize("method", ["bca", "percentile"])
+def test_a_bootstrap_by_cluster_covers(method):
+    covered = 0
+    for seed in range(200):
+        d, of = clustered(seed)
+        found = ours.bootstrap_interval(d, clusters=of, method=method, resamples=499, seed=seed)
+        covered += found.low <= 0 <= found.high
+    assert ours.binomial_interval(covered, 200).low <= 0.95 <= ours.binomial_interval(covered, 200).high
+
+
 def test_clusters_must_fit():
     with pytest.raises(InputError, match="got 2 labels for 3 units"):
         ours.randomisation_test(np.zeros(3), np.ones(3), clusters=["a", "b"])
     with pytest.raises(InputError, match="clusters are for differences"):
         ours.inverted_interval(np.ones((3, 2)), clusters=["a", "b", "c"])
+    with pytest.raises(InputError, match="clusters are for the mean"):
+        ours.bootstrap_interval(np.ones((3, 2)), clusters=["a", "b", "c"])
     alone = ours.inverted_interval(np.array([1.0, 2.0, 3.0]), clusters=["a"] * 3)
     assert alone.estimate == 2 and np.isnan([alone.low, alone.high]).all()
 

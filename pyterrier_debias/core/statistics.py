@@ -471,6 +471,7 @@ def bootstrap_interval(
     values: np.ndarray,
     statistic: Callable[..., np.ndarray] = np.mean,
     *,
+    clusters: Sequence[object] | np.ndarray | None = None,
     level: float = 0.95,
     method: str = "bca",
     resamples: int = 9_999,
@@ -487,6 +488,8 @@ def bootstrap_interval(
         values: Shape [n] or [n, m]; rows are the units that are drawn.
         statistic: ``statistic(values, axis=...)``, vectorised along an axis; for two-dimensional values it gets the
             resampled columns as separate arguments.
+        clusters: For the mean of values of shape [n]: n labels of units that are drawn together, such as the article that a
+            question is about. A mean is then the ratio of the means of the clusters' sums and sizes. None draws each unit alone.
         level: Nominal coverage.
         method: ``'bca'`` (bias-corrected and accelerated) or ``'percentile'``. ``'bca'`` leaves out each unit in turn, which
             takes time proportional to the square of n, except for means.
@@ -494,10 +497,12 @@ def bootstrap_interval(
         seed: Seed of the resamples.
 
     Returns:
-        The interval; both ends equal the estimate if all units agree, and are NaN for fewer than two units.
+        The interval; both ends equal the estimate if all units agree, and are NaN for fewer than two units or clusters. ``n``
+        counts units, not clusters.
 
     Raises:
-        InputError: If the method is unknown, a value is NaN, the level is outside (0, 1), or there are no resamples.
+        InputError: If the method is unknown, a value is NaN, the level is outside (0, 1), there are no resamples, or clusters are
+            given for another statistic than a mean.
     """
     check_choice("bootstrap_interval", "method", method, ("bca", "percentile"))
     if not 0 < level < 1 or resamples < 1:
@@ -508,6 +513,12 @@ def bootstrap_interval(
     if np.isnan(values).any():
         raise InputError("values hold NaN; leave out undefined units")
     n = len(values)
+    if clusters is not None:
+        if statistic is not np.mean or values.ndim != 1:
+            raise InputError("clusters are for the mean of one value for each unit; leave out statistic=")
+        of = np.column_stack(sums_by_cluster(values, clusters))
+        found = bootstrap_interval(of, _ratio_of_means, level=level, method=method, resamples=resamples, seed=seed)
+        return replace(found, n=n)
     columns = (values,) if values.ndim == 1 else tuple(values.T)
     estimate = float(statistic(*columns, axis=-1)) if n else float("nan")
     if n < 2:
@@ -541,6 +552,11 @@ def bootstrap_interval(
         how: Literal["linear", "nearest"] = "linear" if np.isfinite(drawn).all() else "nearest"
         low, high = np.quantile(drawn, [(1 - drawn_at) / 2, (1 + drawn_at) / 2], method=how)
     return Interval(estimate, float(low), float(high), level, n)
+
+
+def _ratio_of_means(sums: np.ndarray, sizes: np.ndarray, axis: int) -> np.ndarray:
+    """The mean over the units of clusters."""
+    return sums.mean(axis=axis) / sizes.mean(axis=axis)
 
 
 def _expanded(level: float, n: int) -> float:

@@ -462,9 +462,8 @@ class _Examined:
         labels = {"clusters": own["cluster"]} if "cluster" in own.columns else {}
         return {"values": own[column], **labels}
 
-    def _interval(self, values: Any) -> Interval:
-        values = np.asarray(values, dtype=np.float64)
-        return bootstrap_interval(values, seed=self.context.seed) if len(values) else self._nothing()
+    def _interval(self, values: pd.Series, clusters: pd.Series | None = None) -> Interval:
+        return bootstrap_interval(values.to_numpy(), clusters=clusters, seed=self.context.seed)
 
     def _lean(self, name: str) -> Iterator[Finding]:
         own = self._own(name)
@@ -501,14 +500,14 @@ class _Examined:
             f"contains 0 if random orders do not reject",
             parts=self._parts(name), **self._values(own, "added"),
         )  # fmt: skip
-        absolute = own["ARaB"].abs()
-        interval = self._interval(absolute)
+        absolute = self._values(own.assign(ARaB=own["ARaB"].abs()), "ARaB")
+        interval = self._interval(**absolute)
         floor = float(own["expected_abs"].mean())
         text = (
             f"regardless of direction, the {_ARAB} of a neutral query is {interval.estimate:.3f} [{interval.low:.3f}, "
             f"{interval.high:.3f}] on average; a random order of the same documents has {floor:.3f}."
         )
-        yield self.bias.finding(name, _ABS, _NEUTRAL, interval, text, convention=how, null_value=floor, values=absolute)
+        yield self.bias.finding(name, _ABS, _NEUTRAL, interval, text, convention=how, null_value=floor, **absolute)
 
     def _parts(self, name: str) -> list[Parts]:
         """The contributions of documents and words to the lean that the order adds."""
@@ -522,14 +521,14 @@ class _Examined:
     def _fair(self, name: str) -> Iterator[Finding]:
         if len(self.bias.wordlist.names) < 2:
             return
-        own = self._own(name)["NFaiRR"].dropna()
-        interval = self._interval(own)
+        own = self._values(self._own(name).dropna(subset="NFaiRR"), "NFaiRR")
+        interval = self._interval(**own)
         text = (
             f"{_NFAIRR} is {interval.estimate:.3f} [{interval.low:.3f}, {interval.high:.3f}] over {interval.n} neutral queries "
             f"(1: as neutral as its documents allow).{self._short(name)}"
         )
         convention = f"{self._evaluator.convention()}; background: the documents of all systems; threshold 1, equal portions"
-        yield self.bias.finding(name, _NFAIRR, _NEUTRAL, interval, text, convention=convention, values=own)
+        yield self.bias.finding(name, _NFAIRR, _NEUTRAL, interval, text, convention=convention, **own)
 
     def _short(self, name: str) -> str:
         """How many lists are shorter than the cut-off, which lowers their NFaiRR, as a sentence; empty if none is."""
@@ -561,7 +560,7 @@ class _Examined:
                 # BM25 prefers short documents, which hold fewer words of any group: a fair ranker that does not moves this.
                 convention = f"{self._evaluator.convention()}; paired by query; not tested"
                 text = f"{text}.{self._short(name)}"
-                yield self.bias.finding(name, measure, _ADDED, interval, text, convention=convention, values=change)
+                yield self.bias.finding(name, measure, _ADDED, interval, text, convention=convention, **by_query)
                 continue
             test = randomisation_test(both["before"].to_numpy(), both["after"].to_numpy(), clusters=of, seed=self.context.seed)
             convention = (

@@ -579,6 +579,10 @@ def test_queries_that_share_candidates_flip_together():
         interval = inverted_interval(own[name].to_numpy(), clusters=own["cluster"])
         assert tuple(row[list(ends)]) == (interval.low, interval.high) and row[name] == pytest.approx(own[name].mean())
     assert found.table.loc[0, "p"] > plain.table.loc[0, "p"]
+    fair = own.dropna(subset="NFaiRR")
+    interval = bootstrap_interval(fair["NFaiRR"].to_numpy(), clusters=fair["cluster"])
+    assert (row["NFaiRR_low"], row["NFaiRR_high"], row["NFaiRR_n"]) == (interval.low, interval.high, len(fair))
+    assert row["NFaiRR_low"] < plain.table.loc[0, "NFaiRR_low"]
     wide = found.per_query.pivot(index="qid", columns="system", values="ARaB")
     test = randomisation_test(wide["one"].to_numpy(), wide["other"].to_numpy(), clusters=wide.index.str[0])
     assert found.compare()["p"].tolist() == [test.p] and plain.compare()["p"].tolist() != [test.p]

@@ -26,7 +26,7 @@ from pyterrier_debias import (
     compare,
 )
 from pyterrier_debias.core.bias import PER_QUERY_COLUMNS
-from pyterrier_debias.core.statistics import randomisation_test
+from pyterrier_debias.core.statistics import bootstrap_interval, randomisation_test
 from pyterrier_debias.core.systems import Context
 from pyterrier_debias.gender import audit as gender_audit
 from pyterrier_debias.gender.audit import GenderBias, WordListBias, neutral_qids
@@ -490,6 +490,12 @@ def test_queries_that_share_candidates_flip_together():
     of, changed = topics.set_index("qid")["article"], 0
     for key, found in together.items():
         assert found.value == pytest.approx(plain[key].value, nan_ok=True)
+        if found.values is None:
+            continue
+        assert found.clusters.equals(of.loc[found.values.index].rename("cluster")) and plain[key].clusters is None
+        if found.contrast == "neutral queries" and np.isnan(found.p):  # absolute values and NFaiRR
+            interval = bootstrap_interval(found.values.to_numpy(), clusters=found.clusters)
+            assert (found.low, found.high, found.n) == (interval.low, interval.high, len(found.values))
         if np.isnan(found.p) or np.isnan(plain[key].p):
             continue
         sums = found.values.groupby(of.loc[found.values.index].to_numpy()).sum().to_numpy()

@@ -242,7 +242,7 @@ class BiasResult:
             ``added_low``, ``added_high``, ``added_p``: what the order adds to it, with the larger p of :func:`against_zero` and
             of random orders (:class:`RandomOrders`), and an interval that contains 0 if this p is above .05; ``floor``: the
             value of ``added`` to expect by chance alone (:func:`mean_floor`); ``NFaiRR``, ``NFaiRR_low``, ``NFaiRR_high`` (95 %
-            bootstrap), ``NFaiRR_n`` over the queries where it is defined.
+            bootstrap, of clusters if queries flip by cluster), ``NFaiRR_n`` over the queries where it is defined.
         convention: The options under which this was computed, those of FaiRR and NFaiRR at the end. If it contains ``background
             each system's own results``, do not compare the NFaiRR of systems whose results are different documents.
         seed: Seed of intervals and tests.
@@ -398,8 +398,8 @@ def _row(name: str, cutoff: int, part: pd.DataFrame, missing: int, orders: Rando
     how: dict[str, Any] = {"clusters": part["cluster"].to_numpy() if "cluster" in part.columns else None, "seed": seed}
     mean, order = inverted_interval(values, **how), orders.widened(cutoff, inverted_interval(added, **how))
     added_p = max(against_zero(added, **how).p, orders.p(cutoff, added.sum()))
-    fair = part["NFaiRR"].dropna().to_numpy()
-    fairness = bootstrap_interval(fair, seed=seed) if len(fair) else Interval(np.nan, np.nan, np.nan, 0.95, 0)
+    fair = part.dropna(subset="NFaiRR")
+    fairness = bootstrap_interval(fair["NFaiRR"].to_numpy(), clusters=fair.get("cluster"), seed=seed)
     return {
         "system": name, "cutoff": cutoff, "n": len(part), "missing": missing,
         "ARaB": mean.estimate, "low": mean.low, "high": mean.high, "p": against_zero(values, **how).p,
