@@ -120,6 +120,20 @@ def test_without_a_pipeline_and_nltk_data_the_lexicon_stands_in_and_says_so_once
     analysers._notice.cache_clear()
 
 
+STRAIGHT = "the woman's rights: he can't say it's the dogs' tea"
+
+
+def alike(tagger):
+    """Whether tags are the same with curved apostrophes, which the tokens keep."""
+    straight, curved = tagger([STRAIGHT, STRAIGHT.replace("'", "’")])
+    return curved == [(token.replace("'", "’"), tag) for token, tag in straight]
+
+
+def test_tags_do_not_depend_on_the_form_of_the_apostrophe():
+    assert alike(LexiconTagger())
+    assert ("n’t", "RB") in LexiconTagger()(["can’t"])[0]
+
+
 def test_taggers_by_name():
     def own(texts):
         return [[(w, "NN") for w in text.split()] for text in texts]
@@ -142,6 +156,7 @@ def test_nltks_perceptron_where_its_data_is(shared_data, monkeypatch):
     tagger = analysers.default_tagger()
     assert tagger == PerceptronTagger()
     assert tagger(["she drinks it.", ""]) == [[("she", "PRP"), ("drinks", "VBZ"), ("it", "PRP"), (".", ".")], []]
+    assert alike(tagger)
     # The two agree on most tokens of plain sentences.
     texts = ["the old doctors drink green tea in the morning", "what is the best way to sleep well", "she has never seen it"]
     pairs = [(one[1], two[1]) for a, b in zip(tagger(texts), LexiconTagger()(texts)) for one, two in zip(a, b)]
@@ -172,6 +187,7 @@ def test_a_spacy_pipeline_tags_our_tokens(tmp_path):
         nlp.update([example], sgd=optimiser)
     nlp.to_disk(tmp_path / "tiny")
     assert SpacyTagger(str(tmp_path / "tiny"))(["tea helpsn't", "tea"]) == [list(zip(words, tags)), [("tea", "NN")]]
+    assert SpacyTagger(str(tmp_path / "tiny"))(["tea helpsn’t"]) == [[*zip(words[:2], tags), ("n’t", "RB")]]
     spacy.blank("en").to_disk(tmp_path / "blank")
     with pytest.raises(InputError, match="has no tagger"):
         SpacyTagger(str(tmp_path / "blank"))(["tea"])

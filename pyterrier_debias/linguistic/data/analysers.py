@@ -107,6 +107,11 @@ def is_sign(token: str) -> bool:
     return not any(map(str.isalnum, token))
 
 
+def _straight(tokens: Sequence[str]) -> list[str]:
+    """Tokens as taggers know them: of the parts of contractions, they know only those with straight apostrophes."""
+    return [token.replace("’", "'") for token in tokens]
+
+
 def _sign_tag(token: str) -> str:
     return _SIGNS.get(token, ":")
 
@@ -131,8 +136,8 @@ class LexiconTagger:
         """Tag texts; see :data:`Tagger`."""
         find_tags = _textblob_parser().find_tags
         return [
-            [(token, _sign_tag(token) if is_sign(token) else tag) for token, tag in find_tags(words_of(text))]
-            for text in texts
+            [(token, _sign_tag(token) if is_sign(token) else tag) for token, (_, tag) in zip(words, find_tags(_straight(words)))]
+            for words in map(words_of, texts)
         ]
 
 
@@ -165,7 +170,7 @@ class PerceptronTagger:
             InputError: If NLTK or its data is missing.
         """
         tag = _perceptron().tag
-        return [tag(words_of(text)) for text in texts]
+        return [[(token, found) for token, (_, found) in zip(words, tag(_straight(words)))] for words in map(words_of, texts)]
 
 
 @functools.cache
@@ -203,8 +208,9 @@ class SpacyTagger:
         nlp = _spacy_pipeline(self.pipeline)
         from spacy.tokens import Doc
 
-        docs = (Doc(nlp.vocab, words=words_of(text)) for text in texts)
-        return [[(token.text, token.tag_) for token in doc] for doc in nlp.pipe(docs)]
+        words = [words_of(text) for text in texts]
+        docs = nlp.pipe(Doc(nlp.vocab, words=_straight(own)) for own in words)
+        return [[(token, tagged.tag_) for token, tagged in zip(own, doc)] for own, doc in zip(words, docs)]
 
 
 @functools.cache
