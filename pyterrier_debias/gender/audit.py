@@ -54,12 +54,13 @@ _ORDER = "order - random order"
 _ADDED = "ranker - candidates"
 #: What topics call a query that names no gender.
 _NEUTRAL_LABELS = frozenset({"neutral", "n", "none"})
-#: Frequent English words; a collection in which they are rare is not read by English word lists.
-_ENGLISH = frozenset("the of and to in a is that for it as was with be by on are this from or".split())
-_FEWEST_ENGLISH = 0.08
-#: Titles and other short texts have none of these. The list reads them, too, where so many different words of each group occur;
-#: in another language one may by chance, such as "man" in German or "son" in French.
-_FEWEST_OF_A_GROUP = 2
+#: Frequent English words that are rare in all other languages, unlike "a", "is", "in", "on", "to" and "by".
+_ENGLISH = frozenset("the of and that with this from".split())
+#: Words of the list that are frequent in other languages, such as "man" in German or "son" in French.
+_HOMOGRAPHS = frozenset("boy he her male mama man men papa son sons".split())
+#: The share of :data:`_ENGLISH` and of the list's other words. In English it is .14, in no other language above .005 (frequencies
+#: of the package wordfreq). Titles and questions have fewer: questions about finance .06.
+_FEWEST_ENGLISH = 0.02
 
 
 class WordListBias(JointBias):
@@ -229,8 +230,8 @@ class GenderBias(WordListBias):
     Example:
         ``audit(systems, dataset, biases=[GenderBias(classifier=GenderClassifier.load("my-classifier"))])``
 
-    When not to use it: on texts in a language other than the list's, which is English. A collection is rejected if its first
-    documents contain neither frequent English words nor several words of each group.
+    When not to use it: on texts in a language other than the list's, which is English. A collection is rejected if
+    hardly any words of its first documents are frequent English words or words of the list.
     """
 
     topics_column = "gender"
@@ -321,14 +322,14 @@ def _not_english(dataset: Any) -> str | None:
     """Why the library's list does not fit a collection, by its first documents; None if it does, or if nothing is known."""
     documents = islice(provided(dataset, "get_corpus_iter") or (), 50)
     words = [word for document in documents for word in regex_word(str(document.get("text", "")))[:100]]
-    share = sum(word in _ENGLISH for word in words) / max(len(words), 1)
-    groups = WordList.of("debias").groups.values()
-    if not words or share >= _FEWEST_ENGLISH or all(len(own.intersection(words)) >= _FEWEST_OF_A_GROUP for own in groups):
+    known = _ENGLISH.union(*WordList.of("debias").groups.values()) - _HOMOGRAPHS
+    share = sum(word in known for word in words) / max(len(words), 1)
+    if not words or share >= _FEWEST_ENGLISH:
         return None
     return (
         f"the collection does not look English, but the word list is: {share:.1%} of the words of its first documents are "
-        f"frequent English words; give words of its language, WordListBias({{'male': [...], 'female': [...]}}, 'gender'), or, if "
-        f"it is English, the same words: WordListBias(WordList.of('debias').groups, 'gender')"
+        f"frequent English words or words of the list; give words of its language, WordListBias({{'male': [...], 'female': "
+        f"[...]}}, 'gender'), or, if it is English, the same words: WordListBias(WordList.of('debias').groups, 'gender')"
     )
 
 

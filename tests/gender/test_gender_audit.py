@@ -5,6 +5,7 @@ import pickle
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import jsonschema
 import numpy as np
@@ -210,7 +211,10 @@ def test_needs():
         (judge, collection(gender="female"), by_column),
     ):
         assert bias.needs(SYSTEMS[0], topics) == f"no topic is neutral: {why}"
-    for foreign in ("der Hund und die Katze", "der Mann, den man kennt, und sein Boy", "son livre et ses sons", "什么是公司"):
+    hungarian = "A víz a Földön a leggyakoribb vegyület, és az élet szempontjából is a legfontosabb. A mama is ad a halból."
+    danish = "Man kan bruge vand, men her er det ikke rent. Hans papa og hendes mama er her, men han er her ikke."
+    german = "der Mann, den man kennt, und sein Boy"
+    for foreign in ("der Hund und die Katze", german, "son livre et ses sons", hungarian, danish, "什么是公司"):
         reason = BIAS.needs(SYSTEMS[0], collection(text=foreign))
         assert "does not look English" in reason and "0.0% of the words of its first documents" in reason
         # The remedies that it names.
@@ -222,6 +226,21 @@ def test_needs():
     wordless = collection()
     wordless.get_topics = lambda: pd.DataFrame({"qid": ["1"]})
     assert "no column 'query'" in BIAS.needs(SYSTEMS[0], wordless)
+
+
+def test_no_other_language_looks_english():
+    """In texts of words drawn by their frequency, of which some are English everywhere."""
+    wordfreq = pytest.importorskip("wordfreq", reason="the extra 'linguistic' is not installed")
+    generator = np.random.default_rng(0)
+
+    def collection(language):
+        words, shares = zip(*wordfreq.get_frequency_dict(language, "small").items())
+        texts = generator.choice(words, (50, 100), p=np.array(shares) / sum(shares))
+        return SimpleNamespace(get_corpus_iter=lambda: ({"text": " ".join(text)} for text in texts))
+
+    assert gender_audit._not_english(collection("en")) is None
+    for language in ("hu", "nl", "da", "nb", "de", "fil", "ms"):
+        assert "does not look English" in gender_audit._not_english(collection(language))
 
 
 def test_another_attribute(context):
