@@ -160,6 +160,26 @@ def test_apostrophes_of_both_forms_are_one():
             assert found["position"].tolist() == [1 if answer.startswith("d") else 4]
 
 
+@pytest.mark.parametrize("sign", "\u00ad\u2060\ufeff\u200e\u200f")
+def test_invisible_characters_do_not_end_a_word(sign):
+    """As Unicode Standard Annex 29 says (WB4); the zero-width space, which stands between words, does."""
+    text = f"{sign}A wo{sign}man's hat{sign} {sign} it{sign}’s"
+    places = scripts.word_places(text)
+    assert [text[start:end] for start, end in places] == ["A", f"wo{sign}man", "s", "hat", "it", "s"]
+    assert regex_word(text) == ["a", "woman", "s", "hat", "it", "s"] == [word for word, _, _ in regex_spans(text)]
+    assert bare_words(text) == ["a", "woman", "'s", "hat", "it", "'s"]
+    for tokeniser in ("regex_word", lambda text: regex_word(text)):
+        assert count_words([f"wo{sign}man", f"wo{sign}man é", "man"], tokeniser=tokeniser).tolist() == [[0, 1], [0, 1], [1, 0]]
+    assert marked_words(text, ["woman", "man"]) == text.replace(f"wo{sign}man", f"[[wo{sign}man]]")
+    for passage, answer in ((text, "woman"), ("a woman", f"wo{sign}man")):
+        found = AnswerPositions()(pd.DataFrame({"docno": ["d"], "text": [passage], "answer": [answer]}))
+        assert found["position"].tolist() == [1]
+    assert AnswerPositions()(pd.DataFrame({"docno": ["d"], "text": [text], "answer": ["man"]}))["matched"].tolist() == [False]
+    swapped = SwapGender()(pd.DataFrame({"docno": ["d"], "text": [f"a wo{sign}man"]}))
+    assert swapped["text"].tolist() == ["a man"]
+    assert regex_word("wo\u200bman") == ["wo", "man"]
+
+
 def test_emoji_are_no_words():
     text = "👩\u200d🚀 ❤️ 🇫🇷 👍🏽"
     assert scripts.word_places(text) == [] and regex_word(text) == [] == bare_words(text)

@@ -1,12 +1,12 @@
 """Words in any script: what a word is, where words are in a text, and where a text may be cut.
 
 A word is a run of letters, digits and their combining marks (vowel signs, points, accents), including the joiners of Indic and
-Arabic script. In scripts without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese) a run contains many words, and only a
-dictionary could tell where they end. There each ideograph and kana is one word, and so is each grapheme cluster of the other
-scripts (Unicode Standard Annex 29), unless the user gives a segmenter.
+Arabic script and invisible characters such as the soft hyphen. In scripts without spaces (Chinese, Japanese, Thai, Lao, Khmer,
+Burmese) a run contains many words, and only a dictionary could tell where they end. There each ideograph and kana is one word,
+and so is each grapheme cluster of the other scripts (Unicode Standard Annex 29), unless the user gives a segmenter.
 
-Texts that look alike can be stored in several forms (``é`` as one character or as two): they are compared in normal form C, but
-written back unchanged.
+Texts that look alike can be stored in several forms (``é`` as one character or as two): they are compared in normal form C,
+without invisible characters, but written back unchanged.
 """
 
 from __future__ import annotations
@@ -31,15 +31,19 @@ _LETTER = r"[\p{L}\p{N}_]"
 _SPACED = rf"[{_LETTER}--{_BASE}]"
 _ALONE = rf"(?={_BASE})\X\p{{Lm}}*+"
 _OPENING = r"[\p{Ps}\p{Pi}]"
+# Soft hyphen, word joiner, byte order mark and marks of direction do not end a word (Unicode Standard Annex 29, rule WB4).
+_INVISIBLE = r"\u00AD\u2060\uFEFF\u200E\u200F"
+_JOINERS = rf"\u200C\u200D{_INVISIBLE}"
 
 
 def _compiled(pattern: str) -> regex.Pattern[str]:
     return regex.compile(pattern, regex.V1)
 
 
-_WORD = _compiled(rf"{_ALONE}|{_SPACED}(?:[{_SPACED}\p{{M}}]|[\u200C\u200D]+(?={_SPACED}))*+")
+_WORD = _compiled(rf"{_ALONE}|{_SPACED}(?:[{_SPACED}\p{{M}}]|[{_JOINERS}]+(?={_SPACED}))*+")
 _PLAIN_WORD = re.compile(r"\w+")
 _UNSPACED = _compiled(_BASE)
+_UNSEEN = re.compile(f"[{_INVISIBLE}]+")
 _OPENINGS = _compiled(rf"{_OPENING}*")
 _STRETCH = _compiled(rf"(?:{_ALONE})+")
 _CLUSTER = _compiled(r"\X")
@@ -63,12 +67,12 @@ def _searched(characters: str) -> re.Pattern[str]:
 def more_characters() -> str:
     """The characters of 16 bits that make :func:`has_more` true; all beyond do."""
     everything = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x10000)]))
-    return "".join(regex.findall(rf"[{_BASE}\p{{M}}\u200C\u200D]+", everything, regex.V1))
+    return "".join(regex.findall(rf"[{_BASE}\p{{M}}{_JOINERS}]+", everything, regex.V1))
 
 
 def has_more(text: str) -> bool:
     r"""Whether ``\w+`` may cut a word of the text in pieces, or leave several in one."""
-    return not text.isascii() and _searched(rf"{_BASE}\p{{M}}\u200C\u200D").search(text) is not None
+    return not text.isascii() and _searched(rf"{_BASE}\p{{M}}{_JOINERS}").search(text) is not None
 
 
 def word_pattern(text: str) -> re.Pattern[str] | regex.Pattern[str]:
@@ -78,7 +82,7 @@ def word_pattern(text: str) -> re.Pattern[str] | regex.Pattern[str]:
 
 @cache
 def _token_patterns(pattern: str) -> tuple[re.Pattern[str], regex.Pattern[str]]:
-    marked = rf"(?:{_LETTER}(?:\p{{M}}|[\u200C\u200D](?={_LETTER}))*+)"
+    marked = rf"(?:{_LETTER}(?:\p{{M}}|[{_JOINERS}]+(?={_LETTER}))*+)"
     sign = r"(?:(?![\s\x1C-\x1F])\X)"
     wider = pattern.replace(r"\w", marked).replace(r"\S", sign).replace(r"[^\W\d_]", r"(?:\p{L}\p{M}*+)")
     flags = regex.VERBOSE | regex.IGNORECASE
@@ -96,13 +100,13 @@ def token_pattern(pattern: str, text: str) -> re.Pattern[str] | regex.Pattern[st
 
 
 def composed(text: str) -> str:
-    """A text in normal form C, in which texts that look alike are equal.
+    """A text in normal form C without invisible characters, in which texts that look alike are equal.
 
     Example:
-        >>> composed("cafe\\u0301") == "caf\\u00e9"
-        True
+        >>> composed("cafe\\u0301") == "caf\\u00e9", composed("wo\\u00adman")
+        (True, 'woman')
     """
-    return text if text.isascii() else unicodedata.normalize("NFC", text)
+    return text if text.isascii() else unicodedata.normalize("NFC", _UNSEEN.sub("", text))
 
 
 def folded(text: str) -> str:
@@ -114,7 +118,7 @@ def folded(text: str) -> str:
     """
     if text.isascii():
         return text.lower()
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFD", text).casefold()).replace("\u2019", "'")
+    return composed(unicodedata.normalize("NFD", text).casefold()).replace("\u2019", "'")
 
 
 def is_unspaced(text: str) -> bool:

@@ -63,8 +63,8 @@ def get_gender_tokeniser(tokeniser: str | Tokeniser) -> Tokeniser:
         tokeniser: A name or a function.
 
     Returns:
-        A function from a text to its lower-cased words, in Unicode's normal form C like the words of a list. That of a user
-        raises ``InputError`` if it returns anything else.
+        A function from a text to its lower-cased words, in Unicode's normal form C without invisible characters (such as soft
+        hyphens), like the words of a list. That of a user raises ``InputError`` if it returns anything else.
 
     Raises:
         InputError: For an unknown name.

@@ -83,7 +83,8 @@ def words_of(text: str, segmenter: Segmenter | None = None) -> list[str]:
 def bare_words(text: str, segmenter: Segmenter | None = None) -> list[str]:
     """The lower-cased words of a text, without punctuation; otherwise as by :func:`words_of`, but faster.
 
-    Words that look alike are equal: they are in Unicode's normal form C and have straight apostrophes.
+    Words that look alike are equal: they are in Unicode's normal form C, without invisible characters such as soft hyphens, and
+    have straight apostrophes.
 
     Args:
         text: Any text.
@@ -98,7 +99,7 @@ def bare_words(text: str, segmenter: Segmenter | None = None) -> list[str]:
 
 
 def lowered(text: str) -> str:
-    """A text in lower case, in Unicode's normal form C, with straight apostrophes."""
+    """A text in lower case, composed (:func:`~pyterrier_debias.core.scripts.composed`), with straight apostrophes."""
     return text.lower() if text.isascii() else composed(text.lower()).replace("’", "'")
 
 
@@ -108,8 +109,8 @@ def is_sign(token: str) -> bool:
 
 
 def _straight(tokens: Sequence[str]) -> list[str]:
-    """Tokens as taggers know them: of the parts of contractions, they know only those with straight apostrophes."""
-    return [token.replace("’", "'") for token in tokens]
+    """Tokens as taggers know them: composed, and parts of contractions with straight apostrophes."""
+    return [(composed(token) or token).replace("’", "'") for token in tokens]
 
 
 def _sign_tag(token: str) -> str:
