@@ -4,6 +4,7 @@ import itertools
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -582,6 +583,12 @@ def test_a_bootstrap_by_cluster_covers(method):
 def test_clusters_must_fit():
     with pytest.raises(InputError, match="got 2 labels for 3 units"):
         ours.randomisation_test(np.zeros(3), np.ones(3), clusters=["a", "b"])
+    for missing in (None, np.nan, pd.NA, pd.NaT):
+        for labels in (["a", missing, missing], pd.Series(["a", missing, missing])):
+            with pytest.raises(InputError, match="label 2 of 3 is missing"):
+                ours.sums_by_cluster(np.ones(3), labels)
+    with pytest.raises(InputError, match="label 3 of 3"):
+        ours.randomisation_test(np.zeros(3), np.ones(3), clusters=np.array([1.0, 2.0, np.nan]))
     with pytest.raises(InputError, match="clusters are for differences"):
         ours.inverted_interval(np.ones((3, 2)), clusters=["a", "b", "c"])
     with pytest.raises(InputError, match="clusters are for the mean"):

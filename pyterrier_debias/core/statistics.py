@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 
 from pyterrier_debias.core.errors import InputError, check_choice
 
@@ -255,7 +256,7 @@ def sums_by_cluster(
         occur.
 
     Raises:
-        InputError: If the number of labels differs from that of the values.
+        InputError: If the number of labels differs from that of the values, or a label is missing.
 
     Example:
         >>> sums, sizes = sums_by_cluster(np.array([1.0, 2.0, 4.0]), ["b", "a", "b"])
@@ -267,6 +268,11 @@ def sums_by_cluster(
     labels = list(clusters)
     if len(labels) != len(values):
         raise InputError(f"clusters must hold one label for each unit; got {len(labels)} labels for {len(values)} units")
+    missing = np.flatnonzero(pd.Series(labels, dtype=object).isna())
+    if len(missing):  # None is equal to None, but NaN not to NaN: one cluster, or as many as there are
+        raise InputError(
+            f"clusters: label {missing[0] + 1} of {len(labels)} is missing; give each unit a label, or leave the unit out"
+        )
     places: dict[object, int] = {}
     of = np.array([places.setdefault(label, len(places)) for label in labels], dtype=int)
     sums = np.zeros((len(places), *values.shape[1:]))
