@@ -195,6 +195,12 @@ def test_plain_text_has_the_words_of_the_standard_library(text):
     assert scripts.has_more(text) or MORE.isdisjoint(text)
 
 
+@given(st.text(st.sampled_from("ab1１日。．！.」\"' \n")))
+def test_sentences_leave_out_nothing_but_white_space(text):
+    assert "".join("".join(sentences(text)).split()) == "".join(text.split())
+    assert "" not in sentences(text)
+
+
 @given(st.text(st.sampled_from("ab日本ー。「」กำ\u0e49क\u093f\u0301\u200d🫖 \n(.")))
 def test_units_leave_out_nothing_but_white_space(text):
     assert "".join(scripts.units(text)) == "".join(text.split())
@@ -241,6 +247,11 @@ def test_sentences_of_other_scripts():
     assert sentences("我们喝茶。你呢？「好！」他说。") == ["我们喝茶。", "你呢？", "「好！」", "他说。"]
     assert sentences("यह चाय है। वह पानी है।") == ["यह चाय है।", "वह पानी है।"]
     assert sentences("ما هذا؟ كتاب.") == ["ما هذا؟", "كتاب."]
+    assert sentences('他说："你好。"她走了。') == ['他说："你好。"', "她走了。"]
+    assert sentences('他说。"你好！"她走了。') == ["他说。", '"你好！"', "她走了。"]
+    assert sentences('"茶"好。"水。" 她走了。') == ['"茶"好。', '"水。"', "她走了。"]
+    assert sentences("３．５％です。次") == ["３．５％です。", "次"]
+    assert sentences("第１．概要") == ["第１．", "概要"]
     turned = {RotatePassages(unit="sentence", draw=d).rotator()("我们喝茶。你呢？", "d")[0] for d in range(20)}
     assert turned == {"我们喝茶。你呢？", "你呢？我们喝茶。"}
 

@@ -286,17 +286,20 @@ def joint(last: str, first: str) -> str:
 _SENTENCE_END = re.compile(
     r"""
     (?: (?<=[.!?؟۔।॥։።។။]) | (?<=[.!?؟۔।॥։።។။]["')\]”’»]) ) \s+             # scripts with blanks
-    | (?: (?<=[。！？｡．]) | (?<=[。！？｡．][」』”’）]) ) \s* (?![。！？｡．」』”’）\s]) (?!$)     # and without
+    | (?: (?<=[。！？｡．]) | (?<=[。！？｡．][」』”’）]) ) (?!(?<=\d．)\d)           # and without; not in a number
+      \s* (?![。！？｡．」』”’）\s]) (?!$)
     """,
     re.VERBOSE,
 )
+_STRAIGHT_QUOTED = re.compile(r'("[^"]*[。！？｡．])"|"[^"]*"')
 
 
 def sentences(text: str) -> list[str]:
     """Cut a text after ``.``, ``!`` or ``?`` (and a closing quote or bracket) if white space follows.
 
-    The same applies to the marks of other scripts (``।``, ``؟``); full-width marks (``。``) need no white space after them. This
-    is a rule, not a model: abbreviations such as ``Dr. Brown`` are cut too, and a text without such marks (Thai) is one sentence.
+    The same applies to the marks of other scripts (``।``, ``؟``); full-width marks (``。``) need no white space after them, but
+    decimal points (``３．５``) are not cut. This is a rule, not a model: abbreviations such as ``Dr. Brown`` are cut too, and a
+    text without such marks (Thai) is one sentence.
 
     Args:
         text: Any text.
@@ -311,4 +314,9 @@ def sentences(text: str) -> list[str]:
         ['下雨了。', '「为什么？」', '她问。']
     """
     text = text.strip()
-    return _SENTENCE_END.split(text) if text else []
+    if not text:
+        return []
+    # Where no white space follows, only the order of straight quotes tells which of them close.
+    curved = _STRAIGHT_QUOTED.sub(lambda quoted: f"{quoted[1]}”" if quoted[1] else quoted[0], text)
+    places = [0, *(place for end in _SENTENCE_END.finditer(curved) for place in end.span()), len(text)]
+    return [text[start:end] for start, end in zip(places[::2], places[1::2])]
