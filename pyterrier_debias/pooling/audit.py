@@ -326,7 +326,7 @@ class _Examined:
     def _judged(self, system: System) -> Iterator[Finding]:
         own = self.judged[system.name][_CUTOFF]
         interval = self._interval(own)
-        text = f"of its first {_CUTOFF} documents {_share(interval.estimate)} {_percent(interval)} are judged"
+        text = f"of its first {_CUTOFF} documents {_share(interval.estimate)}{_percent(interval)} are judged"
         if not self.values:
             text += f"; {self.positives}"
         elif self.pool is None:
@@ -633,7 +633,7 @@ def _share(value: float) -> str:
 
 
 def _percent(interval: Interval) -> str:
-    return f"[{_share(interval.low)}, {_share(interval.high)}]"
+    return "" if np.isnan(interval.low) else f" [{_share(interval.low)}, {_share(interval.high)}]"
 
 
 def _signed(interval: Interval) -> str:
