@@ -1,7 +1,8 @@
 """The position bias in an audit: does quality depend on where the relevant content is?
 
 Null hypothesis of the primary test: relevant passages keep their ranks when they alone are rotated. A retriever searches an index
-in which all passages are rotated; for it, the mean paired difference of nDCG@10 on original and rotated passages is zero.
+in which all passages are rotated; for it, the mean paired difference of nDCG@10 on original and rotated passages is zero. It is
+examined only if an index of the unchanged passages, made in the same way, ranks as its own does.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyterrier as pt
 
 from pyterrier_debias.core.bias import Bias, Figure, Finding, Parts, Values, p_text
 from pyterrier_debias.core.counterfactuals import Variants
+from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.evaluation import deepest, judged_qids, per_query
+from pyterrier_debias.core.stage import flatten
 from pyterrier_debias.core.statistics import Interval, bootstrap_interval
 from pyterrier_debias.core.systems import Context, System, named_where_it_raises
 from pyterrier_debias.position.data.rotation import RotatePassages
@@ -29,6 +33,8 @@ _MEASURES = ("nDCG@10", "RR@10", "R@10", "Judged@10")
 _MAIN = _MEASURES[0]
 _CHANGE = "rotated - original"
 _DRAWS = 3
+#: Values of a query that differ by no more are those of one ranking.
+_SAME = 1e-6
 
 
 class PositionBias(Bias):
@@ -113,6 +119,7 @@ class _Examined:
             result = probe.figures(context.topics, context.qrels)
             judged = sorted(judged_qids(context.topics, context.qrels))
             own = per_query(context.results(system, depth=deepest(_MEASURES)), context.qrels, _MEASURES, judged)
+            _check_same_index(system, own, result)
         else:
             variants = context.once("rotated texts", None, Variants)
             result = probe.figures(context.candidates(system), context.qrels, topics=context.topics, variants=variants)
@@ -291,6 +298,25 @@ class _Examined:
             primary=True,
             convention="ranks a relevant passage moves down when it alone is rotated; mean over a query's passages and draws; p "
             "by exchange randomisation; the interval inverts this test",
+        )
+
+
+def _check_same_index(system: System, own: pd.DataFrame, result: SensitivityResult) -> None:
+    """Refuse a retriever whose new index of the unchanged passages ranks otherwise: the figures would be of another retriever.
+
+    A run is not compared: its new index is another retriever anyway, as the note on the system says.
+    """
+    if isinstance(flatten(system.candidates)[0], pt.transformer.SourceTransformer):
+        return
+    anew = result.per_query[result.per_query["measure"] == _MAIN].set_index("qid")["original"].reindex(own.index)
+    differ = int(((own[_MAIN] - anew).abs() > _SAME).sum())
+    if differ:
+        raise InputError(
+            f"the index over the same passages ranks otherwise than the one that is audited ({_MAIN} {anew.mean():.3f} instead "
+            f"of {own[_MAIN].mean():.3f}, {differ} of {len(own)} queries differ): words of other fields, such as titles, another "
+            f"tokeniser, or texts that are not stored whole; audit a retriever over an index of the passages' texts alone "
+            f"(TerrierCollection takes a tokeniser=...), or give System(name, pipeline, indexer=...) that indexes as its own "
+            f"index was made"
         )
 
 

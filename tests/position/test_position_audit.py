@@ -1,5 +1,6 @@
 """The position bias: what it says, over which values, and how often it is wrong."""
 
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,7 +8,7 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 
-from pyterrier_debias import PlantedCollection, PlantedRanker, PositionSensitivity, RotatePassages, System
+from pyterrier_debias import PlantedCollection, PlantedRanker, PositionSensitivity, RotatePassages, System, audit
 from pyterrier_debias.core.frames import ranked
 from pyterrier_debias.core.statistics import binomial_interval
 from pyterrier_debias.core.systems import Context
@@ -84,6 +85,22 @@ def test_a_retriever_is_shown_as_it_is_and_indexed_anew(findings, context):
     assert mine["nDCG@10", "original, indexed anew"] == pytest.approx(anew)
     assert mine["nDCG@10", "rotated"] == pytest.approx(anew)
     assert mine["nDCG@10", "original"] != pytest.approx(anew)
+
+
+def test_an_index_of_other_words_is_not_taken_for_the_audited_one():
+    """Such as one of titles and texts, where only texts are indexed anew; a run has other documents behind it by intention."""
+    titled = DATASET.get_corpus().merge(DATASET.get_qrels().query("qid < 'q15'"), how="left", on="docno")
+    titles = ("q" + titled["docno"].str.extract(r"d(\d+)_")[0]).map(DATASET.get_topics().set_index("qid")["query"])
+    texts = titled["text"] + (" " + titles).where(titled["label"].notna(), "")
+    whole = index(titled.assign(text=texts).to_dict("records"))
+    alike = index(DATASET.get_corpus_iter())
+    found = audit([System("titles", whole, None, index), System("alike", alike, None, index), SYSTEMS[0]], DATASET,
+                  biases="position", draws=1)  # fmt: skip
+    assert found.findings["system"].unique().tolist() == ["alike", "words"]
+    assert found.skipped["system"].tolist() == ["titles"]
+    told = r"ranks otherwise than .* \(nDCG@10 0\.\d{3} instead of 0\.\d{3}, \d+ of 30 queries differ\): .* titles"
+    assert re.search(told, found.skipped["reason"].iloc[0])
+    assert found.verdict().set_index("system").loc["titles", "sentence"].startswith("Not examined: the index over the same")
 
 
 def test_values_stand_behind_findings(result, findings):
