@@ -133,6 +133,16 @@ def test_a_ranker_that_looks_names_up_is_refused(ranker):
         intervene(ranker, CANDIDATES, passages={"a": RotatePassages(seed=1)})
 
 
+def test_a_ranker_that_returns_documents_for_passages_is_told_so():
+    """Over an index of passages; where they are cut after the loader, the documents are what it was given."""
+    passages = CANDIDATES.assign(docno=CANDIDATES["docno"] + "%p0")
+    with pytest.raises(InputError, match=r"returns documents for passages.*d0_0'.*pt\.text\.sliding\(\.\.\.\) >> ranker"):
+        PositionSensitivity(EARLY >> pt.text.max_passage(), **FAST).transform(passages)
+    cut = pt.text.sliding("text", 10, 5, prepend_attr=None) >> EARLY >> pt.text.max_passage()
+    arms = PositionSensitivity(cut, **FAST).transform(CANDIDATES)
+    assert set(arms["docno"]) == set(CANDIDATES["docno"])
+
+
 @pytest.mark.parametrize("known", ["a third of the documents", "all queries but one"])
 def test_a_ranker_that_looks_up_some_names_is_refused(known):
     """It counts words, so that no rotation changes its scores."""

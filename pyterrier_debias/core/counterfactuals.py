@@ -22,7 +22,7 @@ from pyterrier_debias.core.pieces import no_query_is_cut
 from pyterrier_debias.core.stage import Stage, all_stages, scores_rows
 from pyterrier_debias.core.systems import BrokenSystemError, check_run
 from pyterrier_debias.core.text import keyed_mark
-from pyterrier_debias.core.variants import OF_ANOTHER_INDEX, VARIANT_MARK, variant_docno
+from pyterrier_debias.core.variants import OF_ANOTHER_INDEX, VARIANT_MARK, document_of, variant_docno
 
 #: Columns for the list that a row belongs to, and its position there.
 COLUMNS = ["qid", "docno", "arm", "draw", "score", "rank"]
@@ -269,6 +269,13 @@ def _scored(
     unknown = scored["arm"].isna().to_numpy()
     if unknown.any():
         row = scored[unknown].iloc[0]
+        if set(scored.loc[unknown, "docno"]) <= {document_of(docno) for docno in given["docno"]}:
+            raise InputError(
+                f"ranker of {name!r} returns documents for passages (such as docno={row['docno']!r}), as with "
+                f"pt.text.max_passage() at its end; a probe needs a ranker that returns what it was given: leave that stage out "
+                f"and use judgements of passages, or retrieve documents and cut them after the text loader: retriever >> text "
+                f"loader >> pt.text.sliding(...) >> ranker >> pt.text.max_passage()"
+            )
         raise InputError(
             f"ranker of {name!r} returned {int(unknown.sum())} pairs that it was not given, first qid={row['qid']!r}, "
             f"docno={row['docno']!r}; a probe needs a ranker that only orders its input (a retriever goes before the text loader)"
