@@ -363,7 +363,8 @@ def _loads_text(stage: Any) -> bool:
 
 def _folder_of(reference: Any) -> str | None:
     """The folder of a reference to an index on disk; None for indexes in memory, which cannot be told apart."""
-    path = str(reference.toString()).removesuffix(f"/{INDEX_FILE}")
+    # A retriever with several threads puts "concurrent:" before the place.
+    path = str(reference.toString()).removeprefix("concurrent:").removesuffix(f"/{INDEX_FILE}")
     return str(Path(path).resolve()) if is_index_folder(path) else None
 
 

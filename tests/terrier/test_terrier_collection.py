@@ -125,6 +125,18 @@ def test_pipelines_over_the_index_are_made_anew_and_others_are_not(collection, p
         assert collection.indexer_of(foreign) is None
 
 
+@pytest.mark.filterwarnings("ignore:Multi-threaded retrieval", "ignore:Upgrading indexref")
+def test_a_retriever_with_several_threads_is_made_anew_too(collection, planted, planted_index):
+    """PyTerrier puts a word before the place of its index, and the queries in any order."""
+    topics = planted.get_topics()[["qid", "query"]]
+    several = planted_index.bm25(threads=2)
+    again = collection.indexer_of(several)(planted.get_corpus_iter())
+    assert again.threads == 2
+    columns = ["qid", "rank", "docno", "score"]
+    ours, theirs = (stage(topics)[columns].sort_values(columns, ignore_index=True) for stage in (again, several))
+    pd.testing.assert_frame_equal(ours, theirs)
+
+
 def test_only_its_own_indexes_are_removed(planted, planted_index, tmp_path):
     for name in ("terrier-mine", "index"):
         (tmp_path / name).mkdir()
