@@ -505,8 +505,9 @@ def _checked(found: pd.DataFrame, system: System) -> pd.DataFrame:
         kind = "results" if system.ranker is None else "candidates"
         raise InputError(
             f"run {system.name!r}: its {kind} have no column 'score', which is needed to order them and cut them at a depth; "
-            f"PyTerrier's | and & drop scores: use a + b instead of a | b, or add scores afterwards, e.g. (a | b) >> bm25 or "
-            f"(a | b) >> pt.apply.doc_score(lambda row: 0.0)"
+            f"PyTerrier's | and & drop scores: add scores afterwards, e.g. (a | b) >> bm25 or (a | b) >> "
+            f"pt.apply.doc_score(lambda row: 0.0); a + b has scores, but leaves docid and query empty where only b returned a "
+            f"document, so it is not for pipelines with index.text_loader() or a ranker"
         )
     return check_run(found, system.name)
 
