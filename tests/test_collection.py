@@ -42,6 +42,8 @@ def test_the_text_loader_composes():
 def test_an_unknown_docno_is_named():
     with pytest.raises(InputError, match="1 of 2 rows have a docno that is not in the collection, first '9'"):
         toy().text_loader()(pd.DataFrame({"docno": ["1", "9"]}))
+    with pytest.raises(InputError, match="first '1%p0'; it is a passage of '1': use a corpus of the passages"):
+        toy().text_loader()(pd.DataFrame({"docno": ["1", "1%p0"]}))
 
 
 def test_what_a_collection_lacks_is_none():

@@ -18,6 +18,7 @@ import pyterrier as pt
 from pyterrier_debias.core.errors import InputError, NotProvidedError
 from pyterrier_debias.core.frames import shared_texts, with_string_ids
 from pyterrier_debias.core.stage import RowWise
+from pyterrier_debias.core.variants import document_of
 
 #: Advice (part of messages) for texts that an index stores truncated.
 STORE_WHOLE = "an index made with meta={'docno': 40, 'text': 20000} or more stores whole texts"
@@ -128,9 +129,13 @@ class TextLoader(RowWise):
         if unknown.any() and table.empty:
             raise InputError("TextLoader: the collection has no texts; give it a corpus")
         if unknown.any():
+            first = docnos[unknown][0]
+            remedy = "use the corpus that the run was made from"
+            if document_of(first) in table.index:
+                remedy = f"it is a passage of {document_of(first)!r}: use a corpus of the passages"
             raise InputError(
                 f"TextLoader: {int(unknown[rows].sum())} of {len(inp)} rows have a docno that is not in the collection, "
-                f"first {docnos[unknown][0]!r}; use the corpus that the run was made from"
+                f"first {first!r}; {remedy}"
             )
         found = {}
         for field in self.fields:
