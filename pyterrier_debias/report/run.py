@@ -282,20 +282,18 @@ def _own(system: System, workers: int | None, verbose: bool, stack: ExitStack, l
 
 def _unrepeatable(system: System, kept: Checkpoint | None) -> list[Finding]:
     """A finding if a ranker gave the same rows different scores, in this run or before the audit was resumed; else none."""
-    name, made = "repeatability", {"systems": [[system.name, None]]}
     memory = system.memory
     if memory is None or not memory.varying:
-        before = None if kept is None or memory is None else kept.kept(name, made)
-        return [] if before is None else list(before.findings)
+        return _of_earlier("repeatability", system, kept)
     text = (
         f"{system.name}: the ranker is not deterministic ({memory.varying} of {memory.repeated} rows got a different score when "
         f"they were scored again), so probes also measure its randomness; fix the ranker's seed or turn sampling off."
     )
     share, how = memory.varying / memory.repeated, "share of rows with a different score; n: rows; not tested"
-    found = [Finding(system.name, name, "scores", "scored twice", share, n=memory.repeated, convention=how, text=text)]
-    if kept is not None:
-        kept.keep(name, Kept(found), made)
-    return found
+    found = Finding(
+        system.name, "repeatability", "scores", "scored twice", share, n=memory.repeated, convention=how, text=text
+    )
+    return _kept(found, kept)
 
 
 def _unanswered(system: System, context: Context, kept: Checkpoint | None) -> list[Finding]:
@@ -303,26 +301,33 @@ def _unanswered(system: System, context: Context, kept: Checkpoint | None) -> li
 
     Such queries count as 0 whatever the bias, so they hide it.
     """
-    name, made = UNANSWERED, {"systems": [[system.name, None]]}
     qids, without = judged_qids(context.topics, context.qrels), context.unanswered(system)
     missing = [] if without is None else [qid for qid in qids if qid in without]
     if len(missing) <= FEW_UNANSWERED * len(qids):
-        before = None if kept is None else kept.kept(name, made)
-        return [] if before is None else list(before.findings)
+        return _of_earlier(UNANSWERED, system, kept)
     text = (
         f"{system.name}: {len(missing)} of {len(qids)} judged queries have no results; they count as 0 whatever the bias, so "
         f"figures over all queries say little. Repair the retriever, or leave these topics out."
     )
     values = pd.Series(1.0, index=missing).reindex(qids, fill_value=0.0)
-    found = [
-        Finding(
-            system.name, name, "share of queries", "without results", float(values.mean()), n=len(qids),
-            convention="judged queries; not tested", text=text, values=values,
-        )
-    ]  # fmt: skip
+    found = Finding(
+        system.name, UNANSWERED, "share of queries", "without results", float(values.mean()), n=len(qids),
+        convention="judged queries; not tested", text=text, values=values,
+    )  # fmt: skip
+    return _kept(found, kept)
+
+
+def _of_earlier(name: str, system: System, kept: Checkpoint | None) -> list[Finding]:
+    """The finding on a system that an earlier run kept, whose ranker does not run again; empty if there is none."""
+    before = None if kept is None else kept.kept(name, {"systems": [[system.name, None]]})
+    return [] if before is None else list(before.findings)
+
+
+def _kept(found: Finding, kept: Checkpoint | None) -> list[Finding]:
+    """A finding on a system, kept for a resumed audit."""
     if kept is not None:
-        kept.keep(name, Kept(found), made)
-    return found
+        kept.keep(found.bias, Kept([found]), {"systems": [[found.system, None]]})
+    return [found]
 
 
 def _batch_note(system: System) -> str:

@@ -395,13 +395,12 @@ def _told(result: AuditTables, row: Mapping[str, Any], figures: Sequence[_Figure
         return answer("yes", f"Yes{little}: {clause}{figure.end}{beside}.", brief=brief, asides=(beside,) if aside else ())
     bound = max(abs(low), abs(high)) if bounded else detectable
     over = f"on {query_count(n)}"
-    judged = _other_value(result, row, _JUDGED.measure, "system") if row["bias"] == "pooling" else math.nan
     if _is_still(result, row):
         never = figure.never if figure else "the figure is 0 for every query"
         doubt = _doubt(result, row, figure)
         if doubt:
             return answer("cannot tell", f"Cannot tell: {never}, but {doubt}.")
-        return answer(*_nothing(result, row, never, over, judged))
+        return answer(*_nothing(result, row, never, over))
     hint = f" The uncorrected p ({p_text(row['p'])}) points to yes." if row["p"] < ALPHA else ""
     size = _size(row, figure)
     found = f"Cannot tell: {size} {over}"
@@ -411,7 +410,7 @@ def _told(result: AuditTables, row: Mapping[str, Any], figures: Sequence[_Figure
         return answer("cannot tell", f"{found}.{hint}")
     margin = figure.margin
     if bound <= margin:
-        return answer(*_nothing(result, row, f"any effect is below {_amount(_upwards(bound, figure), figure)}", over, judged))
+        return answer(*_nothing(result, row, f"any effect is below {_amount(_upwards(bound, figure), figure)}", over))
     correlation = figure is _FOUND_LATE
     smallest = detectable
     if not math.isfinite(detectable):
@@ -444,12 +443,19 @@ def _other_value(result: AuditTables, row: Mapping[str, Any], measure: str, cont
     return float(own.iloc[0]) if len(own) else math.nan
 
 
-def _nothing(result: AuditTables, row: Mapping[str, Any], found: str, over: str, judged: float) -> tuple[Outcome, str]:
+def _judged(result: AuditTables, row: Mapping[str, Any]) -> float:
+    """The judged share of a system's first ten documents, for the primary figure of pooling; NaN for any other figure."""
+    own = row["bias"] == "pooling" and row["primary"]
+    return _other_value(result, row, _JUDGED.measure, "system") if own else math.nan
+
+
+def _nothing(result: AuditTables, row: Mapping[str, Any], found: str, over: str) -> tuple[Outcome, str]:
     """The answer if a figure is within the margin.
 
     The run that the judgements came from never differs from itself, however little of it is judged, so this may not be a "no".
     Neither may a figure over queries many of which have no results.
     """
+    judged = _judged(result, row)
     hardly = _hardly_judged(judged)
     doubt = f"{hardly} ({over})" if hardly else _without_results(result, row)
     if doubt:
@@ -512,12 +518,9 @@ def doubt(result: AuditTables, row: Mapping[str, Any], *, few: bool = True) -> s
         A clause; empty if there is no such reason.
     """
     _, figures = _BIASES.get(row["bias"], ("", ()))
-    judged = math.nan
-    if row["bias"] == "pooling" and row["primary"]:
-        judged = _other_value(result, row, _JUDGED.measure, "system")
     still = _is_still(result, row) or (row["value"] == 0 and math.isnan(row["low"]) and not _per_query(result, row).any())
     why = _doubt(result, row, _figure_of(row, figures), few=few) if still else ""
-    return why or _hardly_judged(judged) or _without_results(result, row)
+    return why or _hardly_judged(_judged(result, row)) or _without_results(result, row)
 
 
 def _doubt(result: AuditTables, row: Mapping[str, Any], figure: _Figure | None, *, few: bool = True) -> str:

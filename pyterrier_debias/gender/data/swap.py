@@ -286,10 +286,11 @@ def _told_by_case(word: str, text: str, start: int, end: int) -> bool:
     before_name = found is not None and found[0][-1].isupper()
     if word == "ms":
         return written == "Ms" and before_name
-    if word in ("guy", "gal") and written.istitle():
-        return not before_name and _SENTENCE.search(text, max(0, start - 10), start) is not None
+    if word in ("guy", "gal"):
+        begins = _SENTENCE.search(text, max(0, start - 10), start) is not None
+        return not written.istitle() or (begins and not before_name)
     # The full stop of an abbreviation tells a title, too: "MR. and MRS. Hill".
-    return before_name or word in ("guy", "gal") or not written.isupper() or (found is not None and found[0][0] == ".")
+    return not written.isupper() or before_name or (found is not None and found[0][0] == ".")
 
 
 def _in_case(word: str, like: str) -> str | None:
@@ -383,8 +384,8 @@ def _swap(text: str, table: Mapping[str, str | None]) -> tuple[str, int]:
         other = _in_case(table[word] or _pronoun(word, text, start, end), found[0])
         if other is None:
             continue
-        parts += [text[at : found.start()], other]
-        at, n = found.end(), n + 1
+        parts += [text[at:start], other]
+        at, n = end, n + 1
     return "".join([*parts, text[at:]]) if n else text, n
 
 
