@@ -180,6 +180,27 @@ def test_a_package_holds_the_whole_folder(saved, served):
         scores(pt.Artifact.from_url(f"{url}/it.tar.lz4"))
 
 
+@unpacked
+@pytest.mark.parametrize("parts", [None, 20_000])
+def test_a_package_of_any_size_is_opened(tmp_path, served, parts):
+    """PyTerrier reads 8,192 bytes at a time, and not the next ones if they hold only the four bytes that end a package."""
+    model = BiEncoder(folder("build_sentence_transformer"))
+    model.retriever(CORPUS[CORPUS["text"] != ""], folder=tmp_path / "v")
+    vectors, noise = Vectors.load(tmp_path / "v"), np.random.default_rng(0).bytes(100_000)
+
+    def size(length):
+        (tmp_path / "v" / "README.md").write_bytes(noise[:length])
+        pt.Artifact.build_package(vectors, str(tmp_path / "plain"), max_file_size=parts, verbose=False)
+        return sum(path.stat().st_size for path in tmp_path.glob("plain*") if path.suffix != ".json")
+
+    first = 50_000 - size(50_000) % 8192
+    assert any(1 <= size(length) % 8192 <= 4 for length in range(first - 100, first + 100))
+    www, url = served
+    vectors.build_package(str(www / "v.tar.lz4"), max_file_size=parts, verbose=False)
+    opened = pt.Artifact.from_url(f"{url}/v.tar.lz4")
+    pd.testing.assert_frame_equal(model.retriever(opened)(topics()), model.retriever(vectors)(topics()))
+
+
 @every
 def test_what_has_changed_since_is_not_packed(saved, tmp_path):
     kind, _, place = saved

@@ -24,6 +24,8 @@ from pyterrier_debias.core.stage import same_value
 META = "pt_meta.json"
 #: Documentation of a folder, which is the user's.
 README = "README.md"
+#: Bytes that PyTerrier reads from a package at a time, and those of the mark that ends it.
+_READ, _END_MARK = 8192, 4
 
 #: Files of ours that name a class, to the name's key; the first that is there counts.
 _NAMED_IN = {"pyterrier_debias_stage.json": "stage", "pyterrier_debias_training.json": "ranker"}
@@ -120,7 +122,8 @@ class Saved(pt.Artifact):
     def build_package(self, package_path: str | None = None, **options: Any) -> str:
         """Pack the folder into one file, as ``to_hf``, ``to_zenodo`` and ``to_p2p`` do.
 
-        The folder is opened again first, to make sure that it agrees with the object in memory and is undamaged.
+        The folder is opened again first, to make sure that it agrees with the object in memory and is undamaged. If PyTerrier
+        would refuse a package of this size for its checksum, ``./`` is put before the names of its files.
 
         Args:
             package_path: The file; by default the name of the folder followed by ``.tar.lz4``.
@@ -140,7 +143,11 @@ class Saved(pt.Artifact):
             opened: Any = type(self).load(str(folder))
             if not same_value(self.saved_state(), opened.saved_state()):
                 raise InputError(f"{name}: it differs from what {folder} holds; call save(folder) first")
-            return super(Saved, self).build_package(package_path, **options)
+            package = super(Saved, self).build_package(package_path, **options)
+            if _ends_unread(package):
+                shifted = [(name if name == META else f"./{name}", file) for name, file in self._package_files()]
+                package = _Files(folder, shifted).build_package(package_path, **options)
+            return package
 
         return read_whole(folder, pack)
 
@@ -158,6 +165,27 @@ class Saved(pt.Artifact):
         from huggingface_hub import ModelCard
 
         return f"{draft}\n{ModelCard(own.read_text(encoding='utf-8'), ignore_metadata_errors=True).text.lstrip()}"
+
+
+class _Files(pt.Artifact):
+    """A folder whose files have other names in a package."""
+
+    def __init__(self, folder: Path, files: Sequence[tuple[str, Any]]) -> None:
+        super().__init__(folder)
+        self._files = files
+
+    def _package_files(self) -> Iterator[tuple[str, Any]]:
+        yield from self._files
+
+
+def _ends_unread(package: str) -> bool:
+    """Whether ``pt.Artifact.from_url`` would stop before the end of a package, and refuse it for its checksum.
+
+    It stops at the end of the last file. If the end mark alone is left for the next read, the checksum misses its bytes.
+    """
+    segments = json.loads(Path(f"{package}.json").read_text(encoding="utf-8")).get("segments")
+    files = [package] if segments is None else [f"{package}.{segment['idx']}" for segment in segments]
+    return 0 < sum(Path(file).stat().st_size for file in files) % _READ <= _END_MARK
 
 
 def told_by_files(path: str, names: Sequence[str]) -> dict[str, str] | None:
