@@ -271,6 +271,22 @@ def written_files(folder: Path) -> list[str]:
     return sorted(_listed_in(folder))
 
 
+def content_of(folder: Path, names: Iterable[str]) -> str:
+    """A checksum of some files of a folder: from its list, or, of files that are not in it, from what they hold.
+
+    Args:
+        folder: An existing folder.
+        names: The files, as paths in the folder, in a fixed order.
+
+    Returns:
+        Hexadecimal digits, equal for equal files.
+    """
+    written = _read(folder)
+    listed = {} if written is None else written.files
+    told = [listed[name][1] if name in listed else _checksum(folder / name) for name in names]
+    return blake2b(" ".join(told).encode(), digest_size=16).hexdigest()
+
+
 def remove_written(folder: Path) -> None:
     """Remove what :func:`whole_folder` put into a folder, and the folder itself if nothing else is in it.
 

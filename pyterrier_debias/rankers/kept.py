@@ -12,31 +12,37 @@ import numpy as np
 
 from pyterrier_debias.core.artifacts import Saved
 from pyterrier_debias.core.errors import InputError, one_line
-from pyterrier_debias.core.files import read_whole
+from pyterrier_debias.core.files import content_of, read_whole
 
 
 class Kept(Saved):
     """Base class of stored documents: one representation of each document, with its docno.
 
-    A folder is read through a memory map, by any number of processes at once. A pickle of a folder's content is only its path.
+    A folder is read through a memory map, by any number of processes at once. A pickle of a folder's content is only its path
+    and a checksum.
 
     Attributes:
         docnos: UTF-8 bytes (NumPy dtype ``S``), shape [n], all different.
         probe: The representation of a fixed text by the model of the documents.
         folder: The folder from which the arrays are mapped; None for arrays in memory.
+        content: A checksum of the folder's files; empty for arrays in memory.
     """
 
     #: The ranker whose ``retriever`` writes such a folder.
     _MAKER: ClassVar[str]
+    #: The arrays of a folder, one file each.
+    _ARRAYS: ClassVar[tuple[str, ...]]
 
     docnos: np.ndarray
     probe: Any
     folder: Path | None
+    content: str
 
     def _set_place(self, docnos: np.ndarray, folder: Path | None) -> None:
         """Set the attributes of this class, for ``__init__`` of a subclass."""
         self.docnos = docnos
         self.folder = folder
+        self.content = "" if folder is None else content_of(folder, ["meta.json", *(f"{name}.npy" for name in self._ARRAYS)])
         if folder is not None:
             self.kept_in(folder)
 
@@ -70,10 +76,6 @@ class Kept(Saved):
             raise InputError(f"{folder}: its files do not belong together; make the {noun} again in another folder")
         return cls(**found, folder=folder.resolve())  # type: ignore[call-arg]  # a subclass takes what it reads
 
-    @abstractmethod
-    def _content(self) -> tuple[Any, ...]:
-        """Values that distinguish two contents of one folder."""
-
     @classmethod
     def load(cls, folder: str | Path) -> Self:  # type: ignore[override]  # PyTerrier calls it path
         """Open a folder through a memory map.
@@ -104,19 +106,33 @@ class Kept(Saved):
             return NotImplemented
         if self.folder is None:
             return self is other
-        return (self.folder, len(self), *self._content()) == (other.folder, len(other), *other._content())
+        return (self.folder, self.content) == (other.folder, other.content)
 
     def __hash__(self) -> int:
         """Hash of the folder, or of the object if there is none."""
         return hash(self.folder) if self.folder is not None else id(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        """The path of a folder; arrays in memory are pickled themselves."""
-        return self.__dict__.copy() if self.folder is None else {"folder": self.folder}
+        """The path and the checksum of a folder; arrays in memory are pickled themselves."""
+        return self.__dict__.copy() if self.folder is None else {"folder": self.folder, "content": self.content}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Map the folder again, without comparing it with its checksums, which was done when it was first opened."""
-        self.__dict__.update(state if state["folder"] is None else vars(self._mapped(state["folder"])))
+        """Map the folder again, without comparing it with its checksums, which was done when it was first opened.
+
+        Raises:
+            InputError: If the folder's content has been replaced since.
+        """
+        folder = state["folder"]
+        if folder is not None:
+            present = self._mapped(folder)
+            if state.get("content", present.content) != present.content:
+                noun = type(self).__name__.lower()
+                raise InputError(
+                    f"{self._MAKER}: {folder} holds other {noun} now than when they were pickled; open the folder again for "
+                    f"its present {noun}, and keep each corpus in a folder of its own"
+                )
+            state = vars(present)
+        self.__dict__.update(state)
 
 
 class Docnos:

@@ -21,16 +21,13 @@ _FORMAT = 1
 #: Names of some documents, and the weights of their terms, shape [documents, terms].
 Batch = tuple[list[str], "csr_matrix"]
 
-#: Arrays of a folder, one file each.
-_ARRAYS = ("starts", "documents", "weights", "docnos", "probe")
-
 
 class Postings(Kept):
     """An inverted index: for each term, its documents and their weights, in memory or memory-mapped from a folder.
 
     A folder contains ``starts.npy`` (int64, shape [terms + 1]), ``documents.npy`` (int32) and ``weights.npy`` (float32), in which
     term t has the part ``starts[t]:starts[t + 1]``, ``docnos.npy`` (UTF-8 bytes, shape [n]), ``probe.npy`` and ``meta.json``. Any
-    number of processes may read it at once. A pickle of a folder's postings contains only its path.
+    number of processes may read it at once. A pickle of a folder's postings contains only its path and a checksum.
 
     When not to use it: for collections whose postings do not fit into memory twice while they are built (8 bytes for each term
     of a document); index these with PISA or Terrier.
@@ -46,6 +43,7 @@ class Postings(Kept):
 
     ARTIFACT_TYPE = "sparse_index"
     _MAKER = "SparseEncoder"
+    _ARRAYS = ("starts", "documents", "weights", "docnos", "probe")
 
     def __init__(
         self,
@@ -127,7 +125,7 @@ class Postings(Kept):
         """
         with whole_folder(folder, holds="postings of documents", overwrite=overwrite) as scratch:
             made = cls.gather(batches, probe=probe)
-            for name in _ARRAYS:
+            for name in cls._ARRAYS:
                 np.save(scratch / f"{name}.npy", getattr(made, name))
             meta = {"format": _FORMAT, "documents": len(made), "terms": made.terms, "postings": len(made.documents)}
             (scratch / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
@@ -136,7 +134,7 @@ class Postings(Kept):
 
     @classmethod
     def _read(cls, folder: Path, meta: dict[str, Any]) -> tuple[bool, dict[str, Any]]:
-        found = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in _ARRAYS}
+        found = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in cls._ARRAYS}
         starts = np.array(found["starts"])
         told = (meta["format"], meta["documents"], meta["terms"], meta["postings"])
         lengths = len(found["docnos"]), len(starts) - 1, len(found["documents"])
@@ -203,9 +201,6 @@ class Postings(Kept):
     def __repr__(self) -> str:
         """Sizes and place."""
         return f"<Postings {len(self)}x{self.terms}, {len(self.documents)} weights in {self.folder or 'memory'}>"
-
-    def _content(self) -> tuple[Any, ...]:
-        return len(self.documents), self.probe.tobytes()
 
 
 def _check_weights(docnos: list[str], weights: csr_matrix) -> None:

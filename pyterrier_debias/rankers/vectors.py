@@ -24,7 +24,7 @@ class Vectors(Kept):
     """The vectors of a collection's documents, in memory or memory-mapped from a folder.
 
     A folder contains ``vectors.npy`` (float32, shape [n, d]), ``docnos.npy`` (UTF-8 bytes, shape [n]) and ``meta.json``.
-    Any number of processes may read it at once. A pickle of a folder's vectors contains only its path.
+    Any number of processes may read it at once. A pickle of a folder's vectors contains only its path and a checksum.
 
     When not to use it: for a collection that needs approximate search or compression; give the same vectors to an index
     library (``model.doc_encoder() >> FlexIndex(...)``).
@@ -37,6 +37,7 @@ class Vectors(Kept):
 
     ARTIFACT_TYPE = "dense_index"
     _MAKER = "BiEncoder"
+    _ARRAYS = ("vectors", "docnos")
 
     def __init__(
         self,
@@ -131,9 +132,6 @@ class Vectors(Kept):
     def __repr__(self) -> str:
         """Sizes and place."""
         return f"<Vectors {len(self)}x{self.dimensions} in {self.folder or 'memory'}>"
-
-    def _content(self) -> tuple[Any, ...]:
-        return self.longest, self.probe
 
 
 class _Check:

@@ -86,6 +86,17 @@ def test_a_folder_holds_what_was_written(tmp_path):
     assert other != written and other == other and pickle.loads(pickle.dumps(other)) != other
 
 
+def test_a_folder_that_was_written_anew_is_another_one(tmp_path):
+    """Although the numbers of documents and weights, and the probe, stay."""
+    docs, names, batches = batches_of()
+    first = Postings.write(tmp_path / "p", batches)
+    pickled = pickle.dumps(first)
+    second = Postings.write(tmp_path / "p", [(names[::-1], docs)], overwrite=True)
+    assert second != first and second == Postings.load(tmp_path / "p")
+    with pytest.raises(InputError, match=r"SparseEncoder: \S+p holds other postings now than when they were pickled"):
+        pickle.loads(pickled)
+
+
 def test_zeros_that_a_matrix_stores_are_not_kept():
     stored = csr_matrix((np.array([0.0, 2.0]), np.array([0, 1]), np.array([0, 2])), shape=(1, 3))
     postings = Postings.gather([(["d"], stored)])

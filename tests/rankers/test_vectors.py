@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pyterrier_debias.core.cache_key import cache_key
 from pyterrier_debias.core.errors import InputError
 from pyterrier_debias.core.files import MANIFEST
 from pyterrier_debias.rankers.vectors import Vectors, dots, rounding, top_k
@@ -95,6 +96,26 @@ def test_a_folder_holds_what_was_written(tmp_path):
         assert vectors == written and hash(vectors) == hash(written)
     assert np.array_equal(np.load(tmp_path / "v" / "vectors.npy"), matrix)
     assert len(pickle.dumps(written)) < 500
+
+
+def test_a_folder_that_was_written_anew_is_another_one(tmp_path):
+    """Although the number of documents, the longest vector and the probe stay."""
+    _, names, batches = batches_of(10)
+    first = Vectors.write(tmp_path / "v", batches, probe=[1.0])
+    pickled, key = pickle.dumps(first), cache_key(first, exact=True)
+    assert Vectors.write(tmp_path / "v", batches, probe=[1.0], overwrite=True) == first
+    for turned in ([(list(reversed(names)), batches_of(10)[0])], [(names, batches_of(10)[0][::-1])]):
+        second = Vectors.write(tmp_path / "v", turned, probe=[1.0], overwrite=True)
+        assert second.longest == first.longest and second != first and second == Vectors.load(tmp_path / "v")
+        assert cache_key(second, exact=True) != key
+        with pytest.raises(InputError, match=r"BiEncoder: \S+v holds other vectors now than when they were pickled; .* of its"):
+            pickle.loads(pickled)
+    assert pickle.loads(pickle.dumps(second)) == second
+    (tmp_path / "v" / MANIFEST).unlink()
+    assert Vectors.load(tmp_path / "v") == second and pickle.loads(pickle.dumps(second)) == second
+    older = Vectors.__new__(Vectors)
+    older.__setstate__({"folder": second.folder})  # as pickled by an older version
+    assert older == second
 
 
 def test_vectors_in_memory_pickle_with_their_content():
