@@ -28,13 +28,17 @@ class Sqlite3ScorerCache(pt.Transformer):
 
 
 class Hdf5ScorerCache(Sqlite3ScorerCache):
-    """Scores by query and docno, without a choice."""
+    """Scores by query and docno, without a choice, of the documents that it was built with."""
 
     def __init__(self, path=None, scorer=None, *, verbose=False):
         super().__init__(path, scorer, verbose=verbose)
         del self.group, self.key, self.value
 
+    def build(self, corpus_iter):
+        self.docnos = {document["docno"] for document in corpus_iter}
+
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        assert self.docnos.issuperset(inp["docno"]), "unknown docno encountered"
         return Sqlite3ScorerCache.transform(Sqlite3ScorerCache(self.path, self.scorer), inp)
 
 

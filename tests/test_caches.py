@@ -159,6 +159,21 @@ def test_probes_of_cached_rankers(candidates, scored):
         WordingSensitivity(scored(PlantedRanker(), group="qid"), rewrites=["keywords"])(texts())
 
 
+def test_probes_of_dense_caches_are_refused(candidates, caching, tmp_path):
+    """They have no room for the names of changed passages."""
+    from pyterrier_debias import Collection
+
+    cache = caching.DenseScorerCache(str(tmp_path / "dense"), FIRST)
+    cache.build(CORPUS.to_dict("records"))
+    told = "DenseScorerCache stores scores only for the docnos of its collection.*audit the ranker inside it.*ScorerCache"
+    for ranker in (cache, cache + FIRST, AddScores(cache), FIRST >> cache):
+        with pytest.raises(InputError, match=told):
+            PositionSensitivity(ranker, draws=1)(texts())
+    collection = Collection("toy", corpus=CORPUS, topics={"t": topics()}, qrels={"t": JUDGED})
+    with pytest.raises(InputError, match=f"ranker of 'mine' cannot be probed: a {told}"):
+        audit({"mine": candidates >> cache}, collection, biases="position", draws=1)
+
+
 # PyTerrier's own ranks, over pandas before 3
 @pytest.mark.filterwarnings(r"ignore:\s*A value is trying to be set on a copy")
 def test_what_survives():

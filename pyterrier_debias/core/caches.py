@@ -24,7 +24,8 @@ from pyterrier_debias.core.text import digest
 VARIANT = "text_variant"
 
 #: The classes of pyterrier_caching that look documents up.
-_GUARDED = ("Sqlite3ScorerCache", "Hdf5ScorerCache", "Sqlite3KeyValueCache")
+_DENSE = "Hdf5ScorerCache"
+_GUARDED = ("Sqlite3ScorerCache", _DENSE, "Sqlite3KeyValueCache")
 _GUARD = "_pyterrier_debias_guard"
 
 #: The names under which a changed query is looked up; every other changed text is looked up by docno.
@@ -96,6 +97,18 @@ def key_of(stage: Any) -> frozenset[str] | None:
     named = [getattr(stage, option, None) for option in ("group", "key")]
     named = [columns for columns in named if isinstance(columns, (str, list, tuple))]
     return frozenset().union(*map(_names, named)) if named else frozenset({"query", "docno"})
+
+
+def is_dense(stage: Any) -> bool:
+    """Whether a stage is a cache of pyterrier_caching with room only for the docnos that it was built with.
+
+    Args:
+        stage: Any stage.
+
+    Returns:
+        True for ``DenseScorerCache``, and for the scorer that it makes.
+    """
+    return type(stage).__module__.partition(".")[0] == "pyterrier_caching" and type(stage).__name__.startswith(_DENSE)
 
 
 def _parts(stage: pt.Transformer) -> list[pt.Transformer]:

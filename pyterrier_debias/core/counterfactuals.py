@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 
-from pyterrier_debias.core.caches import VARIANT, marked
+from pyterrier_debias.core.caches import VARIANT, is_dense, marked
 from pyterrier_debias.core.errors import InputError, one_line
 from pyterrier_debias.core.frames import check_scores, ranked, stage_name
 from pyterrier_debias.core.naming import system_name
@@ -191,10 +191,14 @@ def _why_names_matter(ranker: pt.Transformer) -> str:
     )
 
 
+def _cause(error: Exception) -> BaseException:
+    """The error that a system raised."""
+    return error.__cause__ if isinstance(error, BrokenSystemError) and error.__cause__ is not None else error
+
+
 def _about_renamed(error: Exception, given: pd.DataFrame, candidates: pd.DataFrame) -> str:
     """An error in one line if its text holds a docno or qid that only the probe uses; otherwise empty."""
-    cause = error.__cause__ if isinstance(error, BrokenSystemError) and error.__cause__ is not None else error
-    text = str(cause)
+    text = str(_cause(error))
     if not any(name in text for column in ("docno", "qid") for name in set(given[column]) - set(candidates[column])):
         return ""
     return str(error.args[1]) if isinstance(error, BrokenSystemError) else one_line(error)
@@ -248,6 +252,11 @@ def _scored(
     try:
         results = ranker(given)
     except Exception as error:
+        if isinstance(_cause(error), AssertionError) and any(map(is_dense, all_stages(ranker))):
+            raise InputError(
+                f"ranker of {name!r} cannot be probed: a DenseScorerCache stores scores only for the docnos of its collection, "
+                f"and a probe gives changed texts docnos of their own; audit the ranker inside it, or use ScorerCache"
+            ) from error
         missing = next((column for column in left_out if _is_about(error, column)), None)
         if missing is None and isinstance(error, InputError) and any(repr(d) in str(error) for d in set(given["docno"])):
             raise InputError(f"ranker of {name!r}, given changed texts under new docnos: {error}") from error
