@@ -234,17 +234,18 @@ class TwoTowers(Ranker):
         """Pass on representations to their comparison; a subclass that compares on the CPU moves them there."""
         return found
 
-    def recalled(self, texts: Sequence[str], task: str) -> Iterator[tuple[np.ndarray, Any]]:
-        """Encode the queries or documents that are to be scored; a subclass may know some of them already.
+    def recalled(self, texts: Sequence[str], task: str, *, verbose: bool = False) -> Iterator[tuple[np.ndarray, Any]]:
+        """Encode queries, or documents that are to be scored; a subclass may know some of them already.
 
         Args:
             texts: n distinct texts.
             task: See :meth:`encoded`.
+            verbose: See :meth:`encoded`.
 
         Yields:
             The same items as :meth:`encoded`.
         """
-        return self.encoded(texts, task)
+        return self.encoded(texts, task, verbose=verbose)
 
     def report_cuts(self, task: str, cut: np.ndarray, lengths: np.ndarray) -> None:
         """Log how many tokens of queries or documents did not fit; see :func:`~pyterrier_debias.rankers.engine.report_cuts`."""
@@ -394,7 +395,11 @@ class CorpusEncoder(TwoTowers):
 
     @contextmanager
     def remembering(self, limit: int | None = None) -> Iterator[Self]:
-        """Context in which no text is encoded twice, which saves most of the work if the same documents are scored again.
+        """Context in which each query, and each document that is scored, is encoded once.
+
+        This saves most of the work if the same documents are scored again. Queries of ``encode_queries``, ``query_encoder`` and
+        ``retriever`` are remembered, too. Documents that are not scored (``encode_docs``, ``doc_encoder``, the corpus of a
+        ``retriever``) are encoded each time.
 
         Representations are kept by the *texts* of queries and documents, never by their ids, so a changed text is encoded anew.
         They are forgotten when the context ends, and when an option or the model changes, e.g. by ``fit``; copies, pickles and
@@ -416,10 +421,10 @@ class CorpusEncoder(TwoTowers):
         with super().remembering(limit):
             yield self
 
-    def recalled(self, texts: Sequence[str], task: str) -> Iterator[tuple[np.ndarray, Any]]:
+    def recalled(self, texts: Sequence[str], task: str, *, verbose: bool = False) -> Iterator[tuple[np.ndarray, Any]]:
         """Encode texts, or look up their representations; see :meth:`remembering`."""
         if self._memory is None:
-            yield from super().recalled(texts, task)
+            yield from super().recalled(texts, task, verbose=verbose)
             return
         memory, _ = self._memory
         known = memory.kept(self.identity()).setdefault(task, {})
@@ -430,7 +435,7 @@ class CorpusEncoder(TwoTowers):
             yield rows, self.of_rows([known[texts[i]] for i in rows])
         if not len(new):
             return
-        for indices, found in super().recalled([texts[i] for i in new.tolist()], task):
+        for indices, found in super().recalled([texts[i] for i in new.tolist()], task, verbose=verbose):
             made = self.rows_of(found)
             limit = _REMEMBERED * len(made) // sum(map(_size, made)) if memory.limit is None else memory.limit
             for i, row in zip(new[indices], made):
@@ -441,9 +446,16 @@ class CorpusEncoder(TwoTowers):
     def represented(
         self, texts: Sequence[str], task: str, cuts: list[np.ndarray] | None = None, *, verbose: bool = False
     ) -> Any:
-        """The representations of texts; each distinct text is encoded once. See :meth:`encoded` and :meth:`gather`."""
+        """The representations of texts; each distinct text is encoded once. See :meth:`encoded` and :meth:`gather`.
+
+        Queries are looked up while :meth:`remembering` lasts; documents are not, because a corpus may have many.
+        """
         distinct, at = engine.places(texts)
-        return self.gather(len(distinct), self.encoded(distinct, task, cuts, verbose=verbose))[at]
+        if task == "query" and cuts is None:
+            found = self.recalled(distinct, task, verbose=verbose)
+        else:
+            found = self.encoded(distinct, task, cuts, verbose=verbose)
+        return self.gather(len(distinct), found)[at]
 
     @abstractmethod
     def probe(self) -> np.ndarray:

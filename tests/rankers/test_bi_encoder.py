@@ -217,9 +217,9 @@ def test_no_text_is_encoded_twice_while_it_remembers(plain, monkeypatch):
     model, seen, asked = BiEncoder(plain), [], []
     encoded = BiEncoder.encoded
 
-    def noting(self, texts, task, cuts=None):
+    def noting(self, texts, task, cuts=None, **options):
         (seen if task == "document" else asked).extend(texts)
-        return encoded(self, texts, task, cuts)
+        return encoded(self, texts, task, cuts, **options)
 
     monkeypatch.setattr(BiEncoder, "encoded", noting)
     other = PAIRS.assign(query="another question", docno=PAIRS["docno"] + "%r1")
@@ -249,6 +249,33 @@ def test_no_text_is_encoded_twice_while_it_remembers(plain, monkeypatch):
         model(PAIRS)
         model(other)
     assert len(seen) == 2 * len(set(PAIRS["text"])) - 3
+
+
+def test_queries_are_remembered_for_retrieval_too(plain, monkeypatch):
+    model, encoded, asked = BiEncoder(plain), BiEncoder.encoded, []
+    retriever = model.retriever(PAIRS[["docno", "text"]].drop_duplicates("docno"), num_results=2)
+
+    def noting(self, texts, task, cuts=None, **options):
+        asked.extend((task, text) for text in texts)
+        return encoded(self, texts, task, cuts, **options)
+
+    monkeypatch.setattr(BiEncoder, "encoded", noting)
+    topics = PAIRS[["qid", "query"]].drop_duplicates("qid", ignore_index=True)
+    vectors, found = model.encode_queries(topics["query"].tolist()), retriever(topics)
+    documents = model.encode_docs(TEXTS)
+    asked.clear()
+    with model.remembering():
+        model(PAIRS)
+        assert len(asked) == topics["query"].nunique() + PAIRS["text"].nunique()
+        asked.clear()
+        for _ in range(2):
+            pd.testing.assert_frame_equal(retriever(topics), found)
+            np.testing.assert_array_equal(np.stack(model.query_encoder()(topics)["query_vec"].tolist()), vectors)
+        assert model.encode_queries([]).shape == (0, vectors.shape[1]) and not asked
+        # Only documents that are scored are remembered, because a corpus has many.
+        for _ in range(2):
+            np.testing.assert_array_equal(model.encode_docs(TEXTS), documents)
+        assert len(asked) == 2 * len(set(TEXTS))
 
 
 def test_a_checkpoint_of_a_cross_encoder_is_pointed_out(tiny, caplog):

@@ -329,9 +329,9 @@ def test_no_text_is_encoded_twice_while_it_remembers(folder, monkeypatch):
     model, seen, asked = SparseEncoder(folder), [], []
     encoded = SparseEncoder.encoded
 
-    def noting(self, texts, task, cuts=None):
+    def noting(self, texts, task, cuts=None, **options):
         (seen if task == "document" else asked).extend(texts)
-        return encoded(self, texts, task, cuts)
+        return encoded(self, texts, task, cuts, **options)
 
     monkeypatch.setattr(SparseEncoder, "encoded", noting)
     changed = PAIRS.assign(text=[f"{text} red" if i % 2 else text for i, text in enumerate(PAIRS["text"])])
@@ -349,3 +349,10 @@ def test_no_text_is_encoded_twice_while_it_remembers(folder, monkeypatch):
         model(PAIRS)
         model(PAIRS)
     assert len(seen) == 2 * len(set(TEXTS)) - 2 and model._memory is None
+    weights = model.encode_queries(["river", "a bridge"]).toarray()
+    with model.remembering():
+        model(other)
+        asked.clear()
+        for _ in range(2):
+            np.testing.assert_allclose(model.encode_queries(["river", "a bridge"]).toarray(), weights, rtol=1e-6)
+        assert asked == ["a bridge"] and model.encode_queries([]).shape == (0, weights.shape[1])
