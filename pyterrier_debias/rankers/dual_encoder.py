@@ -234,12 +234,19 @@ class TwoTowers(Ranker):
         """Pass on representations to their comparison; a subclass that compares on the CPU moves them there."""
         return found
 
-    def recalled(self, texts: Sequence[str], task: str, *, verbose: bool = False) -> Iterator[tuple[np.ndarray, Any]]:
+    def remembered(self) -> Any:
+        """What :meth:`recalled` looks up, for one call that scores or encodes; None for nothing."""
+        return None
+
+    def recalled(
+        self, texts: Sequence[str], task: str, memory: Any, *, verbose: bool = False
+    ) -> Iterator[tuple[np.ndarray, Any]]:
         """Encode queries, or documents that are to be scored; a subclass may know some of them already.
 
         Args:
             texts: n distinct texts.
             task: See :meth:`encoded`.
+            memory: Output of :meth:`remembered`.
             verbose: See :meth:`encoded`.
 
         Yields:
@@ -253,10 +260,10 @@ class TwoTowers(Ranker):
 
     def score_pairs(self, queries: Sequence[str], docs: Sequence[str]) -> np.ndarray:
         """Score n pairs; see :class:`~pyterrier_debias.rankers.base.Ranker`."""
-        pairs = engine.DistinctTexts(queries, docs)
-        sought = self.gather(len(pairs.queries), self.recalled(pairs.queries, "query"))
+        pairs, memory = engine.DistinctTexts(queries, docs), self.remembered()
+        sought = self.gather(len(pairs.queries), self.recalled(pairs.queries, "query", memory))
         scores = engine.Gathered(len(docs), dtype=np.float64)
-        for indices, found in self.recalled(pairs.docs, "document"):
+        for indices, found in self.recalled(pairs.docs, "document", memory):
             rows, query_rows, doc_rows = pairs.of(indices)
             scores.add(rows, self.compare(sought, query_rows, found, doc_rows))
         return scores.array()
@@ -417,17 +424,27 @@ class CorpusEncoder(TwoTowers):
 
                 with ranker.remembering():
                     before, after = ranker(candidates), ranker(candidates_of_reworded_queries)
+
+        When not to use it: if no text occurs twice, or if encoding is cheap. Each call reads all weights once, to see whether
+        they have changed; for a model of word vectors that is called query by query, this takes longer than encoding.
         """
         with super().remembering(limit):
             yield self
 
-    def recalled(self, texts: Sequence[str], task: str, *, verbose: bool = False) -> Iterator[tuple[np.ndarray, Any]]:
+    def remembered(self) -> tuple[dict[str, Any], int | None] | None:
+        """The representations that are known for the present options and weights, by task, and the limit; None for nothing."""
+        memory, _ = self._memory or (None, 0)
+        return None if memory is None else (memory.kept(self.identity()), memory.limit)
+
+    def recalled(
+        self, texts: Sequence[str], task: str, memory: Any, *, verbose: bool = False
+    ) -> Iterator[tuple[np.ndarray, Any]]:
         """Encode texts, or look up their representations; see :meth:`remembering`."""
-        if self._memory is None:
-            yield from super().recalled(texts, task, verbose=verbose)
+        if memory is None:
+            yield from super().recalled(texts, task, memory, verbose=verbose)
             return
-        memory, _ = self._memory
-        known = memory.kept(self.identity()).setdefault(task, {})
+        tasks, most = memory
+        known = tasks.setdefault(task, {})
         there = np.array([text in known for text in texts], dtype=bool)
         remembered, new = np.flatnonzero(there), np.flatnonzero(~there)
         for start in range(0, len(remembered), COMPARED):
@@ -435,9 +452,9 @@ class CorpusEncoder(TwoTowers):
             yield rows, self.of_rows([known[texts[i]] for i in rows])
         if not len(new):
             return
-        for indices, found in super().recalled([texts[i] for i in new.tolist()], task, verbose=verbose):
+        for indices, found in super().recalled([texts[i] for i in new.tolist()], task, None, verbose=verbose):
             made = self.rows_of(found)
-            limit = _REMEMBERED * len(made) // sum(map(_size, made)) if memory.limit is None else memory.limit
+            limit = _REMEMBERED * len(made) // sum(map(_size, made)) if most is None else most
             for i, row in zip(new[indices], made):
                 if len(known) < limit:
                     known[texts[i]] = row
@@ -452,7 +469,7 @@ class CorpusEncoder(TwoTowers):
         """
         distinct, at = engine.places(texts)
         if task == "query" and cuts is None:
-            found = self.recalled(distinct, task, verbose=verbose)
+            found = self.recalled(distinct, task, self.remembered(), verbose=verbose)
         else:
             found = self.encoded(distinct, task, cuts, verbose=verbose)
         return self.gather(len(distinct), found)[at]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyterrier_debias import BiEncoder, InputError
-from pyterrier_debias.rankers import dual_encoder
+from pyterrier_debias.rankers import base, dual_encoder
 from pyterrier_debias.rankers.base import InMemory
 from pyterrier_debias.rankers.bi_encoder import DocEncoder, QueryEncoder
 from tests.tiny_models import WORDS
@@ -242,13 +242,23 @@ def test_no_text_is_encoded_twice_while_it_remembers(plain, monkeypatch):
     model(PAIRS)
     assert len(seen) == len(set(PAIRS["text"]))
     # Without a limit as many as fit: here 3 vectors.
-    ((_, vectors),) = model.recalled(["a"], "document")
+    ((_, vectors),) = model.recalled(["a"], "document", None)
     monkeypatch.setattr(dual_encoder, "_REMEMBERED", 3 * vectors.nbytes)
     seen.clear()
     with model.remembering():
         model(PAIRS)
         model(other)
     assert len(seen) == 2 * len(set(PAIRS["text"])) - 3
+
+
+def test_what_is_remembered_costs_one_look_at_the_weights_a_call(plain, monkeypatch):
+    model, looked, marks = BiEncoder(plain).warm_up(), [], base.marks
+    monkeypatch.setattr(base, "marks", lambda module: looked.append(module) or marks(module))
+    with model.remembering():
+        for _ in range(2):
+            looked.clear()
+            model(PAIRS)
+            assert len(looked) == 1
 
 
 def test_queries_are_remembered_for_retrieval_too(plain, monkeypatch):
