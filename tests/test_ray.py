@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pyterrier as pt
 import pytest
+import torch
 from packaging.version import Version
 
 from pyterrier_debias import (
@@ -191,6 +192,21 @@ def test_a_ranker_scores_as_in_one_process(cluster, monkeypatch):
         for weight in ranker.module.parameters():
             weight.data.mul_(1.5)
     assert (before - both(frame)["score"]).abs().max() > 1e-3
+
+
+def test_workers_score_like_a_ranker_whose_folder_was_written_anew(cluster, tmp_path):
+    """The folder changes after one of the workers has loaded it, and before the other does."""
+    CrossEncoder(folder("build")).save(tmp_path / "m")
+    ranker, inp = CrossEncoder(tmp_path / "m").warm_up(), texts()
+    expected, spread_over = ranker(inp), Spread(ranker, workers=2).warm_up()
+    tuned = CrossEncoder(ranker)
+    with torch.no_grad():
+        for weight in tuned.module.parameters():
+            weight.mul_(1.3)
+    tuned.save(tmp_path / "m", overwrite=True)
+    for stage in (spread_over, Spread(ranker, workers=2)):
+        pd.testing.assert_frame_equal(stage(inp), expected, rtol=0, atol=1e-5)
+    assert not np.allclose(tuned(inp)["score"], expected["score"], atol=1e-3)
 
 
 def test_the_contract(cluster):

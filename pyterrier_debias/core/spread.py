@@ -202,7 +202,9 @@ class Spread(Stage):
     def _sent(self, pool: _Pool) -> tuple[str, Any]:
         """A name for the ranker as it is now, and where workers find its pickle."""
         with self._state.lock:
-            now = identities(self.ranker)
+            # A worker that loads it later must not read a folder that was written anew meanwhile.
+            altered = [stage.altered() for stage in all_stages(self.ranker) if hasattr(stage, "altered")]
+            now = [identities(self.ranker), altered]
             before = self._state.sent
             if before is None or before[0] is not pool or not same_value(before[1], now):
                 try:

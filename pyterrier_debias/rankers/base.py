@@ -344,8 +344,9 @@ class Ranker(Fittable, Stage):
 
     Weights are loaded when a score is first needed. Two rankers are equal if their options, weights and tokenizers are equal.
     Weights and tokenizer are compared by the name (and for a folder the files) from which they come, or by their content if they
-    were given in memory or have been changed. Any number of threads may score with one ranker and load others; a process loads
-    one ranker at a time.
+    were given in memory or have been changed. A ranker that is loaded keeps its weights if its folder is written anew; its copies
+    and pickles then hold these weights. Any number of threads may score with one ranker and load others; a process loads one
+    ranker at a time.
 
     Args:
         model: A hub name, a folder (one that :meth:`save` wrote also supplies the options that you do not set), another ranker of
@@ -726,8 +727,9 @@ class Ranker(Fittable, Stage):
                 return loaded
             if self.altered():
                 raise InputError(
-                    f"{type(self).__name__}: {', '.join(self._SOURCE)} cannot be changed after training, or after a change of "
-                    f"its module, because that would be lost; make a new ranker from this one instead"
+                    f"{type(self).__name__}: {', '.join(self._SOURCE)} cannot be changed after training, after a change of its "
+                    f"module, or after its folder was written anew, because its weights would be lost; make a new ranker from "
+                    f"this one instead"
                 )
             self.check_options()
             source, fingerprint = self._source(), self._source_fingerprint()
@@ -780,8 +782,10 @@ class Ranker(Fittable, Stage):
             return module, tokenizer
 
     def altered(self) -> bool:
-        """Whether the module in memory (weights, frozen or not, dropout), or the tokenizer, differs from what was loaded."""
-        return self._loaded is not None and self._loaded.changed()
+        """Whether what is in memory cannot be loaded again: the module (weights, frozen or not, dropout) or the tokenizer was
+        changed, or the source was, for example a folder that was written anew."""
+        loaded = self._loaded
+        return loaded is not None and (loaded.changed() or loaded.origin != self._source_fingerprint(loaded.source))
 
     def mark_trained(self) -> None:
         """Declare that the weights in memory are no longer those that were loaded, in case the ranker cannot notice it."""
@@ -791,19 +795,18 @@ class Ranker(Fittable, Stage):
 
     # Identity
 
-    def _source_fingerprint(self) -> str:
-        if isinstance(self.model, Ranker):
-            return self._copied_fingerprint(self.model)
-        if isinstance(self.model, InMemory):
-            return self.model.fingerprint()
-        return source_fingerprint(self.model)
-
-    def _copied_fingerprint(self, other: Ranker) -> str:
-        """The fingerprint of another ranker's weights, with those of its loading options that differ from this ranker's."""
-        apart = [name for name in self._SOURCE if name not in ("model", "device")]
-        theirs = {name: getattr(other, name, None) for name in apart}
-        made = {name: value for name, value in theirs.items() if value != getattr(self, name)}
-        return f"{other.fingerprint()} {made}" if made else other.fingerprint()
+    def _source_fingerprint(self, source: dict[str, Any] | None = None) -> str:
+        """The fingerprint of what would be loaded for these options of loading; None for the present ones."""
+        source = self._source() if source is None else source
+        model = source["model"]
+        if isinstance(model, InMemory):
+            return model.fingerprint()
+        if not isinstance(model, Ranker):
+            return source_fingerprint(model)
+        # Another ranker's weights, with those of its loading options that differ from this ranker's.
+        theirs = {name: getattr(model, name, None) for name in source if name not in ("model", "device")}
+        made = {name: value for name, value in theirs.items() if value != source[name]}
+        return f"{model.fingerprint()} {made}" if made else model.fingerprint()
 
     def fingerprint(self) -> str:
         """Identify weights and tokenizer by a short text: their source, or a hash once either has changed.
@@ -853,10 +856,10 @@ class Ranker(Fittable, Stage):
     # Copies
 
     def __getstate__(self) -> dict[str, Any]:
-        """Options; module and tokenizer only if they cannot be loaded again, that is, after a change of either."""
+        """Options; module and tokenizer only if they cannot be loaded again, see :meth:`altered`."""
         state = {name: value for name, value in self.__dict__.items() if name not in _NOT_COPIED}
         loaded = self._loaded
-        if loaded is None or not loaded.changed():
+        if loaded is None or not self.altered():
             return {**state, "_loaded": None}
         sent = loaded if loaded.marks == loaded.marked() else loaded.trained()
         # Whoever opens it may have another kind of device.
@@ -870,7 +873,7 @@ class Ranker(Fittable, Stage):
             return
         self._loaded.module.to(self.torch_device)
         if self._loaded.marks is not None:
-            # Only how it trains was changed. Its scores stay those of its source, but what was counted starts anew in a copy.
+            # Only how it trains, or its source, was changed. It scores as when it was loaded; a copy counts anew.
             self._loaded = replace(self._loaded, marks=self._loaded.marked(), hashed=None)
 
 

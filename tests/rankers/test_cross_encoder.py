@@ -571,6 +571,45 @@ def test_a_folder_that_is_written_anew_is_another_model(tiny, tmp_path):
     assert before != CrossEncoder(tmp_path / "m")
 
 
+def test_a_loaded_ranker_keeps_its_weights_if_its_folder_is_written_anew(tiny, tmp_path):
+    """Copies and pickles of it score like the ranker, not like what is in the folder now."""
+    CrossEncoder(tiny()).save(tmp_path / "m")
+    ranker, copied, (queries, docs) = CrossEncoder(tmp_path / "m").warm_up(), CrossEncoder(tmp_path / "m"), pairs(6)
+    inner = CrossEncoder(copied).warm_up()
+    expected, small = ranker.score(queries, docs), pickle.dumps(ranker)
+    assert len(small) < 3000 and not ranker.altered()
+    tuned = train_a_little(CrossEncoder(ranker))
+    tuned.save(tmp_path / "m", overwrite=True)
+    assert not np.allclose(tuned.score(queries, docs), expected, atol=1e-3)
+    for one in (ranker, inner):
+        made = [pickle.loads(pickle.dumps(one)), copy.deepcopy(one), copy.copy(one), CrossEncoder(one)]
+        for other in [*made, pickle.loads(pickle.dumps(made[0])), CrossEncoder(made[-1]), copy.deepcopy(made[-1])]:
+            assert other == one != CrossEncoder(tmp_path / "m")
+            assert same(other.score(queries, docs), expected) and same(one.score(queries, docs), expected)
+            assert same(copy.deepcopy(other).score(queries, docs), expected)
+    # What reads the folder for the first time reads what is there.
+    assert same(pickle.loads(small).score(queries, docs), tuned.score(queries, docs))
+    for change in ({"dtype": "bfloat16"}, {"seed": 3}):
+        with pytest.raises(InputError, match="after its folder was written anew"):
+            ranker.apply_attributes(**change).score(queries, docs)
+    assert len(pickle.dumps(CrossEncoder(tmp_path / "m").warm_up())) < 3000
+
+
+def test_a_ranker_keeps_the_weights_that_a_model_in_memory_had(tiny):
+    """It holds them in another number format, and the model is trained elsewhere."""
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    there = InMemory(AutoModelForSequenceClassification.from_pretrained(tiny()), AutoTokenizer.from_pretrained(tiny()))
+    ranker, (queries, docs) = CrossEncoder(there, dtype="bfloat16"), pairs(5)
+    expected = ranker.score(queries, docs)
+    with torch.no_grad():
+        for weight in there.module.parameters():
+            weight.mul_(1.3)
+    for other in (pickle.loads(pickle.dumps(ranker)), copy.deepcopy(ranker), CrossEncoder(ranker, dtype="bfloat16"), ranker):
+        np.testing.assert_allclose(other.score(queries, docs), expected, rtol=0, atol=1e-2)
+        assert other == ranker
+
+
 def test_a_model_in_memory_scores_and_is_compared_by_its_weights(tiny):
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
