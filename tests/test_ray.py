@@ -209,6 +209,19 @@ def test_workers_score_like_a_ranker_whose_folder_was_written_anew(cluster, tmp_
     assert not np.allclose(tuned(inp)["score"], expected["score"], atol=1e-3)
 
 
+def test_workers_score_with_the_hooks_of_a_ranker(cluster):
+    ranker, inp, lock = CrossEncoder(folder("build")), texts(), threading.Lock()
+    stage, before = Spread(ranker, workers=1), ranker(inp)
+    pd.testing.assert_frame_equal(stage(inp), before, rtol=0, atol=1e-5)
+    layer = ranker.module.bert.encoder.layer[0]
+    layer.register_forward_hook(lambda module, args, output: output * 0.2)
+    pd.testing.assert_frame_equal(stage(inp), ranker(inp), rtol=0, atol=1e-5)
+    assert not np.allclose(ranker(inp)["score"], before["score"], atol=1e-3)
+    layer.register_forward_hook(lambda module, args, output: None if lock.locked() else output * 2)
+    with pytest.raises(InputError, match=r"Spread: the ranker cannot be sent to other processes .*lock.*; leave out Spread"):
+        stage(inp)
+
+
 def test_the_contract(cluster):
     assert_contract(Case("Spread", lambda: Spread(PlantedRanker(), 2), texts, lambda: Spread(PlantedRanker(strength=0.0), 2)))
 

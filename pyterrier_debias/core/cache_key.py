@@ -13,6 +13,7 @@ import re
 import sys
 import sysconfig
 import threading
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import partial
@@ -47,6 +48,12 @@ _ORIGIN = {"_name_or_path", "architectures", "dtype", "torch_dtype", "transforme
 
 #: Settings of a module that only training uses, and how a printed dropout tells its rate.
 _TRAINED_ONLY, _DROPOUT = re.compile("drop|gradient_checkpointing"), re.compile(r"(Dropout\w*\()p=[^,)]*")
+
+#: Attributes of a module that scoring changes: how long the texts were that it has met.
+_SCORED = re.compile("cached")
+
+#: Tells the hooks of this process from those of others: what a hook computes is not known, and their numbers start again.
+_PROCESS = uuid.uuid4().hex
 
 _ADDRESS = re.compile(r"( at )?0x[0-9a-fA-F]+")
 
@@ -314,9 +321,10 @@ def weights_fingerprint(module: torch.nn.Module, *, structure: bool = True) -> s
 
     Returns:
         ``weights:`` and 32 hexadecimal digits, over names, types, shapes and values, the printed structure, the configurations,
-        and what a sentence-transformers model knows beyond its weights.
+        the numbers and switches of its parts, what a sentence-transformers model knows beyond its weights, and hooks, of which
+        each is another one in another process.
     """
-    return _hash_weights(structure_of(module) if structure else "", module.state_dict().items())
+    return _hash_weights(f"{structure_of(module)} {_scoring(module)}" if structure else "", module.state_dict().items())
 
 
 def trainable_fingerprint(module: torch.nn.Module) -> str:
@@ -332,13 +340,21 @@ def trainable_fingerprint(module: torch.nn.Module) -> str:
 
 
 def structure_of(module: torch.nn.Module) -> str:
-    """How a module computes with its weights: its printed form, its configurations, and the settings of sentence-transformers."""
+    """How a module computes with its weights: its printed form, its configurations, the settings of sentence-transformers, and
+    the hooks on the forward passes of its parts, by numbers that torch gives each only once in a process."""
     names = ("prompts", "default_prompt_name", "truncate_dim", "max_active_dims", "max_seq_length")
     beyond = [getattr(module, name, None) for name in names]
     found: list[Any] = [getattr(part, "config", None) for part in module.modules()]
     configs = {id(config): config.to_dict() for config in found if hasattr(config, "to_dict")}
     told = [{name: one for name, one in config.items() if name not in _ORIGIN} for config in configs.values()]
-    return f"{module!r} {beyond} {json.dumps(told, sort_keys=True, default=repr)}"
+    hooks = [
+        (name, number)
+        for name, part in module.named_modules()
+        for number, hook in (*part._forward_pre_hooks.items(), *part._forward_hooks.items())
+        # transformers sets its own, which collect the states of layers, while it scores.
+        if not str(getattr(hook, "__module__", "")).startswith("transformers.")
+    ]
+    return f"{module!r} {beyond} {json.dumps(told, sort_keys=True, default=repr)} {[_PROCESS, *hooks] if hooks else hooks}"
 
 
 def tokenizer_fingerprint(tokenizer: Any) -> str:
@@ -414,11 +430,15 @@ def scoring_marks(module: torch.nn.Module) -> tuple[Any, ...]:
         module: Any torch module.
 
     Returns:
-        The public numbers and switches of its parts, and its structure, both without what only training uses (dropout, gradient
-        checkpointing, the mode).
+        The public numbers and switches of its parts, and its structure with its hooks, both without what only training uses
+        (dropout, gradient checkpointing, the mode).
     """
-    settings = tuple(one for one in _settings(module) if not _TRAINED_ONLY.search(one[1]))
-    return settings, _DROPOUT.sub(r"\1", structure_of(module))
+    return _scoring(module), _DROPOUT.sub(r"\1", structure_of(module))
+
+
+def _scoring(module: torch.nn.Module) -> tuple[Any, ...]:
+    """The settings of a module's parts that scoring uses."""
+    return tuple(one for one in _settings(module) if not _TRAINED_ONLY.search(one[1]))
 
 
 def training_marks(module: torch.nn.Module) -> tuple[Any, ...]:
@@ -436,12 +456,16 @@ def training_marks(module: torch.nn.Module) -> tuple[Any, ...]:
 
 
 def _settings(module: torch.nn.Module) -> tuple[tuple[str, str, bool | float], ...]:
-    """The public numbers and switches of a module's parts. The p of a Dropout is called dropout."""
+    """The public numbers and switches of a module's parts. The p of a Dropout is called dropout.
+
+    A whole number of a user's part is not one of them, because it may count calls.
+    """
     return tuple(
         (name, "dropout" if key == "p" and "Dropout" in type(part).__name__ else key, value)
         for name, part in module.named_modules()
+        for kinds in [(bool, float) if _is_users(type(part)) else (bool, float, int)]
         for key, value in vars(part).items()
-        if type(value) in (bool, float) and key != "training" and not key.startswith("_")
+        if type(value) in kinds and key != "training" and not key.startswith("_") and not _SCORED.search(key)
     )
 
 

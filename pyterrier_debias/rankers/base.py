@@ -684,7 +684,9 @@ class Ranker(Fittable, Stage):
 
         Train it in place: the ranker notices changed weights, however they are written (see
         :func:`~pyterrier_debias.core.cache_key.marks` for the one exception; in that case call :meth:`mark_trained`). Copies and
-        pickles keep what was changed in it: weights, which of them are frozen (``requires_grad``), dropout, replaced parts.
+        pickles keep what was changed in it: weights, which of them are frozen (``requires_grad``), dropout, replaced parts,
+        hooks on a forward pass (to pickle a ranker, its hooks must be functions that pickle finds by name; workers of
+        :class:`~pyterrier_debias.core.spread.Spread` are sent any function). A saved folder has no hooks.
         """
         return self._load().module
 
@@ -782,8 +784,8 @@ class Ranker(Fittable, Stage):
             return module, tokenizer
 
     def altered(self) -> bool:
-        """Whether what is in memory cannot be loaded again: the module (weights, frozen or not, dropout) or the tokenizer was
-        changed, or the source was, for example a folder that was written anew."""
+        """Whether what is in memory cannot be loaded again: the module (weights, frozen or not, dropout, hooks) or the tokenizer
+        was changed, or the source was, for example a folder that was written anew."""
         loaded = self._loaded
         return loaded is not None and (loaded.changed() or loaded.origin != self._source_fingerprint(loaded.source))
 

@@ -76,8 +76,8 @@ class PackedBert:
             encoder: Any torch module.
 
         Returns:
-            True for a BERT-shaped encoder with its own, unreplaced linear layers, attention that is scaled as usual, and no
-            forward hooks.
+            True for a BERT-shaped encoder with its own, unreplaced linear layers, attention with heads and a scale as usual, and
+            no forward hooks.
         """
         import torch
 
@@ -87,8 +87,11 @@ class PackedBert:
             return False
         if hooked(encoder.modules()):
             return False
-        width = encoder.config.hidden_size // encoder.config.num_attention_heads
-        if any(getattr(layer.attention.self, "scaling", width**-0.5) != width**-0.5 for layer in encoder.encoder.layer):
+        heads = encoder.config.num_attention_heads
+        width = encoder.config.hidden_size // heads
+        usual = {"num_attention_heads": heads, "attention_head_size": width, "scaling": width**-0.5}
+        parts = [layer.attention.self for layer in encoder.encoder.layer]
+        if any(getattr(part, name, value) != value for part in parts for name, value in usual.items()):
             return False
         return all(
             type(linear) is torch.nn.Linear

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyterrier_debias import BiEncoder, CrossEncoder, InputError, Training
-from pyterrier_debias.core.cache_key import cache_key, marks, tokenizer_fingerprint
+from pyterrier_debias.core.cache_key import cache_key, marks, tokenizer_fingerprint, weights_fingerprint
 from pyterrier_debias.rankers import base
 from pyterrier_debias.rankers.base import InMemory
 from pyterrier_debias.training.scorer import Scorer
@@ -524,6 +524,7 @@ def double(module, inputs, output):
     [
         lambda module: setattr(module.bert.encoder.layer[1].intermediate, "intermediate_act_fn", torch.nn.ReLU()),
         lambda module: setattr(module.bert.encoder.layer[1].attention.self, "scaling", 0.01),
+        lambda module: setattr(module.bert.encoder.layer[1].attention.self, "attention_head_size", 16),
         lambda module: module.register_forward_hook(double),
     ],
 )
@@ -533,6 +534,58 @@ def test_scores_are_those_of_a_module_that_computes_otherwise(tiny, change):
     change(ranker.module)
     after = ranker.score(queries, docs)
     assert same(after, as_trained(ranker, queries, docs)) and np.abs(after - before).max() > 1e-3
+
+
+def louder(module, args, keywords):
+    return (2 * args[0], *args[1:]), keywords
+
+
+def test_hooks_are_kept_by_copies(tiny, monkeypatch):
+    ranker, plain, (queries, docs) = CrossEncoder(tiny()).warm_up(), CrossEncoder(tiny()).warm_up(), pairs(6)
+    before, tokenizer = ranker.score(queries, docs), ranker.tokenizer
+    hooks = [
+        ranker.module.register_forward_hook(double),
+        ranker.module.bert.encoder.layer[0].register_forward_pre_hook(louder, with_kwargs=True),
+    ]
+    expected = ranker.score(queries, docs)
+    assert ranker.altered() and np.abs(expected - before).max() > 1e-3
+    for other in (pickle.loads(pickle.dumps(ranker)), copy.deepcopy(ranker), CrossEncoder(ranker), copy.copy(ranker)):
+        assert other == ranker != plain and same(other.score(queries, docs), expected)
+        assert InMemory(other.module, tokenizer) == InMemory(ranker.module, tokenizer) != InMemory(plain.module, tokenizer)
+    hooked = ranker.fingerprint()
+    for hook in hooks:
+        hook.remove()
+    assert not ranker.altered() and ranker == plain and same(ranker.score(queries, docs), before)
+    # What a hook computes is not known: another one is another ranker, and so is that of another process.
+    plain.module.register_forward_hook(double)
+    plain.module.bert.encoder.layer[0].register_forward_pre_hook(louder, with_kwargs=True)
+    assert plain.fingerprint() != hooked
+    hooked = weights_fingerprint(plain.module)
+    monkeypatch.setattr("pyterrier_debias.core.cache_key._PROCESS", "another")
+    assert weights_fingerprint(plain.module) != hooked
+
+
+class Counting(torch.nn.Module):
+    """Of a user: notes how often it is called."""
+
+    calls = 0
+
+    def forward(self, states):
+        self.calls += 1
+        return states.relu()
+
+
+def test_what_scoring_counts_changes_no_ranker(tiny):
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    module = AutoModelForSequenceClassification.from_pretrained(tiny())
+    module.bert.encoder.layer[0].intermediate.intermediate_act_fn = counting = Counting()
+    module.classifier.max_seq_len_cached = 3
+    ranker = CrossEncoder(InMemory(module, AutoTokenizer.from_pretrained(tiny()))).warm_up()
+    fingerprint, calls = ranker.fingerprint(), counting.calls
+    ranker.score(*pairs(3))
+    module.classifier.max_seq_len_cached = 5
+    assert counting.calls > calls and ranker.fingerprint() == fingerprint and not ranker.altered()
 
 
 def test_a_change_of_the_tokenizer_is_noticed_and_kept_by_copies(tiny):

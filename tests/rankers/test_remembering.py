@@ -96,6 +96,30 @@ def test_encoders_of_documents_notice_it_too(tiny):
     pd.testing.assert_series_equal(after, scored(ranker, frame()), rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("make", [lambda tiny: CrossEncoder(tiny()), lambda tiny: BiEncoder(tiny("build_sentence_transformer"))])
+def test_hooks_and_settings_that_change_are_noticed(tiny, make):
+    ranker = make(tiny)
+    layer = next(part for part in ranker.module.modules() if type(part).__name__ == "BertLayer")
+    attention, hooks = layer.attention.self, []
+    changes = [
+        lambda: hooks.append(layer.register_forward_hook(lambda module, args, output: output * 0.2)),
+        lambda: hooks.append(layer.register_forward_pre_hook(lambda module, args: (args[0] * 3, *args[1:]))),
+        lambda: hooks.pop().remove(),
+        lambda: hooks.append(layer.register_forward_pre_hook(lambda module, args: (args[0] * 2, *args[1:]))),
+        lambda: setattr(attention, "scaling", 0.01),
+        lambda: setattr(attention, "scaling", 5.0),
+        lambda: setattr(attention, "attention_head_size", 16),
+    ]
+    with ranker.remembering():
+        before = scored(ranker, frame())
+        for change in changes:
+            change()
+            after = scored(ranker, frame())
+            assert not np.allclose(before, after, atol=1e-4)
+            pd.testing.assert_series_equal(after, scored(copy.deepcopy(ranker), frame()), rtol=0, atol=1e-5)
+            before = after
+
+
 def test_an_encoder_of_documents_beside_that_of_queries_is_noticed_too(tiny):
     docs = BiEncoder(tiny(labels=None))
     ranker = BiEncoder(tiny(labels=None), documents_by=docs)
