@@ -592,7 +592,8 @@ class Ranker(Fittable, Stage):
                 with ranker.remembering():
                     before, after = ranker(candidates), ranker(candidates_with_rotated_passages)
 
-        When not to use it: if no pair occurs twice.
+        When not to use it: if no pair occurs twice, or if scoring is cheap. Each call reads all weights once, to see whether they
+        have changed.
         """
         if limit is not None:
             check_number(f"{type(self).__name__}.remembering", "limit", limit, least=0, whole=True)
