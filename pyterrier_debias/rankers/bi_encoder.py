@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -15,7 +14,6 @@ import pyterrier as pt
 from pyterrier_debias.core import frames
 from pyterrier_debias.core.cache_key import weights_fingerprint
 from pyterrier_debias.core.errors import InputError, check_choice, check_number, kind_of
-from pyterrier_debias.core.files import write_whole
 from pyterrier_debias.core.stage import RowWise
 from pyterrier_debias.rankers import engine
 from pyterrier_debias.rankers.base import InMemory, shared_options, window_of
@@ -24,7 +22,6 @@ from pyterrier_debias.rankers.packed import PackedBert, hooked, in_float32
 from pyterrier_debias.rankers.published import PUBLISHED, Published, model_folder_of_documents
 from pyterrier_debias.rankers.retriever import Retriever
 from pyterrier_debias.rankers.vectors import Vectors
-from pyterrier_debias.training.report import ABOUT
 
 if TYPE_CHECKING:
     import torch
@@ -312,8 +309,7 @@ class BiEncoder(CorpusEncoder):
         self.module.similarity_fn_name = cast(Any, self.similarity)
         super().write(folder)
         if self._documents_by is not None:
-            self._documents_by.write(folder / "documents")
-            write_whole(folder / "documents" / ABOUT, json.dumps(self._documents_by._about(), indent=1) + "\n")
+            self._documents_by.write_with_options(folder / "documents", self._documents_by.training_report)
 
     # Vectors
 

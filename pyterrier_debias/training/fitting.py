@@ -152,11 +152,22 @@ class Fittable(Saved, pt.Estimator):
             return
         try:
             with self.saving(folder, holds=HOLDS, overwrite=overwrite) as scratch:
-                self.write(scratch)
-                write_whole(scratch / ABOUT, json.dumps(self._about(), indent=1, ensure_ascii=False) + "\n")
+                self.write_with_options(scratch, self.training_report)
         except (OSError, SafetensorError) as error:
             raise InputError(f"{type(self).__name__}: {folder} cannot be written ({error}); nothing was changed there") from error
         wait_for_all()
+
+    def write_with_options(self, folder: Path, report: TrainingReport | None = None) -> None:
+        """Write the model and, in a small file of its own, the class and the options, with which :meth:`load` opens the folder.
+
+        Args:
+            folder: An empty folder.
+            report: The report of the training that is complete with these weights; None for no report.
+        """
+        self.write(folder)
+        training = None if report is None else report.to_json()
+        about = {"ranker": type(self).__name__, "options": self.saved_options(), "training": training}
+        write_whole(folder / ABOUT, json.dumps(about, indent=1, ensure_ascii=False) + "\n")
 
     def training_text(self, text: str) -> str:
         """The part of a document that training reads; scoring may read another part."""
@@ -180,14 +191,13 @@ class Fittable(Saved, pt.Estimator):
         options = {name: plain(saveable(value)) for name, value in self.options().items() if name not in unseen}
         return {"class": type(self).__name__, **options}
 
-    def _about(self) -> dict[str, Any]:
-        options = {name: saveable(value) for name, value in self.options().items() if name not in self._NOT_SAVED}
-        report = None if self.training_report is None else self.training_report.to_json()
-        return {"ranker": type(self).__name__, "options": options, "training": report}
+    def saved_options(self) -> dict[str, Any]:
+        """The options that are stored in a folder, as JSON-compatible values."""
+        return {name: saveable(value) for name, value in self.options().items() if name not in self._NOT_SAVED}
 
     def saved_state(self) -> Any:
         """The options that are stored in a folder, and a hash of the weights."""
-        return json.dumps(self._about()["options"], sort_keys=True), weights_fingerprint(self.module, structure=False)
+        return json.dumps(self.saved_options(), sort_keys=True), weights_fingerprint(self.module, structure=False)
 
     @classmethod
     def load(cls, folder: str | Path, **options: Any) -> Self:  # type: ignore[override]  # PyTerrier calls it path

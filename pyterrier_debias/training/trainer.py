@@ -189,6 +189,7 @@ def _run_record(
         "ranker": ranker.record(),
     }
     if training.checkpoints is not None:
+        json.dumps(ranker.saved_options())  # options that no folder can hold raise an error now, not at the first checkpoint
         # A resumed run forgets the weights that it is given: they must be those that the run began with.
         record["starting weights"] = trainable_fingerprint(method)
         # A first example shows which columns samplers and weights read; later ones may be made in other processes.
@@ -851,7 +852,7 @@ class _Trainer(transformers.Trainer):
         return Path(cast(str, self.args.output_dir))
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
-        """The method's weights, and the ranker in its own public format beside them."""
+        """The method's weights, and the ranker in its own public format, with its options, beside them."""
         if not self.args.should_save:
             return
         folder = Path(output_dir) if output_dir else self._folder
@@ -859,7 +860,7 @@ class _Trainer(transformers.Trainer):
         torch.save(self.model.state_dict() if state_dict is None else state_dict, folder / _WEIGHTS)
         if self.training.checkpoints is not None:
             with whole_folder(folder / _RANKER, holds=HOLDS) as scratch:
-                self.ranker.write(scratch)
+                self.ranker.write_with_options(scratch)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         """Write a checkpoint that is valid only once it is complete, then drop those that are neither the last nor the best."""

@@ -464,6 +464,9 @@ def test_options_that_json_does_not_know_are_not_saved_as_something_else(tiny, t
     with pytest.raises(TypeError, match="not JSON serializable"):
         Own(tiny()).save(tmp_path / "saved")
     assert not (tmp_path / "saved").exists()
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        Own(tiny(), training=training(max_steps=1, checkpoints=tmp_path / "run")).fit(candidates(), qrels())
+    assert not list(tmp_path.glob("run/*"))
 
 
 def test_folders_that_cannot_be_loaded(tiny, tmp_path):

@@ -11,10 +11,11 @@ from threading import Thread
 
 import numpy as np
 import pandas as pd
+import pyterrier as pt
 import pytest
 import torch
 
-from pyterrier_debias import BiEncoder, ColumnWeights, CrossEncoder, InputError, Training
+from pyterrier_debias import BiEncoder, ColumnWeights, CrossEncoder, InputError, T5Reranker, Training
 from pyterrier_debias.core.files import locked_inside
 from pyterrier_debias.training import precision
 from pyterrier_debias.training import trainer as trainer_module
@@ -105,8 +106,6 @@ def test_the_rest_of_the_process_is_left_as_it_was(tiny, capfd):
 
 
 def test_progress_is_pyterriers_bar(tiny, monkeypatch):
-    import pyterrier as pt
-
     shown = []
 
     class Bar:
@@ -141,6 +140,30 @@ def test_checkpoints_hold_the_ranker_in_its_public_form(tiny, tmp_path):
     assert last.name == "checkpoint-4"
     scores = CrossEncoder(str(last / "ranker")).score(["where is the king"], ["the king found relevant red works"])
     np.testing.assert_allclose(scores, ranker.score(["where is the king"], ["the king found relevant red works"]), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("make", "builder", "options"),
+    [
+        (CrossEncoder, {"builder": "build"}, {"text_field": "body", "long": "firstp", "passage_length": 3}),
+        (CrossEncoder, {"builder": "build", "labels": None}, {"head": "mean", "max_length": 10}),
+        (BiEncoder, {"builder": "build_sentence_transformer"}, {"similarity": "cosine"}),
+        (T5Reranker, {"builder": "build_t5"}, {"max_length": 12}),
+        (T5Reranker, {"builder": "build_t5", "extra": True}, {"head": "rankt5"}),
+    ],
+)
+def test_the_ranker_of_a_checkpoint_has_its_options(make, builder, options, tiny, tmp_path):
+    frame = candidates().assign(body=lambda f: f["text"], text=lambda f: f["text"].iloc[::-1].tolist())
+    model = tiny(**builder)
+    # A report of an earlier training says nothing about the weights of a checkpoint.
+    ranker = make(model, training=training(max_steps=1), **options).fit(frame, qrels())
+    ranker.training = training(max_steps=2, checkpoints=tmp_path)
+    ranker.fit(frame, qrels())
+    expected = ranker(frame)["score"]
+    for opens in (make, make.load, pt.Artifact.load):
+        opened = opens(str(tmp_path / "checkpoint-2" / "ranker"))
+        assert type(opened) is make and opened.training_report is None
+        np.testing.assert_allclose(opened(frame)["score"], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_another_runs_checkpoints_are_refused(tiny, tmp_path):
@@ -650,8 +673,6 @@ def test_a_checkpoint_that_does_not_tell_whether_its_run_had_ended_is_refused(ti
 
 
 def test_validation_is_ndcg_of_the_reranked_candidates_at_the_best_depth(tiny):
-    import pyterrier as pt
-
     va, judged = candidates("v"), qrels("v")
     ranker = fitted(tiny(), va, judged, max_steps=3, evaluate_every=3, rerank_depth=[6, 2, 5])
     report, means = ranker.training_report, {}
