@@ -33,7 +33,8 @@ class Group:
         qid: The query.
         query: Its text.
         positives: Rows of :attr:`Groups.rows` with a grade of at least ``min_label``.
-        pool: Rows from which negatives are drawn; they contain no document with a relevant grade.
+        pool: Rows from which negatives are drawn; they contain no document with a relevant grade, for this qid or another one
+            with the same query text.
         relevant: Docnos of all documents with a relevant grade, for this qid or another one with the same query text, whether
             they are candidates or not; with ``in_batch_negatives`` also those that the sampler of negatives excludes.
     """
@@ -206,7 +207,8 @@ def make_groups(
     """Divide the candidates of each query into positives and a pool of negatives.
 
     Positives are candidates with a grade of at least ``min_label``. Negatives are candidates with a grade of 0 or less and
-    candidates without a judgement; a candidate with a grade above 0 and below ``min_label`` is neither. Passages of a judged
+    candidates without a judgement; a candidate with a grade above 0 and below ``min_label`` is neither. Nor is a candidate with
+    a grade above 0 for another qid with the same query text, even if its grade for this qid is 0 or less. Passages of a judged
     document (``d7%p0``, as ``pt.text.sliding`` calls them) have its grade, unless they are judged themselves. Passages without
     text are left out, and so are queries without a positive or without a negative; both are counted.
 
@@ -254,25 +256,27 @@ def make_groups(
     rows = rows.merge(judged, on=["qid", "docno"], how="left").reset_index(drop=True)
     rows = rows.assign(label=rows["label"].fillna(0).astype("int64"))
 
-    labels, qids, queries = rows["label"].to_numpy(), rows["qid"].to_numpy(dtype=object), rows["query"].tolist()
+    labels, queries = rows["label"].to_numpy(), rows["query"].tolist()
+    qids, docnos = (rows[column].to_numpy(dtype=object) for column in ("qid", "docno"))
     passages = pd.DataFrame({"docno": documents, "passage": every}).drop_duplicates()
     relevant = _relevant(judged, passages, {**asked, **dict(zip(qids, queries))})
     starts = np.flatnonzero(np.r_[True, qids[1:] != qids[:-1]])
-    groups, without = [], {"positive": 0, "negative": 0}
+    found: list[Group] = []
     for start, end in zip(starts, np.r_[starts[1:], len(rows)]):
         if len(set(queries[start:end])) > 1:
             raise InputError(f"{name}: qid {qids[start]!r} has more than one query text; keep one qid for each query")
         own = np.arange(start, end)
-        positives, pool = own[labels[start:end] >= min_label], own[labels[start:end] <= 0]
-        if len(positives) and (len(pool) or not need_negatives):
-            groups.append(Group(qids[start], queries[start], positives, pool, relevant[queries[start]]))
-        else:
-            without["negative" if len(positives) else "positive"] += 1
+        positives, others = own[labels[start:end] >= min_label], own[labels[start:end] <= 0]
+        if len(positives):
+            answers = relevant[queries[start]]
+            pool = others[[docno not in answers for docno in docnos[others]]]
+            found.append(Group(qids[start], queries[start], positives, pool, answers))
+    groups = [group for group in found if len(group.pool) or not need_negatives]
     counts = {
         "queries": len(asked),
         "trained on": len(groups),
-        "without a positive": without["positive"] + len(asked) - len(starts),
-        "without a negative": without["negative"],
+        "without a positive": len(asked) - len(found),
+        "without a negative": len(found) - len(groups),
         "positives": sum(len(group.positives) for group in groups),
         "passages without text": int((~written).sum()),
     }
@@ -283,14 +287,14 @@ def make_groups(
             else "no query has both a positive and a negative among its candidates; retrieve more of them"
         )
         raise InputError(f"{name}: nothing to train on in {len(asked)} queries: {what}")
-    known = _fingerprint(rows, text_columns, min_label, _found_elsewhere(rows, groups))
+    known = _fingerprint(rows, text_columns, min_label, _found_elsewhere(rows, found))
     return Groups(rows, tuple(groups), counts, known, tuple(text_columns))
 
 
 def _found_elsewhere(rows: pd.DataFrame, groups: Sequence[Group]) -> list[tuple[str, str]]:
     """Relevant pairs that the labels do not show, because only other queries retrieved the document, or have it judged.
 
-    Such a document must not become an in-batch negative of the query.
+    Such a document must not become a negative of the query.
     """
     found, shown = set(rows["docno"]), rows[rows["label"] > 0]
     own = {*zip(shown["qid"], shown["docno"])}

@@ -49,7 +49,7 @@ def world(seed=0, queries=3, size=12, **columns):
         pool_ranks[pool_ranks > size // 2] = np.nan
         scores, ranks = rng.random(size), rng.permutation(size)
         for d in range(size):
-            rows.append((f"q{q}", f"d{d}", "a query", f"text {d}", ranks[d], pool_ranks[d], scores[d]))
+            rows.append((f"q{q}", f"d{d}", f"query {q}", f"text {d}", ranks[d], pool_ranks[d], scores[d]))
     frame = pd.DataFrame(rows, columns=["qid", "docno", "query", "text", "rank", "pool_rank", "teacher_score"])
     qrels = pd.DataFrame([(f"q{q}", f"d{d}", 1) for q in range(queries) for d in range(1 + (q == 1))])
     return frame.assign(**columns), qrels.set_axis(["qid", "docno", "label"], axis=1)

@@ -65,7 +65,8 @@ def test_against_sets_whatever_the_order_of_rows(random, min_label):
     for qid in sorted({q for q, _ in pairs}):
         own = sorted(d for q, d in pairs if q == qid)
         positives = [d for d in own if label.get((qid, d), 0) >= min_label]
-        pool = [d for d in own if label.get((qid, d), 0) <= 0]
+        # All qids have the same text: what is relevant for one of them is no negative of another.
+        pool = [d for d in own if all(label.get((f"q{q}", d), 0) <= 0 for q in range(4))]
         if positives and pool:
             expected[qid] = (positives, pool)
     shuffled = frame.sample(frac=1, random_state=random.randint(0, 99))
@@ -78,6 +79,41 @@ def test_against_sets_whatever_the_order_of_rows(random, min_label):
     again = make_groups(shuffled, qrels.iloc[::-1], min_label=min_label, stage="fit")
     assert again.fingerprint == groups.fingerprint
     pd.testing.assert_frame_equal(again.rows, groups.rows)
+
+
+def twice(qrels, more=(), **options):
+    """The same question under two qids, with three candidates each, and more pairs."""
+    pairs = [(qid, docno) for qid in ("s1", "s2") for docno in ("eggs_a", "eggs_b", "noise")]
+    frame = pd.DataFrame([*pairs, *more], columns=["qid", "docno"]).assign(text=lambda f: "text of " + f["docno"])
+    frame["query"] = frame["qid"].str[0].map({"s": "how to boil an egg", "t": "how to fry one"})
+    return make_groups(frame, pd.DataFrame(qrels, columns=["qid", "docno", "label"]), stage="fit", **options)
+
+
+def test_what_is_relevant_under_another_qid_of_the_same_text_is_no_negative():
+    groups = twice([("s1", "eggs_a", 1), ("s2", "eggs_b", 1)])
+    assert readable(groups) == {"s1": (["eggs_a"], ["noise"]), "s2": (["eggs_b"], ["noise"])}
+    # The higher of two grades counts, as for a pair that is judged twice; a grade below min_label is enough.
+    groups = twice([("s1", "eggs_a", 2), ("s2", "eggs_b", 2), ("s2", "eggs_a", 0), ("s1", "eggs_b", 1)], min_label=2)
+    assert readable(groups) == {"s1": (["eggs_a"], ["noise"]), "s2": (["eggs_b"], ["noise"])}
+
+
+def test_passages_of_what_is_relevant_under_another_qid_are_no_negatives():
+    pairs = [("s1", "d1%p0"), ("s1", "d1%p1"), ("s2", "d1%p1"), ("s2", "d1%p2"), ("s2", "d2%p0")]
+    qrels = [("s1", "d1", 1), ("s1", "d1%p1", 0), ("s2", "d2", 1)]
+    # A passage that is judged for any query is a document of its own, which has no grade for s2.
+    assert readable(twice(qrels, pairs)) == {
+        "s1": (["d1%p0"], ["d1%p1", "eggs_a", "eggs_b", "noise"]),
+        "s2": (["d2%p0"], ["d1%p1", "eggs_a", "eggs_b", "noise"]),
+    }
+
+
+def test_a_query_without_negatives_but_those_of_another_qid_is_left_out():
+    rows, qrels = [("t1", "eggs_a"), ("t1", "noise")], [("s1", "eggs_a", 1), ("s1", "eggs_b", 1), ("t1", "noise", 1)]
+    groups, without = twice(qrels, rows), twice([*qrels, ("s2", "noise", 1)], rows)
+    assert readable(groups) == {"s1": (["eggs_a", "eggs_b"], ["noise"]), "t1": (["noise"], ["eggs_a"])}
+    assert readable(without) == {"t1": (["noise"], ["eggs_a"])}
+    assert (groups.counts["without a negative"], without.counts["without a negative"]) == (0, 2)
+    assert groups.fingerprint != without.fingerprint
 
 
 def test_the_fingerprint_knows_texts_queries_and_grades():
