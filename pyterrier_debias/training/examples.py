@@ -94,6 +94,7 @@ class Examples:
             for positive in (group.positives.tolist() if training.positives == "one" else [None])
         ]
         self._order: tuple[int, list[int]] = (-1, [])
+        self._read_answers: dict[str, frozenset[str]] = {}
         augment = training.augment
         if augment is not None and augment.text_field not in groups.text_columns:
             raise InputError(
@@ -143,7 +144,7 @@ class Examples:
             relevant=group.relevant,
             whole=whole,
             originals=texts if self.training.augment is None else self._read(self._texts(group, rows)),
-            answers=frozenset(self._answers(group) if self.training.in_batch_negatives else ()),
+            answers=self._answers(group) if self.training.in_batch_negatives else frozenset(),
         )
 
     def _rows(self, group: Group, positive: int | None, epoch: int) -> np.ndarray:
@@ -165,8 +166,11 @@ class Examples:
             )
         return np.array([*positives, *chosen])
 
-    def _answers(self, group: Group) -> list[str]:
-        return self._read(self._texts(group, self.groups.answers(group)))
+    def _answers(self, group: Group) -> frozenset[str]:
+        """What is read of a query's relevant documents, the same for all its examples."""
+        if group.qid not in self._read_answers:
+            self._read_answers[group.qid] = frozenset(self._read(self._texts(group, self.groups.answers(group))))
+        return self._read_answers[group.qid]
 
     def _read(self, texts: list[str]) -> list[str]:
         return texts if self.read is None else [self.read(text) for text in texts]

@@ -156,6 +156,22 @@ def test_weights_that_are_none(value, message):
         ColumnWeights("w", per="pair")
 
 
+def test_the_relevant_documents_of_a_query_are_read_once_for_all_its_examples():
+    read = []
+
+    def first_words(text):
+        read.append(text)
+        return " ".join(text.split()[:3])
+
+    groups = make_groups(candidates(), qrels(), stage="fit")
+    made = Examples(groups, Training(in_batch_negatives=True), 32, read=first_words)
+    whole = dict(zip(candidates()["docno"], candidates()["text"]))
+    for example in (made[i] for i in range(32)):
+        assert example.answers == {" ".join(whole[docno].split()[:3]) for docno in example.relevant}
+    # Each example's own positive and negative, and for each of the eight queries its two positives.
+    assert len(read) == 32 * 2 + 8 * 2
+
+
 def test_epochs_run_into_each_other_without_a_short_batch():
     made = examples(pd.concat([candidates()]), length=40)
     assert [made[i].epoch for i in range(40)] == [0] * 16 + [1] * 16 + [2] * 8
