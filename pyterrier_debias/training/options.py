@@ -56,7 +56,7 @@ class Training:
         augment: Changes passages anew in each epoch, e.g. ``RotatePassages()``: any object with ``text_field`` and
             ``rotator(draw=epoch)``. Queries and validation passages are not changed.
         learning_rate: Peak learning rate, or a mapping from network to rate if a method trains several networks.
-        warmup: Share of the steps (below 1) or number of steps in which the rate rises from 0.
+        warmup: Share of the steps (below 1) or number of steps in which the rate rises from 0; the step after them has the peak.
         schedule: Course of the rate after warmup: ``'linear'`` and ``'cosine'`` fall to 0, ``'constant'`` stays.
         weight_decay: Weight decay of AdamW, on all weights but biases and normalisation.
         clip: Largest norm of each network's gradient; None for no clipping.

@@ -99,12 +99,14 @@ def train(
     world, first = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0")) == 0
     per_epoch = Examples(groups, training, 0).units
     steps, effective = run_length(training, len(per_epoch))
-    if training.warmup > max(steps, 1) and first:
+    warmup = int(training.warmup if training.warmup >= 1 else round(training.warmup * steps))
+    if warmup >= steps and first:
         logger.warning(
-            "%s: the learning rate never reaches its peak, because warmup=%g steps, but the run has only %d; lower warmup, or "
-            "give a share such as 0.1",
+            "%s: the learning rate never reaches its peak, because its warm-up (warmup=%g) ends with step %d, and the run with "
+            "step %d; lower warmup, or train for more steps",
             type(ranker).__name__,
             training.warmup,
+            warmup,
             steps,
         )
     examples = Examples(groups, training, steps * effective, read=ranker.training_text)
@@ -113,7 +115,8 @@ def train(
         stack.enter_context(as_found(ranker.torch_device))
         folder = _folder(training, stack, alone=first)
         checkpoint = _last_checkpoint(folder, training, record)
-        arguments = _arguments(ranker, training, folder, steps, max(1, math.ceil(len(per_epoch) / effective)), validation)
+        epoch = max(1, math.ceil(len(per_epoch) / effective))
+        arguments = _arguments(ranker, training, folder, steps, warmup, epoch, validation)
         if checkpoint is not None and _about_ours(checkpoint)["ended"]:
             state, best = _ended_in(checkpoint, method.to(arguments.device))
             before = _seconds(checkpoint)
@@ -293,14 +296,13 @@ def as_found(device: torch.device) -> Iterator[None]:
 
 
 def _arguments(
-    ranker: Any, training: Training, folder: Path, steps: int, epoch: int, validation: Validation | None
+    ranker: Any, training: Training, folder: Path, steps: int, warmup: int, epoch: int, validation: Validation | None
 ) -> transformers.TrainingArguments:
     """Our options in the form of transformers."""
     every = training.evaluate_every or epoch
     cpu = ranker.torch_device.type == "cpu"
     distributed = "WORLD_SIZE" in os.environ and int(os.environ["WORLD_SIZE"]) > 1
     validated = validation is not None
-    warmup = training.warmup if training.warmup >= 1 else round(training.warmup * steps)
     arguments = transformers.TrainingArguments(
         output_dir=str(folder),
         max_steps=steps,
@@ -308,7 +310,7 @@ def _arguments(
         gradient_accumulation_steps=training.accumulation,
         optim="adamw_torch",
         lr_scheduler_type=_SCHEDULES[training.schedule],
-        warmup_steps=int(warmup),
+        warmup_steps=warmup,
         max_grad_norm=training.clip or 0.0,
         bf16=training.precision == "bfloat16",
         fp16=training.precision == "float16",

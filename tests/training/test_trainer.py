@@ -821,15 +821,29 @@ def test_losses_along_which_no_step_can_be_taken(returned, message, tiny):
         fitted(tiny(), max_steps=1, loss=lambda scores, **more: returned(scores))
 
 
-def test_validation_that_cannot_choose_and_a_warmup_that_never_ends_are_told(tiny, monkeypatch, caplog):
+def test_validation_that_cannot_choose_is_told(tiny, monkeypatch, caplog):
     scripted(monkeypatch, 0.5, 0.5, 0.5, 0.6)
-    validated(tiny(), max_steps=2, evaluate_every=1, warmup=3)
+    for expected in (1, 0):
+        caplog.clear()
+        validated(tiny(), max_steps=2, evaluate_every=1)
+        told = [record.getMessage() for record in caplog.records if record.name == trainer_module.__name__]
+        assert len(told) == expected
+        message = "CrossEncoder: nDCG@10 is 0.5000 in all 2 evaluations, so the weights of the first one (step 1) are kept"
+        assert all(message in one for one in told)
+
+
+@pytest.mark.parametrize(
+    ("steps", "warmup", "taken"),
+    [(2, 3, 3), (2, 2, 2), (1, 1, 1), (1, 0.6, 1), (4, 0.9, 4), (2, 1, None), (1, 0.1, None), (1, 0, None), (4, 0.5, None)],
+)
+def test_a_warmup_in_which_the_rate_does_not_reach_its_peak_is_told(steps, warmup, taken, tiny, caplog):
+    history = fitted(tiny(), max_steps=steps, warmup=warmup, schedule="constant").training_report.history
     told = [record.getMessage() for record in caplog.records if record.name == trainer_module.__name__]
-    assert "CrossEncoder: the learning rate never reaches its peak, because warmup=3 steps, but the run has only 2;" in told[0]
-    assert "CrossEncoder: nDCG@10 is 0.5000 in all 2 evaluations, so the weights of the first one (step 1) are kept" in told[1]
-    caplog.clear()
-    validated(tiny(), max_steps=2, evaluate_every=1, warmup=2)
-    assert not [record for record in caplog.records if record.name == trainer_module.__name__]
+    peak = max(entry["learning_rate"] for entry in history if "loss" in entry)
+    assert (peak < 2e-3) == bool(told) == (taken is not None)
+    if told:
+        expected = f"its warm-up (warmup={warmup:g}) ends with step {taken}, and the run with step {steps}; lower warmup, or"
+        assert told[0].startswith(f"CrossEncoder: the learning rate never reaches its peak, because {expected}")
 
 
 def test_tensorboard_only_on_request(tiny, tmp_path):
