@@ -135,7 +135,8 @@ def train(
             )
             if training.precision == "tf32":
                 stack.enter_context(tf32(True))
-            trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+            with _messages_of_workers():
+                trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
             trainer.check_losses()
             state, best = trainer.state, trainer.best
             before = trainer.before
@@ -162,6 +163,19 @@ def train(
         history=state.log_history,
         seconds=before + time.monotonic() - started,
     )
+
+
+@contextmanager
+def _messages_of_workers() -> Iterator[None]:
+    """Raise errors of the processes that prepare batches with their own message, which torch puts behind their traceback."""
+    try:
+        yield
+    except InputError as error:
+        kind = type(error)
+        trace, _, own = str(error).rpartition(f"\n{kind.__module__}.{kind.__qualname__}: ")
+        if not trace.startswith(f"Caught {kind.__name__} in DataLoader worker process"):
+            raise
+        raise kind(own.rstrip("\n")) from error
 
 
 def _tell_equal_values(name: str, validation: Validation, state: transformers.TrainerState, best: dict[str, Any]) -> None:

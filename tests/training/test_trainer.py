@@ -21,6 +21,7 @@ from pyterrier_debias.training import precision
 from pyterrier_debias.training import trainer as trainer_module
 from pyterrier_debias.training.losses import ranknet
 from pyterrier_debias.training.method import Ranking
+from pyterrier_debias.training.samplers import UniformNegatives
 from pyterrier_debias.training.trainer import remove_checkpoints
 from tests.training.networks import difference, weights
 from tests.training.toy import candidates, no_dropout, qrels, scores_of, training
@@ -844,6 +845,30 @@ def test_a_warmup_in_which_the_rate_does_not_reach_its_peak_is_told(steps, warmu
     if told:
         expected = f"its warm-up (warmup={warmup:g}) ends with step {taken}, and the run with step {steps}; lower warmup, or"
         assert told[0].startswith(f"CrossEncoder: the learning rate never reaches its peak, because {expected}")
+
+
+@pytest.mark.parametrize("of", ["weights", "negatives"])
+def test_an_error_in_another_process_is_told_as_in_this_one(of, tiny):
+    error = InputError("Mine: no such score; add it")
+
+    def check():
+        if torch.utils.data.get_worker_info() is not None:
+            raise error
+
+    class Mine(UniformNegatives):
+        def weigh(self, groups, group, rows):
+            check()
+            return 1.0
+
+        def sample(self, *args, **options):
+            check()
+            return super().sample(*args, **options)
+
+    options = {of: Mine()}
+    with pytest.raises(InputError) as told:
+        fitted(tiny(), max_steps=2, workers=1, **options)
+    assert str(told.value) == str(error)
+    assert "Original Traceback" in str(told.value.__cause__)
 
 
 def test_tensorboard_only_on_request(tiny, tmp_path):
