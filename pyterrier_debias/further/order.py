@@ -33,7 +33,8 @@ class OrderBias(SystemBias):
 
     Also reported: Kendall's tau between the result for the candidates' own order and those for other orders (for the repeated
     list, it shows how much is not due to the order), and the loss of ``nDCG@10`` from shuffling and reversal. If no result
-    changes, nothing is tested, because a pointwise ranker could not have come out otherwise.
+    changes, nothing is tested, because a pointwise ranker could not have come out otherwise. The slope is 0 for effects without a
+    direction, such as a preference for both ends of a list; tau is not, and if it is low, the verdict is not "no".
 
     Sources: for listwise prompts, Sun et al. 2023 (RankGPT) and Tang et al. 2024 (permutation self-consistency) use shuffled and
     reversed lists and compare ``nDCG@10``; the slope is this package's own measure.
@@ -42,7 +43,8 @@ class OrderBias(SystemBias):
         ``audit(systems, dataset, biases=["order"])``
 
     When not to use it: if every call costs money, because a reranker gets shuffles + 3 lists per query; for a reranker that is
-    meant to follow the given order, such as one that adds the candidates' scores to its own.
+    meant to follow the given order, such as one that adds the candidates' scores to its own; to test an effect without a
+    direction, because only the slope is tested.
     """
 
     name = "order"

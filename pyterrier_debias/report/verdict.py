@@ -190,6 +190,8 @@ _ALSO: Mapping[str, tuple[str, str, str]] = {
 }
 #: The share of judged documents in the first ten below which missing judgements may distort a score, whatever the pool's share.
 _ENOUGH_JUDGED = 0.8
+#: How much lower Kendall's tau of shuffled lists may be than that of the same list: as much as a slope at the margin lowers it.
+_DISAGREEMENT = 0.05
 #: The name under which an audit's findings count the judged queries without results, if there are more than a few.
 UNANSWERED = "unanswered"
 #: The share of queries without results up to which a figure over all queries means something: such queries count as 0.
@@ -386,7 +388,7 @@ def _told(result: AuditTables, row: Mapping[str, Any], figures: Sequence[_Figure
     if row["p_corrected"] < ALPHA:
         if figure is None:
             return answer("yes", f"Yes: {_size(row, None)}.")
-        small = bounded and max(abs(low), abs(high)) <= figure.margin
+        small = bounded and max(abs(low), abs(high)) <= figure.margin and not _beyond(result, row, figure)
         little = f", but by less than the margin ({_amount(figure.margin, figure)})" if small else ""
         clause = (figure.falls if value < 0 else figure.rises).format(size=_size(row, figure, alone=True))
         beside, aside = _beside(result, row)
@@ -400,7 +402,7 @@ def _told(result: AuditTables, row: Mapping[str, Any], figures: Sequence[_Figure
         doubt = _doubt(result, row, figure)
         if doubt:
             return answer("cannot tell", f"Cannot tell: {never}, but {doubt}.")
-        return answer(*_nothing(result, row, never, over))
+        return answer(*_nothing(result, row, figure, never, over))
     hint = f" The uncorrected p ({p_text(row['p'])}) points to yes." if row["p"] < ALPHA else ""
     size = _size(row, figure)
     found = f"Cannot tell: {size} {over}"
@@ -410,7 +412,8 @@ def _told(result: AuditTables, row: Mapping[str, Any], figures: Sequence[_Figure
         return answer("cannot tell", f"{found}.{hint}")
     margin = figure.margin
     if bound <= margin:
-        return answer(*_nothing(result, row, f"any effect is below {_amount(_upwards(bound, figure), figure)}", over))
+        found = f"any effect is below {_amount(_upwards(bound, figure), figure)}"
+        return answer(*_nothing(result, row, figure, found, over))
     correlation = figure is _FOUND_LATE
     smallest = detectable
     if not math.isfinite(detectable):
@@ -435,12 +438,18 @@ def _told(result: AuditTables, row: Mapping[str, Any], figures: Sequence[_Figure
     return answer("cannot tell", f"{found}{too_few}; {more}.{hint}", queries_needed=needed, brief=brief, asides=asides)
 
 
-def _other_value(result: AuditTables, row: Mapping[str, Any], measure: str, contrast: str) -> float:
-    """Another figure of the same system and bias, by the beginning of its measure's name; NaN if there is none."""
+def _other(result: AuditTables, row: Mapping[str, Any], measure: str, contrast: str) -> dict[str, Any] | None:
+    """Another finding of the same system and bias, by the beginning of its measure's name; None if there is none."""
     f = result.findings
     own = f[(f["bias"] == row["bias"]) & (f["system"] == row["system"]) & (f["contrast"] == contrast)]
-    own = own["value"][own["measure"].str.startswith(measure)]
-    return float(own.iloc[0]) if len(own) else math.nan
+    own = own[own["measure"].str.startswith(measure)]
+    return own.iloc[0].to_dict() if len(own) else None
+
+
+def _other_value(result: AuditTables, row: Mapping[str, Any], measure: str, contrast: str) -> float:
+    """The value of :func:`_other`; NaN if there is none."""
+    other = _other(result, row, measure, contrast)
+    return math.nan if other is None else float(other["value"])
 
 
 def _judged(result: AuditTables, row: Mapping[str, Any]) -> float:
@@ -449,14 +458,16 @@ def _judged(result: AuditTables, row: Mapping[str, Any]) -> float:
     return _other_value(result, row, _JUDGED.measure, "system") if own else math.nan
 
 
-def _nothing(result: AuditTables, row: Mapping[str, Any], found: str, over: str) -> tuple[Outcome, str]:
+def _nothing(
+    result: AuditTables, row: Mapping[str, Any], figure: _Figure | None, found: str, over: str
+) -> tuple[Outcome, str]:
     """The answer if a figure is within the margin.
 
     The run that the judgements came from never differs from itself, however little of it is judged, so this may not be a "no".
-    Neither may a figure over queries many of which have no results.
+    Neither may a figure over queries many of which have no results, nor one that does not measure all of the bias.
     """
     judged = _judged(result, row)
-    hardly = _hardly_judged(judged)
+    hardly = _hardly_judged(judged) or _beyond(result, row, figure)
     doubt = f"{hardly} ({over})" if hardly else _without_results(result, row)
     if doubt:
         return "cannot tell", f"Cannot tell: {found}, but {doubt}."
@@ -466,6 +477,27 @@ def _nothing(result: AuditTables, row: Mapping[str, Any], found: str, over: str)
 def _hardly_judged(judged: float) -> str:
     """A clause if too few documents are judged for a "no"; empty otherwise, or if their share is not known."""
     return f"Judged@10 is only {number(judged)}" if judged < _ENOUGH_JUDGED - ROUNDING else ""
+
+
+def _beyond(result: AuditTables, row: Mapping[str, Any], figure: _Figure | None) -> str:
+    """A clause if a primary figure is within the margin, but does not measure an effect that there is; empty otherwise.
+
+    The slope of order bias measures effects with a direction only: it is 0 if a reranker prefers both ends of a list.
+    """
+    if figure is None or not row["primary"] or max(abs(_end(row, end)) for end in ("low", "high")) > figure.margin:
+        return ""
+    tau = _other(result, row, "Kendall's tau", "own order, shuffled") if figure is _ORDER else None
+    if tau is not None and _end(tau, "high") < tau["null_value"] - _DISAGREEMENT:
+        return (
+            f"only effects with a direction count: for results of shuffled lists and of the own order, {_size(tau, None)}; "
+            f"for those of the same list given again, {number(tau['null_value'])}"
+        )
+    return ""
+
+
+def _end(row: Mapping[str, Any], end: str) -> float:
+    """One end of a finding's interval; its value if it has no interval."""
+    return float(row["value"] if math.isnan(row[end]) else row[end])
 
 
 def _without_results(result: AuditTables, row: Mapping[str, Any]) -> str:
@@ -518,9 +550,10 @@ def doubt(result: AuditTables, row: Mapping[str, Any], *, few: bool = True) -> s
         A clause; empty if there is no such reason.
     """
     _, figures = _BIASES.get(row["bias"], ("", ()))
+    figure = _figure_of(row, figures)
     still = _is_still(result, row) or (row["value"] == 0 and math.isnan(row["low"]) and not _per_query(result, row).any())
-    why = _doubt(result, row, _figure_of(row, figures), few=few) if still else ""
-    return why or _hardly_judged(_judged(result, row)) or _without_results(result, row)
+    why = _doubt(result, row, figure, few=few) if still else ""
+    return why or _hardly_judged(_judged(result, row)) or _beyond(result, row, figure) or _without_results(result, row)
 
 
 def _doubt(result: AuditTables, row: Mapping[str, Any], figure: _Figure | None, *, few: bool = True) -> str:

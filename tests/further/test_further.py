@@ -557,6 +557,24 @@ def test_a_reranker_of_windows_depends_on_the_order(world):
         examined(OrderBias(), replace(context(world, leaving), **few))
 
 
+def test_a_reranker_that_prefers_both_ends_of_a_list_is_not_said_to_ignore_its_order(world):
+    """Its results have no slope on the places of the lists."""
+    ranker = PlantedRanker("length", strength=1.0)
+
+    def ends(frame):
+        frame = ranker(frame).rename(columns={"score": "worth"}).drop(columns="rank").merge(frame[["docno", "rank"]], on="docno")
+        return frame.assign(score=frame["worth"] / 9 + (frame["rank"] - frame["rank"].mean()).abs())
+
+    both = first_stage(world) >> pt.apply.by_query(ends, add_ranks=True)
+    result = audit({"both": both, "none": first_stage(world) >> ranker}, world, biases=["order"], depth=20)
+    row = primary_tests(result.findings).loc["both"]
+    assert abs(row["low"]) < 0.05 and abs(row["high"]) < 0.05 and row["p"] > 0.05
+    both, none = verdicts(result)[0].answers
+    assert (both.outcome, none.outcome) == ("cannot tell", "no")
+    assert "only effects with a direction count: for results of shuffled lists" in both.sentence
+    assert [kept.crossed for kept in check_budgets(result, [Budget("order", at_most=0.1)])] == [True, False]
+
+
 def test_what_cannot_be_examined_says_why(world):
     single = System("single", first_stage(world), PlantedRanker())
     with pytest.raises(InputError, match="two documents to compare"):

@@ -167,6 +167,30 @@ def test_texts_side_by_side_have_no_displacement_though_one_is_ahead(share, outc
     assert verdict.answers[0].outcome == outcome and verdict.answers[0].sentence.endswith(said)
 
 
+@pytest.mark.parametrize(
+    ("high", "again", "outcome"), [(0.951, 1.0, "no"), (0.949, 1.0, "cannot tell"), (0.36, 0.4, "no"), (NAN, 1.0, "cannot tell")]
+)
+@pytest.mark.parametrize("p", [0.5, 0.001])
+def test_results_that_depend_on_the_order_without_a_direction_are_not_a_no(high, again, outcome, p):
+    """The gate says so, too; a ranker that does not repeat itself is compared with itself."""
+    own = found("order", 0.01, -0.02, 0.04, p=p, p_corrected=p)
+    more = {"measure": "Kendall's tau", "contrast": "own order, shuffled", "null_value": again, "primary": False}
+    tau = found("order", 0.3, 0.2, high, p=NAN, p_corrected=NAN, **more)
+    result = made([own, tau], biases=["order"])
+    ((one,),) = (verdict.answers for verdict in verdicts(result))
+    size = f"Kendall's tau 0.300{'' if math.isnan(high) else f' [0.200, {high:.3f}]'}"
+    told = f"shuffled lists and of the own order, {size}; for those of the same list given again, 1.000"
+    if p < 0.05:
+        assert one.outcome == "yes" and one.sentence.startswith("Yes, but by less") == (outcome == "no")
+    else:
+        assert one.outcome == outcome and (f"{told} (on 50 queries)." in one.sentence) == (outcome != "no")
+        assert outcome == "no" or one.sentence.startswith("Cannot tell: any effect is below 0.4 places per ten, but only effects")
+    (kept,) = check_budgets(result, [Budget("order", at_most=0.05)])
+    assert kept.crossed == (told in kept.text) == (outcome != "no")
+    steep = made([replace(own, value=0.5, low=0.45, high=0.55), tau], biases=["order"])
+    assert not check_budgets(steep, [Budget("order", at_most=0.6)])[0].crossed  # the direction explains it
+
+
 @pytest.mark.parametrize(("bias", "contrast"), [("position", "original"), ("linguistic", "all queries")])
 @pytest.mark.parametrize(
     ("quality", "convention", "outcome"), [(0.0, "", "cannot tell"), (0.1, "", "no"), (0.0, "a; not tested", "no")]
