@@ -55,7 +55,8 @@ class SourceBias(SystemBias):
     document could be exchanged, which changes the sign. It is enough to rewrite the relevant documents.
 
     Also reported: the :func:`relative_delta` of Dai et al., for measures with only the originals, or only the rewritten texts,
-    as relevant; and the share of relevant documents whose rewritten text is ahead.
+    as relevant; and the share of relevant documents whose rewritten text is ahead. The displacement is 0 for texts side by side;
+    if one of them is ahead far more often than the other, the verdict is not "no".
 
     Source: Dai et al., "Neural Retrievers are Biased Towards LLM-Generated Content", KDD 2024.
 

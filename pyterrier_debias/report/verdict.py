@@ -192,6 +192,8 @@ _ALSO: Mapping[str, tuple[str, str, str]] = {
 _ENOUGH_JUDGED = 0.8
 #: How much lower Kendall's tau of shuffled lists may be than that of the same list: as much as a slope at the margin lowers it.
 _DISAGREEMENT = 0.05
+#: How much the share of pairs in which the rewritten text is ahead may differ from one half.
+_AHEAD = 0.1
 #: The name under which an audit's findings count the judged queries without results, if there are more than a few.
 UNANSWERED = "unanswered"
 #: The share of queries without results up to which a figure over all queries means something: such queries count as 0.
@@ -458,9 +460,7 @@ def _judged(result: AuditTables, row: Mapping[str, Any]) -> float:
     return _other_value(result, row, _JUDGED.measure, "system") if own else math.nan
 
 
-def _nothing(
-    result: AuditTables, row: Mapping[str, Any], figure: _Figure | None, found: str, over: str
-) -> tuple[Outcome, str]:
+def _nothing(result: AuditTables, row: Mapping[str, Any], figure: _Figure | None, found: str, over: str) -> tuple[Outcome, str]:
     """The answer if a figure is within the margin.
 
     The run that the judgements came from never differs from itself, however little of it is judged, so this may not be a "no".
@@ -483,6 +483,7 @@ def _beyond(result: AuditTables, row: Mapping[str, Any], figure: _Figure | None)
     """A clause if a primary figure is within the margin, but does not measure an effect that there is; empty otherwise.
 
     The slope of order bias measures effects with a direction only: it is 0 if a reranker prefers both ends of a list.
+    The displacement of source bias counts other documents only: it is 0 if the rewritten text is directly ahead.
     """
     if figure is None or not row["primary"] or max(abs(_end(row, end)) for end in ("low", "high")) > figure.margin:
         return ""
@@ -492,6 +493,9 @@ def _beyond(result: AuditTables, row: Mapping[str, Any], figure: _Figure | None)
             f"only effects with a direction count: for results of shuffled lists and of the own order, {_size(tau, None)}; "
             f"for those of the same list given again, {number(tau['null_value'])}"
         )
+    share = _other(result, row, "share of pairs", "rewritten ahead") if figure is _SOURCE else None
+    if share is not None and abs(share["value"] - 0.5) > _AHEAD and not _end(share, "low") <= 0.5 <= _end(share, "high"):
+        return f"the rewritten text is ahead in {share['value']:.1%} of a query's pairs"
     return ""
 
 
@@ -560,7 +564,7 @@ def _doubt(result: AuditTables, row: Mapping[str, Any], figure: _Figure | None, 
     """Why a figure that is 0 for every query does not mean "no", in a clause; empty if it does.
 
     A few queries show nothing, except for order bias, because a ranker that scores documents one by one cannot depend on their
-    order. Adjacent texts have a displacement of 0, although one of them may be ahead in every pair.
+    order.
     """
     if few and row["n"] < LEAST_UNITS and figure is not _ORDER:
         return f"{query_count(row['n'])} {'is' if row['n'] == 1 else 'are'} too few to show that"
@@ -569,9 +573,6 @@ def _doubt(result: AuditTables, row: Mapping[str, Any], figure: _Figure | None, 
     # A retriever that only counts words cannot depend on positions, whatever its quality: that was not tested.
     if len(quality) and not quality.any() and not (row["primary"] and row["convention"].endswith("not tested")):
         return f"its nDCG@10 is 0 for every query ({query_count(row['n'])})"
-    pairs = own[own["measure"] == "share of pairs"]["value"]
-    if figure is _SOURCE and (pairs != 0.5).any():
-        return f"the rewritten text is directly ahead in {pairs.mean():.1%} of a query's pairs, on {query_count(row['n'])}"
     return ""
 
 

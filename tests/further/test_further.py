@@ -496,6 +496,31 @@ def test_places_are_those_in_the_whole_list_of_a_ranker_that_cuts_it(world):
         displaced(world, leaving)
 
 
+def test_a_preference_within_a_pair_is_not_said_to_be_none(world):
+    """Sorted in blocks of five: a border falls on as many pairs with the original first as with the rewritten text first."""
+    pairs = rewritten(world)
+    machine = set(pairs["text"])
+    numbers = {text: number for frame in (world.corpus, pairs) for number, text in enumerate(frame["text"])}
+
+    def blocks(frame, most):
+        frame = frame.sort_values("rank")
+        worth = -frame["text"].map(numbers).to_numpy() - most * frame["text"].isin(machine).to_numpy()
+        order = np.lexsort((worth, np.arange(len(frame)) // 5))
+        return frame.iloc[order].assign(score=-np.arange(len(frame), dtype=float))
+
+    systems = {
+        name: first_stage(world) >> pt.apply.by_query(lambda frame, most=most: blocks(frame, most), add_ranks=True)
+        for name, most in (("a little", 0.5), ("none", 0.0))
+    }
+    result = audit(systems, world, biases=[SourceBias(pairs)], depth=20)
+    assert (result.per_query.query("measure == 'displacement'")["value"] != 0).any()
+    little, none = verdicts(result)[0].answers
+    assert (little.outcome, none.outcome) == ("cannot tell", "no")
+    assert little.sentence.startswith("Cannot tell: any effect is below ")
+    assert "but the rewritten text is ahead in 9" in little.sentence
+    assert [kept.crossed for kept in check_budgets(result, [Budget("source", at_least=-0.5)])] == [True, False]
+
+
 def test_a_ranker_may_read_other_columns_of_its_candidates(world):
     """A title is that of the original for both texts; the collection tells those of documents that the first stage missed."""
     corpus = world.get_corpus().assign(title=lambda corpus: corpus["docno"] + " its title")

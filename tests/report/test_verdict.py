@@ -153,18 +153,28 @@ def test_a_handful_of_queries_shows_no_absence(bias, outcome):
 
 
 @pytest.mark.parametrize(
-    ("share", "outcome", "said"),
+    ("share", "low", "high", "outcome"),
     [
-        (0.5, "no", "No: no other document stands between a relevant document and its rewritten text (on 6 queries)."),
-        (1.0, "cannot tell", "but the rewritten text is directly ahead in 100.0% of a query's pairs, on 6 queries."),
+        (0.5, 0.5, 0.5, "no"), (0.59, 0.55, 0.65, "no"), (0.65, 0.49, 0.8, "no"),
+        (1.0, 1.0, 1.0, "cannot tell"), (0.62, 0.55, 0.7, "cannot tell"), (0.2, 0.1, 0.3, "cannot tell"),
     ],
-)
-def test_texts_side_by_side_have_no_displacement_though_one_is_ahead(share, outcome, said):
-    qids = list("123456")
-    still = found("source", 0.0, 0.0, 0.0, p=NAN, p_corrected=NAN, n=6, values=pd.Series(0.0, index=qids))
-    shares = found("source", share, measure="share of pairs", contrast="rewritten ahead", values=pd.Series(share, index=qids))
-    (verdict,) = verdicts(made([still, replace(shares, primary=False)], biases=["source"]))
-    assert verdict.answers[0].outcome == outcome and verdict.answers[0].sentence.endswith(said)
+)  # fmt: skip
+@pytest.mark.parametrize("end", [0.0, 0.1])
+def test_texts_side_by_side_have_no_displacement_though_one_is_ahead(share, low, high, outcome, end):
+    """Other documents are between few of the pairs, or none; the gate says the same."""
+    values = pd.Series(end, index=list("123456")) * [1, -1, 1, -1, 1, -1]
+    figure = found("source", 0.0, -end, end, p=NAN if end == 0 else 1.0, p_corrected=NAN, n=6, values=values)
+    more = {"measure": "share of pairs", "contrast": "rewritten ahead", "null_value": 0.5, "primary": False}
+    result = made([figure, found("source", share, low, high, p=NAN, p_corrected=NAN, **more)], biases=["source"])
+    ((one,),) = (verdict.answers for verdict in verdicts(result))
+    still = "no other document stands between a relevant document and its rewritten text"
+    said = {
+        "no": "No: {} (on 6 queries).",
+        "cannot tell": f"Cannot tell: {{}}, but the rewritten text is ahead in {share:.1%} of a query's pairs (on 6 queries).",
+    }
+    assert (one.outcome, one.sentence) == (outcome, said[outcome].format("any effect is below 0.1 ranks" if end else still))
+    (kept,) = check_budgets(result, [Budget("source", at_least=-0.5)])
+    assert kept.crossed == ("ahead in" in kept.text) == (outcome != "no")
 
 
 @pytest.mark.parametrize(
