@@ -29,6 +29,9 @@ from pyterrier_debias.further.shared import (
     relevant_pairs,
 )
 
+#: The measure and contrast under which the largest possible value of each query is kept.
+_ATTAINABLE = ("attainable length percentile", "first documents - random order")
+
 
 class LengthBias(SystemBias):
     """Does a ranker prefer longer documents among those of the same relevance?
@@ -36,7 +39,8 @@ class LengthBias(SystemBias):
     The candidates of a query are sorted by length, separately for the relevant ones (label of 1 or more) and the others, and
     each gets a percentile: the share of them that are shorter, where documents of equal length, and the document itself, count by
     half; it is .5 for the middle. A query's value is the mean percentile of the first ten documents of the result, less .5.
-    Queries with no more than ten candidates are left out, because every order of these has the value 0. An order that is random
+    Queries with no more than ten candidates are left out, because every order of these has the value 0. The largest value of n
+    candidates is about .5 - 5 / n; if its mean over queries is below .15, the verdict is not "no". An order that is random
     among documents of the same relevance has a mean of exactly 0: it does not matter whether relevant documents are longer than
     others, or candidates longer than the rest of the collection. Tied documents are put in random order, query by query.
 
@@ -97,7 +101,8 @@ class LengthBias(SystemBias):
             system.name, "length percentile", "first documents - random order", interval,
             f"the mean length percentile of its first {self.cutoff} documents, among candidates of the same relevance, differs "
             f"from one half by {interval.estimate:+.3f} {told}.",
-            p=p, values=values, primary=True, beside=effectiveness(system, context),
+            p=p, values=values, primary=True,
+            beside={**effectiveness(system, context), _ATTAINABLE: _attainable(listed, self.cutoff)},
             convention=f"{convention}; {TESTED_TWICE}",
             parts={"document": document_parts(shares, len(values), "of the first documents")},
         )  # fmt: skip
@@ -136,6 +141,13 @@ def _in_question(system: System, context: Context, cutoff: int) -> pd.DataFrame:
 def _means(first: pd.DataFrame) -> pd.Series:
     """The value of each query, without its last digits, because sums of thirds that should be 0 are 1e-17."""
     return first.groupby("qid")["above"].mean().round(12) + 0.0
+
+
+def _attainable(listed: pd.DataFrame, cutoff: int) -> pd.Series:
+    """The largest size that the value of each query can have: that of its longest or of its shortest documents."""
+    ordered = listed.sort_values("above").groupby("qid")["above"]
+    longest, shortest = (end(cutoff).groupby(listed["qid"]).mean() for end in (ordered.tail, ordered.head))
+    return np.maximum(longest, -shortest)
 
 
 def equal_weights(qids: pd.Series, first: np.ndarray) -> np.ndarray:

@@ -194,6 +194,8 @@ _ENOUGH_JUDGED = 0.8
 _DISAGREEMENT = 0.05
 #: How much the share of pairs in which the rewritten text is ahead may differ from one half.
 _AHEAD = 0.1
+#: How many times the margin of length bias an order of the candidates must be able to reach.
+_ATTAINABLE = 3
 #: The name under which an audit's findings count the judged queries without results, if there are more than a few.
 UNANSWERED = "unanswered"
 #: The share of queries without results up to which a figure over all queries means something: such queries count as 0.
@@ -484,6 +486,7 @@ def _beyond(result: AuditTables, row: Mapping[str, Any], figure: _Figure | None)
 
     The slope of order bias measures effects with a direction only: it is 0 if a reranker prefers both ends of a list.
     The displacement of source bias counts other documents only: it is 0 if the rewritten text is directly ahead.
+    No order of lists that are hardly longer than the cut-off of length bias has a large figure.
     """
     if figure is None or not row["primary"] or max(abs(_end(row, end)) for end in ("low", "high")) > figure.margin:
         return ""
@@ -496,6 +499,10 @@ def _beyond(result: AuditTables, row: Mapping[str, Any], figure: _Figure | None)
     share = _other(result, row, "share of pairs", "rewritten ahead") if figure is _SOURCE else None
     if share is not None and abs(share["value"] - 0.5) > _AHEAD and not _end(share, "low") <= 0.5 <= _end(share, "high"):
         return f"the rewritten text is ahead in {share['value']:.1%} of a query's pairs"
+    own = result.per_query[(result.per_query["bias"] == row["bias"]) & (result.per_query["system"] == row["system"])]
+    most = own["value"][own["measure"] == "attainable length percentile"].mean()
+    if figure is _LENGTH and most < _ATTAINABLE * figure.margin - ROUNDING:
+        return f"no order of its candidates has more than {_amount(most, figure)}, because they are few or equally long"
     return ""
 
 

@@ -330,6 +330,31 @@ def test_length_needs_more_candidates_than_documents_that_count(world):
     assert result.verdict().set_index("system")["outcome"]["short"] == "not examined"
 
 
+@pytest.mark.parametrize(("depth", "most"), [(11, 0.5 * (1 - 10 / 11)), (20, 0.25)])
+def test_lists_hardly_longer_than_what_counts_do_not_show_that_length_has_no_effect(depth, most):
+    """Of eleven candidates, no order has 5 percentile points, not even that by length."""
+    qids = [f"q{number}" for number in range(30)]
+    run = pd.DataFrame(list(itertools.product(qids, range(1, depth + 1))), columns=["qid", "words"])
+    run["docno"] = run["qid"] + "-" + run["words"].astype(str)
+    short = Collection(
+        "short", corpus=run[["docno"]].assign(text=run["words"].map(lambda words: "word " * words)),
+        topics={"t": pd.DataFrame({"qid": qids, "query": "word"})},
+        qrels={"t": pd.DataFrame({"qid": qids, "docno": "none of them", "label": 1})},
+    )  # fmt: skip
+    run = run.assign(score=run["words"].astype(float))
+    chance = np.random.default_rng(0).normal(size=len(run))
+    result = audit({"long": run, "any": run.assign(score=chance)}, short, biases=[LengthBias()], depth=depth)
+    attainable = result.per_query.query("measure == 'attainable length percentile' and system == 'any'")["value"]
+    np.testing.assert_allclose(attainable, [most] * 30)
+    longest, chance = verdicts(result)[0].answers
+    assert longest.effect == pytest.approx(most) and longest.outcome == "yes"
+    few = "no order of its candidates has more than 4.5 percentile points of length, because they are few or equally long"
+    assert "less than the margin" not in longest.sentence and (few in chance.sentence) == (depth == 11)
+    assert chance.outcome == ("cannot tell" if depth == 11 else "no")
+    kept = check_budgets(result, [Budget("length", at_most=0.05)])
+    assert [verdict.crossed for verdict in kept] == [True, depth == 11]
+
+
 def test_length_of_texts_that_are_equally_long_is_not_examined(world):
     corpus = world.get_corpus().assign(text="one two three four")
     alike = Collection("alike", corpus=corpus, topics={"t": world.get_topics()}, qrels={"t": world.get_qrels()})
