@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from pyterrier_debias.core.bias import Finding
+from pyterrier_debias.core.decomposition import without_cutoff
 from pyterrier_debias.core.errors import check_choice, check_number
 from pyterrier_debias.core.evaluation import judged_qids, per_query
 from pyterrier_debias.core.frames import ranked
@@ -27,6 +28,7 @@ class OrderBias(SystemBias):
 
     The reranker gets the same candidates in their own order, in their own order again, reversed, and shuffled several times.
     The first document of each list gets the list's highest score and the rank 0, whether the reranker goes by score or rank. A
+    cut-off at the end of the reranker (``ranker % 10``) is left out, so that the places of all documents are known. A
     query's value is the slope, over these lists, of a document's place in the result on its place in the given list, each less
     its own mean: 1 for a reranker that returns lists as given, 0 for one that scores documents one by one, -1 for one that
     reverses lists.
@@ -116,7 +118,9 @@ def _results(system: System, context: Context, shuffles: int) -> pd.DataFrame:
     rows, numbers = np.concatenate(list(places.values())), np.concatenate([np.arange(len(own)) for own in places.values()])
     # Scores and ranks belong to the place in the list, not to the document.
     scores = {"score": candidates["score"].to_numpy()[rows]} if "score" in candidates.columns else {}
-    ranker, anew = (named_where_it_raises(one).ranker for one in (system, replace(system, memory=None, kept=None)))
+    assert system.ranker is not None
+    whole = replace(system, ranker=without_cutoff(system.ranker)[0])
+    ranker, anew = (named_where_it_raises(one).ranker for one in (whole, replace(whole, memory=None, kept=None)))
     assert ranker is not None and anew is not None
     parts = []
     for arm in arms:  # one call for each: a query keeps its qid, which a ranker may look up

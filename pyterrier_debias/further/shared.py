@@ -7,7 +7,7 @@ training of its own.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -175,13 +175,14 @@ def check_given(found: pd.DataFrame, given: pd.DataFrame, name: str) -> None:
         )
 
 
-def check_complete(found: pd.DataFrame, given: pd.DataFrame, name: str) -> None:
+def check_complete(found: pd.DataFrame, given: pd.DataFrame, name: str, own: Mapping[str, str] | None = None) -> None:
     """Check that a ranker returns all documents of the lists that it was given, and no others.
 
     Args:
         found: See :func:`check_given`.
         given: See :func:`check_given`.
         name: See :func:`check_given`.
+        own: For the docno of a probe that of the document, for messages.
 
     Raises:
         InputError: If it added or left out a document; its places cannot be compared then.
@@ -189,10 +190,13 @@ def check_complete(found: pd.DataFrame, given: pd.DataFrame, name: str) -> None:
     check_given(found, given, name)
     lacking = given[~among(given, found)]
     if len(lacking):
-        row = lacking.iloc[0]
+        qid, docno = lacking[["qid", "docno"]].iloc[0]
+        silent = len(set(lacking["qid"]) - set(found["qid"]))
         raise InputError(
-            f"ranker of {name!r} left out a document that it was given (qid={row['qid']!r}, docno={row['docno']!r}), so "
-            f"its places cannot be compared; cut the list before the ranker, as in candidates % 20 >> texts >> ranker"
+            f"ranker of {name!r} left out {len(lacking)} of {len(given)} texts that it was given"
+            f"{f', among them all of {query_count(silent)}' if silent else ''} (first qid={qid!r}, "
+            f"docno={(own or {}).get(docno, docno)!r}), so its places cannot be compared; it must return every text of every "
+            f"list; only a cut-off at its end, as in ranker % 10, may leave some out"
         )
 
 

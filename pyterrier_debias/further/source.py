@@ -201,7 +201,7 @@ def _ranked(system: System, context: Context, pairs: _Pairs) -> pd.DataFrame:
     ranker = named_where_it_raises(system).ranker
     assert ranker is not None
     scored = score_arms(both, [arm], without_cutoff(ranker)[0], text_field="text", name=system.name)
-    check_complete(scored, both, system.name)
+    check_complete(scored, both, system.name, dict(zip(rewritten["docno"], listed["docno"][named.notna()])))
     return _paired(scored, listed.assign(named=named))
 
 

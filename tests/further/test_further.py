@@ -516,8 +516,9 @@ def test_documents_without_a_rewritten_text_stay_in_the_list(world):
 def test_places_are_those_in_the_whole_list_of_a_ranker_that_cuts_it(world):
     ranker = PlantedRanker("source", noise=0.0)
     assert displaced(world, ranker % 5) == displaced(world, ranker)
-    leaving = ranker >> pt.apply.generic(lambda found: found[found["rank"] < 5])
-    with pytest.raises(InputError, match="left out a document that it was given"):
+    machine = set(rewritten(world)["text"])
+    leaving = ranker >> pt.apply.generic(lambda found: found[~found["text"].isin(machine)])
+    with pytest.raises(InputError, match=r"left out \d+ of \d+ texts that it was given \(first qid='test\d+', docno='d\d+'\)"):
         displaced(world, leaving)
 
 
@@ -602,9 +603,17 @@ def test_a_reranker_of_windows_depends_on_the_order(world):
     few = {"topics": world.get_topics().head(9), "draws": 1}
     row = primary_tests(examined(OrderBias(), replace(context(world, listwise), **few)).table).loc["windows"]
     assert 0 < row["value"] < 1 and row["p"] < 0.01 and "own order, reversed and 1 shuffle, seed 0;" in row["convention"]
-    leaving = System("cut", first_stage(world), PlantedRanker("order") % 5)
-    with pytest.raises(InputError, match="left out a document that it was given"):
-        examined(OrderBias(), replace(context(world, leaving), **few))
+    cut = System("windows", first_stage(world), pt.apply.by_query(windows, add_ranks=True) % 10 % 5)
+    tables = [examined(OrderBias(), replace(context(world, system), **few)).table for system in (listwise, cut)]
+    pd.testing.assert_frame_equal(*tables)
+    silent = set(world.get_topics()["qid"].head(2))
+    for leaving, told in (
+        (lambda found: found[found["rank"] < 5], r"left out \d+ of \d+ texts that it was given \(first qid="),
+        (lambda found: found[~found["qid"].isin(silent)], r"texts that it was given, among them all of 2 queries \(first qid="),
+    ):
+        system = System("leaving", first_stage(world), PlantedRanker("order") >> pt.apply.generic(leaving))
+        with pytest.raises(InputError, match=told + r".*; it must return every text of every list; only a cut-off at its end"):
+            examined(OrderBias(), replace(context(world, system), **few))
 
 
 def test_a_reranker_that_prefers_both_ends_of_a_list_is_not_said_to_ignore_its_order(world):
