@@ -52,7 +52,8 @@ class SourceBias(SystemBias):
     mean, over its relevant documents that have both texts, of the *displacement*: how many other documents are between the
     original and the rewritten text, where each text of another document counts by half, or by one if it is the only text of its
     document; above 0 if the original is ahead, below 0 if the rewritten text is. Under the null hypothesis, the two texts of a
-    document could be exchanged, which changes the sign. It is enough to rewrite the relevant documents.
+    document could be exchanged, which changes the sign. It is enough to rewrite the relevant documents. Rewritten texts of
+    relevant documents that are not in the collection are left out, and the convention says how many.
 
     Also reported: the :func:`relative_delta` of Dai et al., for measures with only the originals, or only the rewritten texts,
     as relevant; and the share of relevant documents whose rewritten text is ahead. The displacement is 0 for texts side by side;
@@ -94,14 +95,15 @@ class SourceBias(SystemBias):
 
     def look(self, system: System, context: Context) -> Iterator[Finding]:
         """See :meth:`SystemBias.look`."""
-        pairs = _Pairs(_checked(context.dataset.get_counterparts()) if self.pairs is None else self.pairs, context)
+        given = _checked(context.dataset.get_counterparts()) if self.pairs is None else self.pairs
+        pairs = _Pairs(given, context, known=system.ranker is not None)
         mixed = (_ranked if system.ranker is not None else _indexed)(system, context, pairs)
         rows = with_displacements(mixed).merge(pairs.relevant[["qid", "docno"]], on=["qid", "docno"])
         values = rows.groupby("qid")["displacement"].mean()
         shares = rows.assign(weight=1 / rows.groupby("qid")["docno"].transform("size"))
         shares = shares.assign(share=shares["displacement"] * shares["weight"])
         interval, p, told = mean_test(values, context.seed, documents=shares)
-        of = f"{len(rows)} pairs of relevant documents, both texts in one list, rewritten texts {pairs.digest}"
+        of = f"{len(rows)} pairs of relevant documents, both texts in one list, rewritten texts {pairs.digest}{pairs.left_out}"
         yield self.finding(
             system.name, "displacement", "rewritten - human", interval,
             f"with its rewritten text, a relevant document's rank among others changes by {interval.estimate:+.3f} {told}.",
@@ -130,14 +132,17 @@ class SourceBias(SystemBias):
 class _Pairs:
     """The rewritten texts of a collection's documents, and the relevant documents that have one.
 
+    With ``known``, relevant documents without a text in the collection are left out.
+
     Attributes:
         texts: Rewritten text by docno.
         twins: For the docno of a counterpart that of the original, if both are in the collection.
         relevant: ``qid``, ``docno``, ``label``.
         digest: A hash of the rewritten texts and their docnos.
+        left_out: How many relevant documents are left out, in a clause; empty if none is.
     """
 
-    def __init__(self, pairs: pd.DataFrame, context: Context):
+    def __init__(self, pairs: pd.DataFrame, context: Context, *, known: bool):
         self.twins: dict[str, str] = {}
         if "counterpart" in pairs.columns:
             self.twins = dict(zip(pairs["counterpart"], pairs["docno"]))
@@ -148,9 +153,14 @@ class _Pairs:
         self.digest = digest(f"{docno}\x1e{text}" for docno, text in sorted(self.texts.items()))[:8]
         found = self.of(relevant_pairs(context))
         found = found[found["docno"].isin(self.texts.keys())]
-        self.relevant = found.sort_values("label", ascending=False, kind="stable").drop_duplicates(["qid", "docno"])
+        found = found.sort_values("label", ascending=False, kind="stable").drop_duplicates(["qid", "docno"])
+        self.relevant = found[found["docno"].isin(_with_text(context, list(found["docno"].unique())))] if known else found
+        unknown = len(found) - len(self.relevant)
+        told = f"; {unknown} pair{'s' * (unknown > 1)} left out, because the original is not in the collection"
+        self.left_out = told if unknown else ""
         if self.relevant.empty:
-            raise InputError("no relevant document has a rewritten text; the docnos of pairs must be those of the collection")
+            told = f"a rewritten text{', and its original in the collection' if unknown else ''}"
+            raise InputError(f"no relevant document has {told}; the docnos of pairs must be those of the collection")
 
     def of(self, rows: pd.DataFrame) -> pd.DataFrame:
         """Rows about documents, those about counterparts under the originals' names."""
@@ -231,6 +241,16 @@ def _lists(system: System, context: Context, pairs: _Pairs) -> pd.DataFrame:
     texts = _of_documents(context, listed[whole], "text")
     own = listed["text"] if "text" in listed else listed["docno"].map(_of_documents(context, listed, "text"))
     return listed.assign(text=own.where(~whole, listed["docno"].map(texts)))
+
+
+def _with_text(context: Context, docnos: list[str]) -> set[str]:
+    """Those documents of which the collection has a text. Loaders raise an error about others, or leave them empty."""
+    try:
+        texts = _of_documents(context, pd.DataFrame({"docno": docnos}, dtype="str"), "text")
+    except (ValueError, TypeError, LookupError, AssertionError):
+        half = len(docnos) // 2
+        return _with_text(context, docnos[:half]) | _with_text(context, docnos[half:]) if half else set()
+    return set(texts.index[texts.notna()])
 
 
 def _of_documents(context: Context, listed: pd.DataFrame, column: str) -> pd.Series:

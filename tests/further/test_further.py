@@ -513,6 +513,29 @@ def test_documents_without_a_rewritten_text_stay_in_the_list(world):
     assert displacements([4.0, 3.0, 2.0, 3.0], [1.0, np.nan, np.nan, np.nan])[0] == 3.0
 
 
+@pytest.mark.parametrize("empty", [False, True])
+def test_relevant_documents_that_the_collection_lacks_are_left_out(world, empty):
+    """Rewritten texts of a whole corpus, used with a part of it; a loader may raise an error, or leave such texts empty."""
+
+    class Part(Collection):
+        def text_loader(self, fields="text", **more):
+            loader = super().text_loader(fields, **more)
+            return pt.apply.generic(lambda frame: frame.merge(self.get_corpus(), on="docno", how="left")) if empty else loader
+
+    own = {"topics": {"t": world.get_topics()}, "corpus": world.get_corpus()[["docno", "text"]]}
+    beyond = world.get_qrels().query("label > 0").groupby("qid").head(1).head(3).assign(docno=["b1", "b2", "b3"])
+    part = Part("part", qrels={"t": pd.concat([world.get_qrels(), beyond], ignore_index=True)}, **own)
+    pairs = pd.concat([rewritten(world), beyond[["docno"]].assign(text="moreover")], ignore_index=True)
+    system = System("s", first_stage(world), PlantedRanker("source", noise=0.0))
+    table = examined(SourceBias(pairs), context(part, system)).table
+    before = examined(SourceBias(rewritten(world)), context(world, system)).table
+    np.testing.assert_array_equal(table["value"], before["value"])
+    told = "; 3 pairs left out, because the original is not in the collection"
+    assert told in table["convention"].iloc[0] and told not in before["convention"].iloc[0]
+    with pytest.raises(InputError, match="no relevant document has a rewritten text, and its original in the collection"):
+        examined(SourceBias(pairs.tail(3)), context(part, system))
+
+
 def test_places_are_those_in_the_whole_list_of_a_ranker_that_cuts_it(world):
     ranker = PlantedRanker("source", noise=0.0)
     assert displaced(world, ranker % 5) == displaced(world, ranker)
