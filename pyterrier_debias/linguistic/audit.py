@@ -13,11 +13,10 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-import pyterrier as pt
 
 from pyterrier_debias.core.bias import Examined, Figure, Finding, JointBias, p_text
 from pyterrier_debias.core.dataset import provided
@@ -46,6 +45,9 @@ from pyterrier_debias.linguistic.measures.wording import (
     asking_again_reason,
 )
 
+if TYPE_CHECKING:
+    from pyterrier_debias.linguistic.measures.complexity import LinguisticComplexity
+
 _MAIN = "nDCG@10"
 _SLOPE, _SHARE, _RHO, _GAP = (f"{what} of {_MAIN}" for what in ("slope", "share", "rho", "gap"))
 #: The column of the topics that the audit uses as complexity of the wording, if there is one.
@@ -72,7 +74,7 @@ _EVERY_CAUSE = "all spread between queries, whatever its cause"
 _STEP = "for each standard deviation of a query's complexity"
 
 
-def complexity_stage() -> pt.Transformer:
+def complexity_stage() -> LinguisticComplexity:
     """The stage that measures complexity in an audit."""
     from pyterrier_debias.linguistic.measures.complexity import LinguisticComplexity
 
@@ -90,8 +92,9 @@ def measured_complexity(topics: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     """
     if COMPLEXITY in topics.columns:
         return topics.assign(**{COMPLEXITY: pd.to_numeric(topics[COMPLEXITY])}), "complexity from the topics"
-    how = f"complexity by LinguisticComplexity({INDEX_SET!r}), normalised over these queries"
-    return with_complexity(topics, complexity_stage()), how
+    stage = complexity_stage()
+    how = f"complexity by LinguisticComplexity({INDEX_SET!r}) ({stage.tools}), normalised over these queries"
+    return with_complexity(topics, stage), how
 
 
 def prepared_topics(topics: pd.DataFrame, qrels: pd.DataFrame) -> tuple[pd.DataFrame, list[str], str]:

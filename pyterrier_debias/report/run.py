@@ -63,6 +63,7 @@ _CUTOFF = 10
 
 _PACKAGES = (
     "pyterrier-debias", "pyterrier", "ir-measures", "numpy", "pandas", "torch", "transformers", "sentence-transformers",
+    "lemminflect", "nltk", "spacy", "textblob", "wordfreq",
 )  # fmt: skip
 
 

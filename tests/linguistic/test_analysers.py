@@ -206,6 +206,7 @@ def test_the_smallest_english_pipeline_is_taken(monkeypatch):
     points = [type("Point", (), {"name": name}) for name in names]
     monkeypatch.setattr(analysers.metadata, "entry_points", lambda group: points)
     assert analysers.default_tagger() == get_tagger("spacy") == SpacyTagger("en_core_web_sm")
+    assert analysers.tool_name(analysers.default_tagger()) == "spacy en_core_web_sm"
     points[:] = points[:2]
     assert analysers.default_tagger() == SpacyTagger("en_core_web_trf")
 

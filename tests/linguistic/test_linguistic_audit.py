@@ -13,6 +13,8 @@ from pyterrier_debias.core.statistics import binomial_interval
 from pyterrier_debias.core.systems import Context
 from pyterrier_debias.data.planted_rankers import wording_complexity
 from pyterrier_debias.linguistic.audit import LinguisticBias, _not_english, of_candidates, prepared_topics, ranker_slope
+from pyterrier_debias.linguistic.data import analysers
+from pyterrier_debias.linguistic.data.analysers import LexiconTagger
 from pyterrier_debias.linguistic.formulas.slope import design, partial_slope
 from pyterrier_debias.linguistic.measures.wording import WordingSensitivity
 from pyterrier_debias.report.baseline import against_baseline
@@ -284,6 +286,24 @@ def test_complexity_is_computed_where_topics_have_none(context):
     assert topics["complexity"].notna().all() and "LinguisticComplexity" in how and controls == ["relevant", "type"]
     alone = examined(BIAS, replace(context, systems=SYSTEMS[:1], topics=TOPICS.drop(columns="complexity")))
     assert [f.n for f in alone.findings if f.primary] == [40] and len(alone.figures) == 2
+
+
+def test_figures_name_the_tagger_and_the_tools_of_complexity(context):
+    def nouns(texts):
+        return [[(word, "NN") for word in text.split()] for text in texts]
+
+    found = {}
+    for tagger in (LexiconTagger(), nouns):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(analysers, "default_tagger", lambda tagger=tagger: tagger)
+            unmeasured = replace(context, systems=SYSTEMS[1:2], topics=TOPICS.drop(columns="complexity"))
+            found[analysers.tool_name(tagger)] = examined(BIAS, unmeasured).findings
+    assert list(found) == ["textblob", "nouns"]
+    for name, findings in found.items():
+        told = {f.contrast: f.convention for f in findings}
+        assert f"('lu') (tagger {name}, " in told["complexity, given the candidates"]
+        assert "list wordfreq, no parser), normalised" in told["complexity, given the candidates"]
+        assert f"; tagger {name}; depth 20" in told["keywords - original"]
 
 
 def test_codes_of_types_are_levels_as_names_are():

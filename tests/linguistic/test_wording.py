@@ -45,6 +45,16 @@ def found():
     return probe(1.0)
 
 
+def test_the_tagger_is_named_where_a_rewrite_uses_it():
+    def nouns(texts):
+        return [[(word, "NN") for word in text.split()] for text in texts]
+
+    ranker = PlantedRanker("linguistic")
+    assert WordingSensitivity(ranker, tagger=nouns).convention.endswith("keywords; tagger nouns; depth 100")
+    assert WordingSensitivity(ranker, tagger="textblob").convention.endswith("; tagger textblob; depth 100")
+    assert WordingSensitivity(ranker, rewrites=["keywords"], tagger=nouns).convention == "rewrites keywords; depth 100"
+
+
 def test_rankings_are_those_of_rewritten_queries(found):
     texts = TOPICS["query"].tolist()
     new = dict(zip(TOPICS["qid"], rewritten(texts, "keywords")))

@@ -1,10 +1,12 @@
 import copy
+import importlib.util
 import json
 import pickle
 import subprocess
 import sys
 import tempfile
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -685,6 +687,13 @@ def test_indexes_of_an_audit_go_to_its_own_folder(dataset, tmp_path, monkeypatch
         audit(system, dataset, biases=[bias])
     assert made and made[0].parent.parent.parent == tmp_path
     assert not list(tmp_path.iterdir())
+
+
+def test_versions_of_the_packages_that_tag_and_count_words_are_told(dataset):
+    versions = audit({"BM25": toy.bm25_system(dataset)}, dataset, biases=[ORDER]).settings["versions"]
+    for package in ("textblob", "nltk", "spacy", "lemminflect", "wordfreq"):
+        if importlib.util.find_spec(package) is not None:
+            assert versions[package] == metadata.version(package)
 
 
 def test_versions_of_terrier_are_told_where_it_was_started(dataset, monkeypatch):

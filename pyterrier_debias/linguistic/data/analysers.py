@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from pyterrier_debias.core.errors import InputError, check_choice
@@ -198,7 +199,11 @@ class SpacyTagger:
     """
 
     pipeline: str
-    name = "spacy"
+
+    @property
+    def name(self) -> str:
+        """``spacy``, with the name of the pipeline."""
+        return f"spacy {Path(self.pipeline).name}"
 
     def __call__(self, texts: Sequence[str]) -> list[Tagged]:
         """Tag texts; see :data:`Tagger`.
@@ -305,6 +310,19 @@ def get_tagger(tagger: str | Tagger) -> Tagger:
         return SpacyTagger(name)
     check_choice("get_tagger", "tagger", tagger, ("auto", "spacy", "nltk", "textblob"), "a function")
     return PerceptronTagger() if tagger == "nltk" else LexiconTagger()
+
+
+def tool_name(tool: Any) -> str:
+    """The name of a tagger, lemmatiser or parser in tables and conventions.
+
+    Args:
+        tool: The tool: a function, or an object of a class.
+
+    Example:
+        >>> tool_name(LexiconTagger()), tool_name(word_form)
+        ('textblob', 'word_form')
+    """
+    return getattr(tool, "name", None) or getattr(tool, "__name__", None) or type(tool).__name__
 
 
 def check_tags(tagged: Sequence[Tagged]) -> None:

@@ -161,6 +161,9 @@ REWRITES: dict[str, Rule] = {
     "keywords": keywords,
 }
 
+#: Those that look for noun phrases, and so depend on the tagger.
+TAGGED = ("noun_phrases", "relative_clause")
+
 
 def check_rewrite(rewrite: Any, stage: str) -> None:
     """Raise an error if a value is not a rewrite.
@@ -228,7 +231,7 @@ def rewritten_and_told(
     if callable(rewrite):
         new = {query: rewrite(query) for query in distinct}
     else:
-        needs_tags = rewrite in ("noun_phrases", "relative_clause") and distinct
+        needs_tags = rewrite in TAGGED and distinct
         tagged = list(get_tagger(tagger)(distinct)) if needs_tags else [[]] * len(distinct)
         check_tags(tagged)
         without = warn_without_phrases(tagged, f"rewrite {rewrite!r}")

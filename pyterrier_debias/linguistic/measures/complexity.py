@@ -30,6 +30,7 @@ from pyterrier_debias.linguistic.data.analysers import (
     is_sign,
     lexicon_adjectives,
     lowered,
+    tool_name,
     word_form,
 )
 from pyterrier_debias.linguistic.data.stanford import Parser, get_parser
@@ -288,6 +289,14 @@ class LinguisticComplexity(Stage):
         return inp.assign(**indices, **{self.out: fitted.apply(values)[row_of]})
 
     @property
+    def tools(self) -> str:
+        """The tools that compute the indices, such as ``tagger nltk, lemmas by lemminflect_lemma, list wordfreq, no parser``."""
+        names = self._chosen()["names"]
+        needed = set(map(_need, names))
+        told = [by for need, by in self._sources(names).items() if need in needed]
+        return ", ".join(dict.fromkeys(", ".join(told).split(", ")))
+
+    @property
     def pieces(self) -> str:  # type: ignore[override]  # a class has one that is never fitted
         """``'rows'`` once the stage is fitted; before that, values are normalised over the frame."""
         return "frame" if self.normalisation is None else "rows"
@@ -507,7 +516,7 @@ class LinguisticComplexity(Stage):
                 for i, (text, one) in enumerate(zip(texts, self._one_each(parser(texts), texts, "parser"))):
                     if one is not None:
                         roots = trees.read_trees(one)
-                        trees.check_parsed(roots, text, f"the parser {_name_of(parser)}")
+                        trees.check_parsed(roots, text, f"the parser {tool_name(parser)}")
                         found[i] = trees.tree_counts(roots, hyphenated=hyphenated)
             return [_Analysed(*two, three) for two, three in zip(token_counts, found)]
 
@@ -639,16 +648,16 @@ class LinguisticComplexity(Stage):
         types = "words as they stand"
         tagged = ""
         if self._needs(names)["tags"]:
-            tagged = f"tagger {_name_of(get_tagger(self.tagger))}"
+            tagged = f"tagger {tool_name(get_tagger(self.tagger))}"
             lemma = get_lemmatiser(self.lemmatiser)
-            types = types if lemma is word_form else f"{tagged}, lemmas by {_name_of(lemma)}"
+            types = types if lemma is word_form else f"{tagged}, lemmas by {tool_name(lemma)}"
         common = self.common_words
         listed = getattr(common, "name", "given") if not isinstance(common, str) else common
         return {
             "words": types,
             "tags": f"{tagged}, {types}" if types == "words as they stand" else types,
             "list": f"{tagged}, list {listed}",
-            "trees": "no parser" if self.parser is None else f"parser {_name_of(get_parser(self.parser))}",
+            "trees": "no parser" if self.parser is None else f"parser {tool_name(get_parser(self.parser))}",
         }
 
 
@@ -696,7 +705,3 @@ def _need(name: str) -> str:
     if name in lexical.NEED_LIST:
         return "list"
     return "words" if name in lexical.WORDS_ONLY else "tags"
-
-
-def _name_of(tool: Any) -> str:
-    return getattr(tool, "name", None) or getattr(tool, "__name__", None) or type(tool).__name__

@@ -20,8 +20,8 @@ from pyterrier_debias.core.systems import System, check_run, probed_system, take
 from pyterrier_debias.core.telling import gathered
 from pyterrier_debias.core.terrier import as_asked, tokenising
 from pyterrier_debias.core.variants import reworded
-from pyterrier_debias.linguistic.data.analysers import Tagger
-from pyterrier_debias.linguistic.data.rewrites import REWRITES, check_rewrite, rewrite_name, rewritten_and_told
+from pyterrier_debias.linguistic.data.analysers import Tagger, get_tagger, tool_name
+from pyterrier_debias.linguistic.data.rewrites import REWRITES, TAGGED, check_rewrite, rewrite_name, rewritten_and_told
 from pyterrier_debias.linguistic.formulas.slope import Slope, within_slope
 from pyterrier_debias.linguistic.measures.disparity import query_length, with_complexity
 
@@ -271,8 +271,10 @@ class WordingSensitivity(Stage):
 
     @property
     def convention(self) -> str:
-        """The options under which figures are computed, in words."""
-        return f"rewrites {', '.join(self._arms[1:])}; depth {'all' if self.depth is None else self.depth}"
+        """The options under which figures are computed, and the tagger if a rewrite uses it, in words."""
+        tagged = any(rewrite in TAGGED for rewrite in self.rewrites)
+        tagger = f"; tagger {tool_name(get_tagger(self.tagger))}" if tagged else ""
+        return f"rewrites {', '.join(self._arms[1:])}{tagger}; depth {'all' if self.depth is None else self.depth}"
 
     # ------------------------------------------------------------------------------------------------ what follows
 
