@@ -553,7 +553,7 @@ def _unasked_reason(system: System, context: Context, topics: pd.DataFrame) -> s
     foreign = _not_english(topics)
     if foreign is not None:
         return f"its rewrites are for English, and {foreign}"
-    reason = asking_again_reason(system)
+    reason = asking_again_reason(system, topics)
     if reason is None and system.ranker is not None:
         forms = query_forms(context.candidates(system))
         if forms:

@@ -355,6 +355,22 @@ def test_what_the_ranker_may_have_read_before(context):
     assert any(f.primary for f in found.findings) and not {f.contrast for f in found.findings} & set(REWORDED)
 
 
+def test_what_the_retriever_may_read_instead_of_the_query(context):
+    """Without the tokens it would be another system, which need not be sensitive to wording."""
+
+    def search(topics):
+        return BM25(topics) if "query_toks" in topics.columns else BM25(topics).assign(score=0.0)
+
+    encoded = TOPICS.assign(query_toks=[{word: 1.0 for word in query.split()} for query in TOPICS["query"]])
+    system = System("impacts", pt.apply.generic(search))
+    found = examined(BIAS, replace(context, systems=[system], topics=encoded)).findings
+    assert any(f.primary for f in found) and not {f.contrast for f in found} & set(REWORDED)
+    told, *_ = [f.text for f in found if "not asked in other words" in f.text]
+    assert "its retriever may read 'query_toks', which was made from the original query" in told and "into the pipeline" in told
+    kept = TOPICS.assign(query_0=TOPICS["query"], query_type="x")
+    assert {f.contrast for f in examined(BIAS, replace(context, systems=[system], topics=kept)).findings} >= set(REWORDED)
+
+
 def test_no_systems():
     nothing = examined(BIAS, Context([], PLANTED, TOPICS, QRELS))
     assert (list(nothing.findings), len(nothing.per_query), list(nothing.figures)) == ([], 0, [])

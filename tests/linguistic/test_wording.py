@@ -267,6 +267,13 @@ def test_a_retriever_that_is_not_terriers_is_asked_as_it_comes():
     assert found.as_it_comes.empty and found.unanswered.empty and "Terrier" not in found.convention
 
 
+def test_topics_with_another_form_of_the_query_are_refused_for_a_retriever():
+    search = System("s", pt.apply.generic(lambda topics: topics.assign(docno="d1", score=1.0)))
+    with pytest.raises(InputError, match=r"its retriever may read 'query_toks', .*into the pipeline"):
+        WordingSensitivity(search, **SIGNS)(ASKED.assign(query_toks=[{"mice": 1.0}] * len(ASKED)))
+    assert len(WordingSensitivity(search, **SIGNS)(ASKED.assign(query_0="kept", query_type="x"))) == 2 * len(ASKED)
+
+
 def test_wordings_start_from_the_topic_and_not_from_what_was_written_for_terrier():
     topics = ASKED.iloc[:2]
     candidates = topics.merge(JUDGED, on="qid").assign(text="mice and birds", score=1.0, rank=0)

@@ -19,7 +19,7 @@ from pyterrier_debias.core.statistics import inverted_interval, randomisation_te
 from pyterrier_debias.core.systems import System, check_run, probed_system, takes_topics
 from pyterrier_debias.core.telling import gathered
 from pyterrier_debias.core.terrier import as_asked, tokenising
-from pyterrier_debias.core.variants import reworded
+from pyterrier_debias.core.variants import query_forms, reworded
 from pyterrier_debias.linguistic.data.analysers import Tagger, get_tagger, tool_name
 from pyterrier_debias.linguistic.data.rewrites import REWRITES, TAGGED, check_rewrite, rewrite_name, rewritten_and_told
 from pyterrier_debias.linguistic.formulas.slope import Slope, within_slope
@@ -324,7 +324,7 @@ class WordingSensitivity(Stage):
     def _ask(self, inp: pd.DataFrame, given: str, wordings: pd.DataFrame, kept: int | None = None) -> _Asked:
         system = probed_system(self.pipeline, self.dataset, self)
         ranker = system.ranker if system.ranker is not None or isinstance(self.pipeline, System) else self.pipeline
-        reason = None if given == "candidates" and ranker is not None else asking_again_reason(system)
+        reason = None if given == "candidates" and ranker is not None else asking_again_reason(system, inp)
         if reason is None and given == "candidates" and ranker is None:
             reason = "it has no ranker for candidates; give topics instead"
         if reason is not None:
@@ -409,17 +409,24 @@ class WordingSensitivity(Stage):
         }
 
 
-def asking_again_reason(system: System) -> str | None:
+def asking_again_reason(system: System, topics: pd.DataFrame) -> str | None:
     """Say why a system cannot be asked reworded queries; None if it can.
 
     Args:
         system: The system.
+        topics: What its retriever gets.
 
     Returns:
         The reason in one sentence, or None.
     """
     if system.ranker is None and isinstance(flatten(system.candidates)[0], pt.transformer.SourceTransformer):
         return "its results are a run, which cannot answer reworded queries; give the pipeline that made it"
+    forms = query_forms(topics) if system.ranker is None else []
+    if forms:
+        return (
+            f"its retriever may read {forms[0]!r}, which was made from the original query; put the stage that makes it (a query "
+            f"encoder) into the pipeline, and leave the column out of the topics"
+        )
     return None
 
 
