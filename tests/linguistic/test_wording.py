@@ -22,7 +22,7 @@ from pyterrier_debias import (
 )
 from pyterrier_debias.core.statistics import inverted_interval, randomisation_test
 from pyterrier_debias.data.planted_rankers import wording_complexity
-from pyterrier_debias.linguistic.data.rewrites import rewritten
+from pyterrier_debias.linguistic.data.rewrites import REWRITES, rewritten
 from pyterrier_debias.linguistic.formulas.slope import within_slope
 from pyterrier_debias.linguistic.measures.wording import AS_IT_COMES, COLUMNS, ORIGINAL, WordingSensitivity
 from tests.parsed import Parsed
@@ -265,6 +265,15 @@ def test_a_retriever_that_is_not_terriers_is_asked_as_it_comes():
     found = WordingSensitivity(System("s", pt.apply.generic(search)), **SIGNS).evaluate(ASKED, JUDGED)
     assert seen == [ASKED["query"].tolist(), ["mice: dogs?", "Birds!", "???"]]
     assert found.as_it_comes.empty and found.unanswered.empty and "Terrier" not in found.convention
+
+
+def test_by_words_only_repeated_words_are_simple_and_added_ones_complex():
+    asked = ["who built the old ship", "cheap flights to paris", "how long does green tea keep", "history of tea in china"]
+    arms = {"original": asked} | {rule: rewritten(asked, rule, tagger="textblob") for rule in REWRITES}
+    worded = pd.DataFrame([(arm, query) for arm, queries in arms.items() for query in queries], columns=["arm", "query"])
+    mean = LinguisticComplexity()(worded).groupby("arm")["complexity"].mean()
+    assert mean["noun_phrases"] < mean["original"] and mean["keywords"] < mean["original"]
+    assert mean["original"] < mean["question_frame"] < mean["relative_clause"]
 
 
 def test_topics_with_another_form_of_the_query_are_refused_for_a_retriever():

@@ -159,7 +159,8 @@ class WordingSensitivity(Stage):
             rewrites: Names in :data:`~pyterrier_debias.linguistic.data.rewrites.REWRITES`, or functions from a query to a query.
             complexity: A stage that adds ``complexity`` to topics; None means ``LinguisticComplexity()``, over words only. It
                 gets all wordings together, so that they share one scale. Look at the complexity of the rewrites before you
-                interpret a slope: by the mean of all of Lu's indices, keywords are *more* complex, since each has content.
+                interpret a slope: by words only, ``'noun_phrases'`` makes queries longer but *less* complex, since it repeats
+                words; by the mean of all of Lu's indices, keywords are *more* complex, since each has content.
             dataset: The source of judgements, if they are not given, and of candidates for a ranker without a first stage.
             measures: ir_measures objects or names.
             tagger: How noun phrases are found; see :class:`~pyterrier_debias.linguistic.data.rewrites.RewriteQueries`.
