@@ -21,7 +21,7 @@ from pyterrier_debias.linguistic.data.rewrites import (
     rewritten,
 )
 
-TAGS = {"cheap": "JJ", "flights": "NNS", "paris": "NN", "ship": "NN", "ships": "NNS"}
+TAGS = {"cheap": "JJ", "flights": "NNS", "paris": "NN", "ship": "NN", "ships": "NNS", "watt": "NNP", "discovery": "NN"}
 
 
 def tagger(texts):
@@ -61,6 +61,28 @@ QUERIES = {
     "please DON'T touch": {"keywords": "not touch"},
     "THE US PRESIDENT": {"keywords": "PRESIDENT"},
     "WON'T IT START": {"question_frame": "can you tell me WON'T IT START?", "keywords": "not START"},
+    # Questions that do not begin with a question word.
+    "In what year did Tesla move?": {"question_frame": "can you tell me in what year did Tesla move?"},
+    "at what age do ships rust": {"question_frame": "can you tell me at what age do ships rust?"},
+    "Tesla moved in which year?": {"question_frame": "can you tell me Tesla moved in which year?"},
+    "google what is rust": {"question_frame": "can you tell me google what is rust?"},
+    "Whats the fare": {"question_frame": "can you tell me whats the fare?"},
+    "the puzzle that nobody has explained is why are ships": {
+        "question_frame": "what is there on the puzzle that nobody has explained is why are ships?",
+    },
+    "Cheap flights?": {"question_frame": "what is there on Cheap flights?"},
+    # The stop of an abbreviation stays.
+    "rivers of the U.S.": {
+        "question_frame": "what is there on rivers of the U.S.?",
+        "relative_clause": "rivers of the U.S. that i would ask about",
+    },
+    "In the U.S.?": {"question_frame": "what is there on In the U.S.?"},
+    "tea. Rust.": {"question_frame": "what is there on tea. Rust?"},
+    # Possessives stay with what follows.
+    "Who confirmed Watt's discovery?": {"relative_clause": "Who confirmed Watt's discovery that i would ask about?"},
+    "when is Watt’s new ships’ paris": {"relative_clause": "when is Watt’s new ships’ paris that i would ask about"},
+    "Watt's new": {"relative_clause": "Watt's new that i would ask about"},
+    "the 'cheap ships' in paris": {"relative_clause": "the 'cheap ships that i would ask about' in paris"},
     "the": {"keywords": "the", "question_frame": "what is there on the?"},
     "": {"noun_phrases": "", "question_frame": "", "relative_clause": "", "keywords": ""},
 }

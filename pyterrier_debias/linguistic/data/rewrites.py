@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, ClassVar, cast
 
 import pandas as pd
@@ -40,6 +41,13 @@ _AUXILIARIES = frozenset(
     """am is are was were be been being do does did done have has had having can could may might must shall should will
     would""".split()
 )
+_PREPOSITIONS = frozenset("of in on at by for from to into with within about after before during over since under until".split())
+#: Question words that follow prepositions and stand before auxiliaries mostly in questions; "who" and "which" also in clauses.
+_ASKING = frozenset("whom what when where why how".split())
+#: Where they are looked for: further on, "the question is what did ..." is more often a clause than a question.
+_FIRST_WORDS = 4
+#: Question words written together with their auxiliary.
+_WRITTEN_TOGETHER = frozenset("whats whos wheres whens whys hows".split())
 #: The part of an auxiliary that :func:`words_of` leaves before ``n't``, and its full form.
 _BEFORE_NOT = {"ca": "can", "wo": "will", "sha": "shall", "ai": "is"}
 #: Words of closed classes that shape a query rather than its content. Negations stay: without them, the need is another.
@@ -58,6 +66,7 @@ FUNCTION_WORDS = (
 )
 _FRAME_OF_QUESTION, _FRAME_OF_WORDS, _CLAUSE = "can you tell me {}?", "what is there on {}?", "that i would ask about"
 _END = re.compile(r"[\s?.!]+$")
+_ABBREVIATION = re.compile(r"\b[^\W\d_]\.[^\W\d_]$")
 
 
 def keywords(query: str, tagged: Tagged | None = None) -> str:
@@ -95,6 +104,10 @@ def keywords(query: str, tagged: Tagged | None = None) -> str:
 def question_frame(query: str, tagged: Tagged | None = None) -> str:
     """A query inside a polite question: an indirect question if the query is one, otherwise a question about its words.
 
+    A query is a question if it begins with a question word or an auxiliary ("did"); if it begins with a preposition and "what",
+    "when", "where", "how" or "whom", or has one of these before an auxiliary among its first words; or if it ends in a question
+    mark and has any of these words.
+
     Args:
         query: The query.
         tagged: Not used.
@@ -109,11 +122,31 @@ def question_frame(query: str, tagged: Tagged | None = None) -> str:
     words = words_of(query)
     if not words:
         return query
-    bare = _END.sub("", query.strip())
-    if _forms(words)[0] not in _QUESTION_WORDS | _AUXILIARIES:
+    bare = query[: _end(query)].strip()
+    forms = _forms(words)
+    if not _is_question(query, forms):
         return _FRAME_OF_WORDS.format(bare)
     # "IS" in capitals is a name, or the query is all in capitals: a word in capitals is not lower-cased.
-    return _FRAME_OF_QUESTION.format(bare if words[0].isupper() else bare[:1].lower() + bare[1:])
+    lower = not words[0].isupper() and forms[0] in FUNCTION_WORDS | _WRITTEN_TOGETHER
+    return _FRAME_OF_QUESTION.format(bare[:1].lower() + bare[1:] if lower else bare)
+
+
+def _is_question(query: str, forms: Sequence[str]) -> bool:
+    """Whether a query is a question, by its words in the forms of :func:`_forms`; see :func:`question_frame`."""
+    asks = _QUESTION_WORDS | _AUXILIARIES | _WRITTEN_TOGETHER
+    pairs = list(pairwise(forms))[:_FIRST_WORDS]
+    return (
+        forms[0] in asks
+        or any(first in _PREPOSITIONS and second in _ASKING for first, second in pairs[:1])
+        or any(first in _ASKING and second in _AUXILIARIES for first, second in pairs)
+        or ("?" in query[_end(query) :] and not asks.isdisjoint(forms))
+    )
+
+
+def _end(query: str) -> int:
+    """The place behind a query's last word: signs that end a sentence follow, but the stop of ``U.S.`` is part of the word."""
+    end = len(_END.sub("", query))
+    return end + (query[end : end + 1] == "." and _ABBREVIATION.search(query[:end]) is not None)
 
 
 def _forms(words: Sequence[str]) -> list[str]:
@@ -130,7 +163,7 @@ def _end_of_word(query: str, place: int) -> int:
 
 
 def relative_clause(query: str, tagged: Tagged) -> str:
-    """A query with an empty relative clause after its first base noun phrase.
+    """A query with an empty relative clause after its first base noun phrase that is no possessive (``Watt's discovery``).
 
     Args:
         query: The query.
@@ -146,11 +179,19 @@ def relative_clause(query: str, tagged: Tagged) -> str:
     """
     if not query.strip():
         return query
-    place = len(_END.sub("", query))
-    for _, last in noun_phrases(tagged)[:1]:
-        places = places_of(query, [token for token, _ in tagged[:last]])
+    place = _end(query)
+    tokens = [token for token, _ in tagged]
+    for last in [last for _, last in noun_phrases(tagged) if not _is_possessive(tokens, last)][:1]:
+        places = places_of(query, tokens[:last])
         place = place if places is None else _end_of_word(query, places[-1][1])
     return f"{query[:place]} {_CLAUSE}{query[place:]}"
+
+
+def _is_possessive(tokens: Sequence[str], end: int) -> bool:
+    """Whether the phrase before a token is a possessive, by the token or by its own last word."""
+    word, mark = lowered(tokens[end - 1]), lowered(tokens[end]) if end < len(tokens) else ""
+    closes = any(lowered(token) == "'" for token in tokens[:end])  # a quotation mark
+    return "'s" in (word[-2:], mark) or (mark == "'" and word.endswith("s") and not closes)
 
 
 #: Rules by name. All but the last make a query longer.
@@ -256,7 +297,8 @@ class RewriteQueries(RowWise):
     - ``'relative_clause'``: adds ``that i would ask about`` after the first noun phrase;
     - ``'keywords'``: drops function words and punctuation; negations and names in capitals (US, WHO) stay.
 
-    The rules know no grammar: an indirect question keeps the word order of a direct one, and "to" and "from" are dropped too.
+    The rules know no grammar: an indirect question keeps the word order of a direct one, "to" and "from" are dropped too, and
+    where the tagger takes a verb for a noun, the clause follows the verb.
 
     Source: the rules are ours; repeated noun phrases are mentioned by Cheng and Amiri (NAACL 2025).
 
