@@ -61,6 +61,17 @@ QUERIES = {
     "please DON'T touch": {"keywords": "not touch"},
     "THE US PRESIDENT": {"keywords": "PRESIDENT"},
     "WON'T IT START": {"question_frame": "can you tell me WON'T IT START?", "keywords": "not START"},
+    # Names of function words, where capitals mean something.
+    "When did World War I begin?": {"keywords": "World War I begin"},
+    "When was World War I?": {"keywords": "World War I"},
+    "vitamin A": {"keywords": "vitamin A"},
+    "is vitamin A good for us": {"keywords": "vitamin A good"},
+    "What did ABC buy in May 1960?": {"keywords": "ABC buy May 1960"},
+    "When was Doctor Who first shown?": {"keywords": "Doctor Who first shown"},
+    "Where is Will Smith? What is it?": {"keywords": "Will Smith"},
+    "may 1960": {"keywords": "1960"},
+    "Buy A House By The Lake": {"keywords": "Buy House Lake"},  # capitals of a title mean nothing
+    "Things I need, as my wife and I": {"keywords": "Things need wife"},
     # Questions that do not begin with a question word.
     "In what year did Tesla move?": {"question_frame": "can you tell me in what year did Tesla move?"},
     "at what age do ships rust": {"question_frame": "can you tell me at what age do ships rust?"},

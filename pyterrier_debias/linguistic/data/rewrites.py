@@ -65,6 +65,7 @@ FUNCTION_WORDS = (
     )
 )
 _FRAME_OF_QUESTION, _FRAME_OF_WORDS, _CLAUSE = "can you tell me {}?", "what is there on {}?", "that i would ask about"
+_INSIDE_SENTENCES = frozenset(",&/'\"“”‘’`$%")
 _END = re.compile(r"[\s?.!]+$")
 _ABBREVIATION = re.compile(r"\b[^\W\d_]\.[^\W\d_]$")
 
@@ -72,7 +73,9 @@ _ABBREVIATION = re.compile(r"\b[^\W\d_]\.[^\W\d_]$")
 def keywords(query: str, tagged: Tagged | None = None) -> str:
     """The keyword form of a query: its words without function words and punctuation, in their order.
 
-    A function word in capitals is a name (US, IT, WHO), unless the whole query is in capitals.
+    A function word in capitals is a name (US, IT, WHO), unless the whole query is in capitals. So is one with a capital that does
+    not begin a sentence (World War I, Doctor Who, May 1960), unless most words have capitals as in a title; "I" and "A" only
+    directly after a word that is kept, and "I" also only before a sign or at the end, or after two words with capitals.
 
     Args:
         query: The query.
@@ -90,15 +93,39 @@ def keywords(query: str, tagged: Tagged | None = None) -> str:
     kept: list[str] = []
     end = -1
     forms = _forms(words)
-    for word, form, following, (start, after) in zip(words, forms, [*forms[1:], ""], places):
-        name = len(word) > 1 and word.isalpha() and word.isupper() and not query.isupper() and following != "n't"
-        if is_sign(word) or (form in FUNCTION_WORDS and not name):
+    names = _names(query, words, forms)
+    for number, (word, form, (start, after)) in enumerate(zip(words, forms, places)):
+        if is_sign(word) or (form in FUNCTION_WORDS and number not in names):
             continue
         # In scripts without blanks, no blank is put between words.
         kept.append("" if not kept else joint(kept[-1], word) if start == end else " ")
         kept.append("not" if form == "n't" else word)
         end = after
     return "".join(kept) or query
+
+
+def _names(query: str, words: Sequence[str], forms: Sequence[str]) -> set[int]:
+    """The numbers of the function words that are names by their capitals; see :func:`keywords`."""
+    small = FUNCTION_WORDS - _AUXILIARIES  # those that titles leave in lower case
+    lower = sum(word.isalpha() and word.islower() and form not in small for word, form in zip(words, forms))
+    told = 0 < lower >= sum(word[0].isupper() and form not in FUNCTION_WORDS for word, form in zip(words, forms)) / 2
+    names: set[int] = set()
+    begins = True  # whether the next word begins a sentence
+    for number, (word, form, following) in enumerate(zip(words, forms, [*words[1:], "."])):
+        before = words[max(number - 2, 0) : number]
+        content = number > 0 and not is_sign(before[-1]) and forms[number - 1] not in FUNCTION_WORDS
+        if word == "I":
+            named = content and (is_sign(following) or (told and [w[0].isupper() for w in before] == [True, True]))
+        elif word == "A":
+            named = content and (told or number == len(words) - 1)
+        elif len(word) > 1 and word.isalpha() and following.lower() not in ("n't", "n’t"):
+            named = not query.isupper() and (word.isupper() or (told and not begins and word[0].isupper()))
+        else:
+            named = False
+        if named and form in FUNCTION_WORDS:
+            names.add(number)
+        begins = is_sign(word) and (begins or word not in _INSIDE_SENTENCES)
+    return names
 
 
 def question_frame(query: str, tagged: Tagged | None = None) -> str:
@@ -295,7 +322,7 @@ class RewriteQueries(RowWise):
     - ``'noun_phrases'``: repeats each base noun phrase (see ``RepeatNounPhrases``, which has more options);
     - ``'question_frame'``: puts the query into ``can you tell me ...?`` or ``what is there on ...?``;
     - ``'relative_clause'``: adds ``that i would ask about`` after the first noun phrase;
-    - ``'keywords'``: drops function words and punctuation; negations and names in capitals (US, WHO) stay.
+    - ``'keywords'``: drops function words and punctuation; negations and names in capitals (US, WHO, May 1960) stay.
 
     The rules know no grammar: an indirect question keeps the word order of a direct one, "to" and "from" are dropped too, and
     where the tagger takes a verb for a noun, the clause follows the verb.
@@ -318,8 +345,8 @@ class RewriteQueries(RowWise):
         Before a retriever: ``RewriteQueries('keywords') >> bm25``. Before the ranker only, so that candidates stay the same:
         ``bm25 >> texts >> RewriteQueries('keywords') >> ranker``.
 
-    When not to use it: in a pipeline that serves users; if the need depends on prepositions or word order (``'keywords'``); for
-    languages other than English.
+    When not to use it: in a pipeline that serves users; if the need depends on prepositions or word order, or on a name that is
+    written like a function word, such as lower-case us, it, may or will (``'keywords'``); for languages other than English.
     """
 
     schematic: ClassVar[dict[str, Any]] = {"label": "RewriteQueries", "help_url": None}
