@@ -6,10 +6,9 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from io import BufferedIOBase, BytesIO
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -104,22 +103,6 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
 
 def _damaged(path: str | Path, line: int) -> InputError:
     return fault(path, line, "the gzip file is damaged or ends here too early", "copy or download it again")
-
-
-def without_header(lines: Iterator[tuple[int, str]], names: Sequence[str], separator: str | None) -> Iterator[tuple[int, str]]:
-    """Leave out a header, that is, a first line whose first field is the name of a column.
-
-    Args:
-        lines: Number and text of each line, of which there is at least one.
-        names: Possible names of the first column, in lower case.
-        separator: What separates fields; None for white space.
-
-    Returns:
-        The lines without a header.
-    """
-    number, first = next(lines)
-    head = first.split(separator)[0].strip().lower()
-    return lines if head in names else chain([(number, first)], lines)
 
 
 def read_json_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:

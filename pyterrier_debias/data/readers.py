@@ -24,12 +24,21 @@ import pyterrier as pt
 from pyterrier_debias.core.errors import InputError, check_choice, kind_of, shortened
 from pyterrier_debias.core.frames import HIGHEST, ranked
 from pyterrier_debias.core.locks import scratch_folder
-from pyterrier_debias.data.lines import fault, read_json_lines, read_lines, without_header
+from pyterrier_debias.data.lines import fault, read_json_lines, read_lines
 
 _DOCNO_NAMES = ("docno", "_id", "doc_id", "docid", "pid", "id")
 _QID_NAMES = ("qid", "_id", "query_id", "query-id", "id")
 _TEXT_NAMES = ("text", "contents", "body", "passage")
 _QUERY_NAMES = ("query", "text", "title", "question")
+#: What the columns are called in a header, in lower case; the preferred name first.
+_HEADER = {
+    "qid": _QID_NAMES,
+    "docno": (*_DOCNO_NAMES, "corpus-id"),
+    "text": _TEXT_NAMES,
+    "query": _QUERY_NAMES,
+    "label": ("label", "relevance", "score"),
+    "iteration": ("iteration", "iter", "q0"),
+}
 #: The possible orders of tied scores in a run's file, the default first.
 TIES = ("docno", "rank")
 
@@ -39,18 +48,18 @@ def read_corpus(path: str | Path, *, columns: Sequence[str] = ("docno", "text"))
 
     Formats, distinguished by the first character: JSON lines (``_id`` or ``docno``, ``text`` or ``contents``, and other fields,
     as BEIR and Anserini write them), TREC documents (``<DOC><DOCNO>``; tags are dropped and white space is collapsed),
-    and tab-separated values without a header (MS MARCO).
+    and tab-separated values (MS MARCO). If their first line is a header, its names decide which field is which.
 
     Args:
         path: The file, plain or gzipped.
-        columns: Names of the fields of tab-separated values, in order.
+        columns: Names of the fields of tab-separated values, in order if they have no header.
 
     Returns:
         Frame ``docno``, ``text`` and the other string fields, such as ``title``; one row per document, in the file's order.
 
     Raises:
-        InputError: With file and line, for a wrong number of fields, a docno that is empty or occurs twice, invalid JSON, bytes
-            that are not UTF-8, or a damaged, empty or missing file.
+        InputError: With file and line, for a wrong number of fields, a header with other columns, a docno that is empty or
+            occurs twice, invalid JSON, bytes that are not UTF-8, or a damaged, empty or missing file.
 
     Example:
         >>> import pathlib, tempfile
@@ -70,7 +79,7 @@ def read_corpus(path: str | Path, *, columns: Sequence[str] = ("docno", "text"))
         if "docno" not in columns:
             told = f"columns={tuple(columns)!r} does not contain 'docno'; name the field that holds the identifier 'docno'"
             raise InputError(f"read_corpus: {told}")
-        rows = _tsv_records(path, columns, _DOCNO_NAMES)
+        rows = _tsv_records(path, columns, "docno")
     return _unique(path, rows, "docno")
 
 
@@ -80,7 +89,7 @@ def read_topics(path: str | Path) -> pd.DataFrame:
     Formats, distinguished by the first characters: JSON lines (``_id`` or ``qid``, ``text`` or ``query``, as in BEIR), classic
     TREC topics (``<top><num><title>``; the title is the query) and XML topics (``<topic number=...>``; ``<query>``,
     ``<question>`` and ``<narrative>`` are the query, or ``<title>`` if there is no ``<query>``), both through PyTerrier, and
-    tab-separated ``qid`` and query (MS MARCO), with or without a header.
+    tab-separated ``qid`` and query (MS MARCO). If their first line is a header, its names decide which field is which.
 
     Args:
         path: The file, plain or gzipped.
@@ -104,7 +113,7 @@ def read_topics(path: str | Path) -> pd.DataFrame:
     elif first == "<":
         rows = _trec_topics(path)
     else:
-        rows = _tsv_records(path, ("qid", "query"), _QID_NAMES)
+        rows = _tsv_records(path, ("qid", "query"), "qid")
     frame = _unique(path, rows, "qid")
     return frame.assign(query=frame["query"].str.strip())
 
@@ -113,8 +122,9 @@ def read_qrels(path: str | Path) -> pd.DataFrame:
     """Read relevance judgements from a file.
 
     Formats, distinguished by the number of fields in the first line: TREC (``qid iteration docno label``) and BEIR
-    (``query-id corpus-id score``, with or without the header). If the first line consists of 3 or 4 fields separated by tabs,
-    tabs separate the fields of the whole file, so identifiers may contain spaces; in other files, any white space separates them.
+    (``query-id corpus-id score``). If there is a header, its names decide which field is which. If the first line after it
+    consists of 3 or 4 fields separated by tabs, tabs separate the fields of the whole file, so identifiers may contain spaces; in
+    other files, any white space separates them.
 
     Args:
         path: The file, plain or gzipped.
@@ -123,9 +133,9 @@ def read_qrels(path: str | Path) -> pd.DataFrame:
         Frame ``qid``, ``docno``, ``label`` (integer), in the file's order.
 
     Raises:
-        InputError: With file and line, for a wrong number of fields, an empty identifier, a label that is not a whole number
-            up to 1,000,000, a (qid, docno) pair that is judged twice, bytes that are not UTF-8, or a damaged, empty or missing
-            file.
+        InputError: With file and line, for a wrong number of fields, a header with other columns, an empty identifier, a label
+            that is not a whole number up to 1,000,000, a (qid, docno) pair that is judged twice, bytes that are not UTF-8, or a
+            damaged, empty or missing file.
 
     Example:
         >>> import pathlib, tempfile
@@ -134,8 +144,12 @@ def read_qrels(path: str | Path) -> pd.DataFrame:
         >>> read_qrels(path).values.tolist()
         [['q1', 'd1', 2]]
     """
-    lines = without_header(read_lines(path), _QID_NAMES, None)
-    begin, first = next(lines, (1, ""))
+    lines = read_lines(path)
+    begin, first = next(lines)
+    cells = first.split("\t" if "\t" in first else None)
+    header = _header(path, begin, cells, _judged(len(cells)), "qid")
+    if header is not None:
+        begin, first = next(lines, (1, ""))
     separator = "\t" if first.count("\t") in (2, 3) else None
     width = len(first.split(separator))
     if width not in (3, 4):
@@ -143,26 +157,33 @@ def read_qrels(path: str | Path) -> pd.DataFrame:
             path, begin, f"3 or 4 fields were expected, found {width}",
             "write 'qid 0 docno label' (TREC) or 'qid<TAB>docno<TAB>label' (BEIR)",
         )
-    layout = "qid 0 docno label" if width == 4 else "qid docno label"
+    columns = _judged(width) if header is None else header
+    width, layout = len(columns), " ".join(columns).replace("iteration", "0")
+    of_qid, of_docno, of_label = (columns.index(column) for column in _judged(3))
     numbers, qids, docnos, labels = [], [], [], []
     for number, line in chain([(begin, first)], lines):
         fields = [field.strip() for field in line.split(separator)]
         if len(fields) != width:
             raise fault(path, number, f"{width} fields were expected, found {len(fields)}", f"write '{layout}'")
-        if not (fields[0] and fields[-2]):
+        if not (fields[of_qid] and fields[of_docno]):
             raise fault(path, number, "the qid or the docno is empty", f"write '{layout}'")
         try:
-            label = int(_numeral(fields[-1]))
+            label = int(_numeral(fields[of_label]))
         except ValueError:
-            raise fault(path, number, f"label {fields[-1]!r} is not a whole number", f"write '{layout}'") from None
+            raise fault(path, number, f"label {fields[of_label]!r} is not a whole number", f"write '{layout}'") from None
         if abs(label) > HIGHEST:
-            what = f"label {shortened(fields[-1], 40)} is not a whole number up to {HIGHEST}"
+            what = f"label {shortened(fields[of_label], 40)} is not a whole number up to {HIGHEST}"
             raise fault(path, number, what, f"write '{layout}'")
         labels.append(label)
         numbers.append(number)
-        qids.append(fields[0])
-        docnos.append(fields[-2])
+        qids.append(fields[of_qid])
+        docnos.append(fields[of_docno])
     return _checked_pairs(path, pd.DataFrame({"qid": qids, "docno": docnos, "label": labels}), numbers)
+
+
+def _judged(width: int) -> list[str]:
+    """The columns of judgements with that many fields."""
+    return ["qid", "docno", "label"] if width == 3 else ["qid", "iteration", "docno", "label"]
 
 
 def read_run(path: str | Path, *, ties: str = "docno") -> pd.DataFrame:
@@ -313,9 +334,40 @@ def _fields(path: str | Path, number: int, line: str, columns: Sequence[str], se
     return fields
 
 
-def _tsv_records(path: str | Path, columns: Sequence[str], names: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
-    for number, line in without_header(read_lines(path), names, "\t"):
-        yield number, dict(zip(columns, _fields(path, number, line, columns)))
+def _header(path: str | Path, number: int, cells: Sequence[str], columns: Sequence[str], id_column: str) -> list[str] | None:
+    """The column of each field, by the names in the first line; None if this is no header.
+
+    A header begins with a name of the identifier's column, or has its preferred name, or one of its names and one of another
+    column than the iteration (a document may be called ``id``). An unknown name is that of the column at its place.
+    """
+    names, found = [cell.strip().lower() for cell in cells], dict[int, str]()
+    for column in columns:
+        for name in _HEADER.get(column, (column.lower(),)):
+            if column not in found.values() and name in names and names.index(name) not in found:
+                found[names.index(name)] = column
+    own, known = _HEADER[id_column], set(found.values()) - {"iteration"}
+    if not (names[0] in own or own[0] in names or (id_column in known and len(known) > 1)):
+        return None
+    if len(cells) == len(columns):
+        unknown = {place: column for place, column in enumerate(columns) if names[place] and column not in found.values()}
+        found = {**unknown, **found}
+    if len(found) != len(cells) or set(found.values()) != set(columns):
+        there = ", ".join(cell.strip() or "''" for cell in cells)
+        wanted = ", ".join(column for column in columns if column != "iteration")
+        raise fault(path, number, f"the header is {there}", f"write the columns {wanted} (to_csv(index=False))")
+    return [found[place] for place in range(len(cells))]
+
+
+def _tsv_records(path: str | Path, columns: Sequence[str], id_column: str) -> Iterator[tuple[int, dict[str, str]]]:
+    lines = read_lines(path)
+    number, first = next(lines)
+    header = _header(path, number, first.split("\t"), columns, id_column)
+    if header is None:
+        lines = chain([(number, first)], lines)
+    order = header or columns
+    for number, line in lines:
+        row = dict(zip(order, _fields(path, number, line, order)))
+        yield number, {column: row[column] for column in columns}
 
 
 def _json_records(

@@ -162,6 +162,79 @@ def test_tabs_let_identifiers_hold_spaces(tmp_path, content):
         read_qrels(write(tmp_path, "qrels", f"{content.rstrip()}\n1 0 Paris 1\n"))
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        "qid\tdocno\tlabel\titeration\n1\ta\t1\t0\n1\tb\t-2\t0\n",  # as ir_datasets' judgements in PyTerrier
+        "qid\tlabel\tdocno\n1\t1\ta\n1\t-2\tb\n",
+        "Doc_ID Query_ID Relevance\na 1 1\nb 1 -2\n",
+        "score\tcorpus-id\tquery-id\n1\ta\t1\n-2\tb\t1\n",
+        "qid Q0 docno label\n1 Q0 a 1\n1 Q0 b -2\n",
+        "qid\tsubtopic\tdocument\tlabel\n1\t0\ta\t1\n1\t0\tb\t-2\n",  # unknown names count by their places
+        "id docno label\n1 a 1\n1 b -2\n",
+        "qid\tdocno\tlabel\n1 a 1\n1 b -2\n",
+    ],
+)
+def test_the_header_of_judgements_says_which_field_is_which(tmp_path, content):
+    assert read_qrels(write(tmp_path, "qrels", content)).values.tolist() == [["1", "a", 1], ["1", "b", -2]]
+
+
+@pytest.mark.parametrize(
+    ("header", "told"),
+    [
+        ("\tqid\tdocno\tlabel", "'', qid, docno, label"),  # to_csv with the index
+        ("\tqid\tdocno\tlabel\titeration", "'', qid, docno, label, iteration"),
+        ("qid\tlabel\tdocument", "qid, label, document"),
+        ("qid\tdocno\tlabel\tassessor", "qid, docno, label, assessor"),
+        ("qid docno", "qid, docno"),
+    ],
+)
+def test_a_header_of_judgements_with_other_columns_is_an_error(tmp_path, header, told):
+    path = write(tmp_path, "qrels", f"{header}\n0\t1\t2\t1\n")
+    with pytest.raises(
+        InputError, match=rf"qrels:1: the header is {told}; write the columns qid, docno, label \(to_csv\(index=False\)\)$"
+    ):
+        read_qrels(path)
+
+
+def test_errors_below_a_header_name_its_order(tmp_path):
+    with pytest.raises(InputError, match="f:2: 3 fields were expected, found 4; write 'docno qid label'"):
+        read_qrels(write(tmp_path, "f", "docno qid label\na 1 0 1\n"))
+    with pytest.raises(InputError, match="f:3: label 'b' is not a whole number; write 'qid label docno'"):
+        read_qrels(write(tmp_path, "f", "qid label docno\n1 1 a\n1 b 1\n"))
+
+
+def test_the_header_of_a_table_says_which_field_is_which(tmp_path):
+    def read(function, content, **options):
+        return function(write(tmp_path, "f.tsv", content), **options)
+
+    for header in ("text\tdocno", "contents\tid", "Body\tDocno"):
+        frame = read(read_corpus, f"{header}\nwater\td1\ntea\td2\n")
+        assert frame.to_dict("records") == [{"docno": "d1", "text": "water"}, {"docno": "d2", "text": "tea"}]
+        assert list(frame) == ["docno", "text"]
+    for header in ("query\tqid", "text\t_id"):
+        assert read(read_topics, f"{header}\nwhat is tea\t1\n").values.tolist() == [["1", "what is tea"]]
+    assert read(read_topics, "query_id\tquery_text\n1\twhat is tea\n").values.tolist() == [["1", "what is tea"]]
+    columns = ("docno", "url", "title", "text")
+    frame = read(read_corpus, "title\tbody\tid\turl\nT\tB\td1\tU\n", columns=columns)
+    assert frame.to_dict("records") == [{"docno": "d1", "url": "U", "title": "T", "text": "B"}]
+    message = r"f.tsv:1: the header is {}; write the columns {} \(to_csv\(index=False\)\)$"
+    for header, there in (("\tdocno\ttext", "'', docno, text"), ("headline\tdocno", "headline, docno")):
+        with pytest.raises(InputError, match=message.format(there, "docno, text")):
+            read(read_corpus, f"{header}\n0\td1\twater\n")
+    with pytest.raises(InputError, match=message.format("'', qid, query", "qid, query")):
+        read(read_topics, "\tqid\tquery\n0\t1\twhat\n")
+    with pytest.raises(InputError, match=r"f\.tsv:2: 2 tab-separated fields were expected, found 1; write 'text<TAB>docno'"):
+        read(read_corpus, "text\tdocno\nwater\n")
+
+
+def test_a_first_line_with_a_name_of_a_column_in_it_is_no_header(tmp_path):
+    assert read_topics(write(tmp_path, "f", "1\tid\n2\ttitle\n")).values.tolist() == [["1", "id"], ["2", "title"]]
+    assert read_corpus(write(tmp_path, "f", "1\ttext\n"))["text"].tolist() == ["text"]
+    assert read_qrels(write(tmp_path, "f", "1 0 docno 1\n")).values.tolist() == [["1", "docno", 1]]
+    assert read_qrels(write(tmp_path, "f", "1 Q0 id 1\n")).values.tolist() == [["1", "id", 1]]
+
+
 def test_runs_are_ranked_by_score_whatever_their_ranks_say(tmp_path):
     path = write(tmp_path, "r", "q2 Q0 a 1 1 t\nq1 Q0 a 1 1 t\nq1 Q0 b 3 2.5 t\nq1 Q0 c 2 1 t\nq1 Q0 d 4 -inf t\n")
     frame = read_run(path)

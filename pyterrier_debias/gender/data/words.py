@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from pyterrier_debias.core.errors import InputError, kind_of
 from pyterrier_debias.core.scripts import composed
-from pyterrier_debias.data.lines import without_header
 
 #: The library's own list, under its licence: titles, kinship, pronouns and plain nouns for persons. No names, no trades; nothing
 #: that is as often something else ("miss", "ms", "lord", "queen", "guy", "mummy", "pop").
@@ -307,7 +306,8 @@ def _file_groups(path: Path, groups: tuple[str, str] | None) -> dict[str, list[s
     rows = list(_lines(text))
     if not rows:
         raise InputError(f"word list {path} is empty")
-    rows = list(without_header(iter(rows), _WORD_NAMES, ","))
+    if rows[0][1].split(",")[0].strip().lower() in _WORD_NAMES:
+        del rows[0]
     if not rows:
         raise InputError(f"word list {path} has only a header; write 'word,group' in the lines below it")
     split = [line.rsplit(",", 1) for _, line in rows]
