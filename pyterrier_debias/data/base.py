@@ -7,7 +7,7 @@ or make a :class:`Collection` from frames.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -187,6 +187,9 @@ class Collection(pt.datasets.Dataset):
         >>> c.get_topics()["query"].tolist()
         ['when does water boil']
     """
+
+    #: Reads the runs of another split, of a folder.
+    runs_of_split: Callable[[str], dict[str, pd.DataFrame]] | None = None
 
     def __init__(
         self,

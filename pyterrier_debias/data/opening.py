@@ -6,6 +6,7 @@ import copy
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, overload
 
@@ -58,8 +59,8 @@ def open_dataset(spec: Any, split: str | None = None, *, ties: str = "docno") ->
       ``queries*.tsv``, ``topics*``), judgements (``qrels/*.tsv`` or ``qrels*``) and, if there are any, runs (``runs/*``,
       ``run.*``, ``*.run``); or SQuAD JSON, marked spans, or MS MARCO QnA. Every file may be gzipped (``.gz``).
     - A file of SQuAD JSON, marked spans, or MS MARCO QnA.
-    - An object that has a dataset's methods. It is returned unchanged (with a split, as a view), or, if its identifiers are not
-      strings, as a copy in memory with string identifiers.
+    - An object that has a dataset's methods. It is returned unchanged (with a split, as a view; that of an opened folder has the
+      runs of the split), or, if its identifiers are not strings, as a copy in memory with string identifiers.
 
     In a folder, the word between a file's name and its ending is the split: ``topics.dl19-passage.tsv`` and
     ``qrels.dl19-passage.txt`` make the split ``dl19``, ``runs/dl19.bm25.trec`` is its run ``bm25``; ``qrels/test.tsv`` makes
@@ -126,6 +127,8 @@ def _from_object(dataset: Any, split: str | None) -> Dataset:
         view = copy.copy(dataset)
         view.split = split
         view.get_topics()
+        if view.runs_of_split is not None:
+            view.runs = view.runs_of_split(split)
         return view
     if isinstance(dataset, IRDSCollection):
         wanted = id_of_split(dataset.irds_id, split)
@@ -259,9 +262,12 @@ def _from_folder(folder: Path, split: str | None, ties: str) -> Collection:
             f"{folder}: no judged docno (e.g. {qrels[chosen]['docno'].iloc[0]!r}) is in {corpus_files[0].name} (e.g. "
             f"{corpus['docno'].iloc[0]!r}); check that both belong to the same collection"
         )
-    return Collection(
-        folder.resolve().name, corpus=corpus, topics=topics, qrels=qrels, split=chosen, runs=_runs(folder, chosen, topics, ties)
+    runs_of_split = partial(_runs, folder.resolve(), topics=topics, ties=ties)
+    opened = Collection(
+        folder.resolve().name, corpus=corpus, topics=topics, qrels=qrels, split=chosen, runs=runs_of_split(chosen)
     )
+    opened.runs_of_split = runs_of_split
+    return opened
 
 
 def _files(folder: Path, patterns: tuple[str, ...]) -> list[Path]:

@@ -608,6 +608,18 @@ def test_a_trec_folder(trec):
     assert second.get_runs()["bm25"].values.tolist() == [["20", "d2", 20.0, 0]]
 
 
+def test_an_opened_folder_has_the_runs_of_the_split_that_it_is_asked_for(trec):
+    first, second = open_dataset(trec, ties="rank"), open_dataset(trec, split="dl20", ties="rank")
+    write(trec, "runs/dl20.tied.trec", "20 Q0 d1 1 .5 t\n20 Q0 d2 2 .5 t\n")
+    other = open_dataset(pickle.loads(pickle.dumps(first)), split="dl20")
+    assert list(other.get_runs()) == ["bm25", "mine", "tied"]
+    assert other.get_runs()["bm25"].equals(second.get_runs()["bm25"])
+    assert other.get_runs()["tied"]["docno"].tolist() == ["d1", "d2"]
+    assert first.get_runs()["bm25"]["qid"].tolist() == ["19"]
+    again = open_dataset(other, split="dl19")
+    assert again.get_runs()["bm25"].equals(first.get_runs()["bm25"])
+
+
 def test_one_file_of_topics_and_of_judgements_keeps_all_topics(beir):
     (beir / "qrels" / "dev.tsv").unlink()
     assert len(open_dataset(beir).get_topics()) == 3
