@@ -124,7 +124,7 @@ CALLS = [
      r"rank_annotations, runs 'mine': column 'qid' has no value"),
     (lambda: answered_qids(pd.DataFrame({"qid": [None], "answer": ["tea"]}), "dataset_report"),
      r"dataset_report, answers: column 'qid' has no value"),
-    (lambda: answer_grade(Answers(), cases.JUDGED), r"survivorship bias, answers: column 'docno' has no value"),
+    (lambda: answer_grade(Answers(), cases.JUDGED), r"Answers, get_answers\(\): column 'docno' has no value"),
     (lambda: GenderBias(classifier=FITTED).neutral_qids(NOBODYS), r"gender bias, topics: column 'qid' has no value"),
     (lambda: prepared_topics(NOBODYS, cases.JUDGED), r"linguistic bias, topics: column 'qid' has no value"),
     (lambda: unjudged_parts({"mine": cases.RESULTS}, NOBODYS, ["q1"]), r"pooling bias, judgements: column 'qid' has no value"),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core.errors import NotProvidedError
+from pyterrier_debias.core.frames import with_string_ids
 
 
 @runtime_checkable
@@ -48,15 +49,23 @@ def provided(dataset: Any, method: str, *args: Any) -> Any:
         args: Arguments of the call.
 
     Returns:
-        What the method returned, or None if the dataset lacks it.
+        What the method returned, or None if the dataset lacks it. Frames, also those of a mapping, have string identifiers.
 
     Raises:
-        InputError: If the dataset has the method but cannot provide the data, e.g. after a failed download.
+        InputError: If the dataset has the method but cannot provide the data, e.g. after a failed download; for identifiers, see
+            :func:`~pyterrier_debias.core.frames.with_string_ids`.
     """
     function = getattr(dataset, method, None)
     if function is None:
         return None
     try:
-        return function(*args)
+        found = function(*args)
     except (NotImplementedError, NotProvidedError):
         return None
+    what = f"{getattr(dataset, 'name', type(dataset).__name__)}, {method}()"
+    if isinstance(found, Mapping):
+        return {
+            key: with_string_ids(value, f"{what} {key!r}") if isinstance(value, pd.DataFrame) else value
+            for key, value in found.items()
+        }
+    return with_string_ids(found, what) if isinstance(found, pd.DataFrame) else found

@@ -97,7 +97,7 @@ def answer_grade(dataset: Any, qrels: pd.DataFrame) -> int:
     answers = provided(dataset, "get_answers")
     if answers is None or not len(answers):
         return 1
-    pairs = with_string_ids(answers, "survivorship bias, answers")[["qid", "docno"]].drop_duplicates()
+    pairs = answers[["qid", "docno"]].drop_duplicates()
     labels = pairs.merge(qrels[["qid", "docno", "label"]], on=["qid", "docno"])["label"]
     return int(labels[labels > 0].min()) if (labels > 0).any() else 1
 

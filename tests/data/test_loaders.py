@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyterrier_debias import Collection, Finding, InputError, audit, open_dataset
+from pyterrier_debias import Collection, Finding, InputError, System, audit, open_dataset
 from pyterrier_debias.core.dataset import Dataset, provided
 from pyterrier_debias.data import lines
 from pyterrier_debias.data.answers import locate, read_qna, read_spans, read_squad
@@ -820,6 +820,30 @@ class Large(Foreign):
 
     def text_loader(self, fields="text", *, verbose=False):
         return pt.apply.text(lambda row: f"{fields} of {row['docno']}")
+
+
+def test_runs_and_lists_with_numbers_as_identifiers_are_read_as_strings():
+    class Numbered(Large):
+        def get_topics(self, variant=None):
+            return pd.DataFrame({"qid": ["2"], "query": ["a"]})
+
+        def get_runs(self):
+            return {"bm25": super().get_runs()["bm25"].astype({"qid": int, "docno": int})}
+
+        def get_candidates(self):
+            return self.get_runs()["bm25"]
+
+    own = open_dataset(Numbered())
+    for frame in (provided(own, "get_runs")["bm25"], provided(own, "get_candidates")):
+        assert frame[["qid", "docno"]].values.tolist() == [["2", "1"]]
+    kept = Large().get_runs()
+    assert provided(SimpleNamespace(get_runs=lambda: kept), "get_runs")["bm25"] is kept["bm25"]
+    ranker = pt.apply.doc_score(lambda row: 1.0)
+    results = System.of("mine", ranker, dataset=own).candidates(own.get_topics())
+    assert results[["qid", "docno"]].values.tolist() == [["2", "1"]]
+    wrong = SimpleNamespace(name="mine", get_runs=lambda: {"bm25": pd.DataFrame({"qid": [None]})})
+    with pytest.raises(InputError, match=r"mine, get_runs\(\) 'bm25': column 'qid' has no value at row 0"):
+        provided(wrong, "get_runs")
 
 
 def test_another_split_of_an_object_is_a_view():
