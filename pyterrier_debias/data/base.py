@@ -16,7 +16,7 @@ import pandas as pd
 import pyterrier as pt
 
 from pyterrier_debias.core.errors import InputError, NotProvidedError
-from pyterrier_debias.core.frames import shared_texts, with_string_ids
+from pyterrier_debias.core.frames import shared_texts, with_grades, with_string_ids
 from pyterrier_debias.core.stage import RowWise
 from pyterrier_debias.core.variants import document_of
 
@@ -218,7 +218,7 @@ class Collection(pt.datasets.Dataset):
             truth: The planted biases, for synthetic collections.
 
         Raises:
-            InputError: If a frame lacks a column, a docno occurs twice, or a document has no text.
+            InputError: If a frame lacks a column, a docno occurs twice, a document has no text, or a label is not a whole number.
         """
         self.name = name
         corpus = pd.DataFrame(columns=["docno", "text"], dtype=object) if corpus is None else corpus
@@ -234,7 +234,8 @@ class Collection(pt.datasets.Dataset):
                 f"text, or leave such documents out"
             )
         self.topics = _by_split(topics, ["qid", "query"], f"{name}: topics")
-        self.qrels = _by_split(qrels, ["qid", "docno", "label"], f"{name}: qrels")
+        judged = _by_split(qrels, ["qid", "docno", "label"], f"{name}: qrels")
+        self.qrels = {split: with_grades(frame, f"{name}: qrels {split!r}") for split, frame in judged.items()}
         self.split = split if split is not None else next(iter(self.topics))
         if self.split not in self.topics:
             raise InputError(f"{name}: there is no split {self.split!r}; it has {', '.join(self.topics)}")
@@ -280,7 +281,7 @@ class Collection(pt.datasets.Dataset):
     get_topics._has_add_tokenize_query_arg_applied = True  # type: ignore[attr-defined]
 
     def get_qrels(self, variant: str | None = None) -> pd.DataFrame:
-        """Judgements of a split or of ``'full'``: ``qid``, ``docno``, ``label``; InputError for an unknown split."""
+        """Judgements of a split or of ``'full'``: ``qid``, ``docno``, ``label`` (integer); InputError for an unknown split."""
         return self._of(self.qrels, variant, "judgements")
 
     def _of(self, frames: Mapping[str, pd.DataFrame], variant: str | None, what: str) -> pd.DataFrame:

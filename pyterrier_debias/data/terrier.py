@@ -20,7 +20,7 @@ import pyterrier as pt
 
 from pyterrier_debias.core.dataset import Dataset
 from pyterrier_debias.core.errors import InputError, NotProvidedError, kind_of, one_line
-from pyterrier_debias.core.frames import check_overlap, shared_texts, with_string_ids
+from pyterrier_debias.core.frames import check_overlap, shared_texts, with_grades, with_string_ids
 from pyterrier_debias.core.indexing import handed_over
 from pyterrier_debias.core.naming import is_tokeniser, system_name
 from pyterrier_debias.core.stage import RowWise, chain, flatten, join
@@ -409,7 +409,8 @@ class TerrierCollection:
             tokeniser: Tokeniser of the index, which the index does not record; used for queries and changed documents.
 
         Raises:
-            InputError: If there is no index or Java, it stores no such text, or topics or judgements are missing.
+            InputError: If there is no index or Java, it stores no such text, or topics or judgements are missing, or a label is
+                not a whole number.
         """
         self._dataset = None if dataset is None else _judged_dataset(dataset, split)
         self._topics = read_topics(topics) if isinstance(topics, (str, Path)) else topics
@@ -490,12 +491,15 @@ class TerrierCollection:
         return self._asked("qrels", self._qrels, variant)
 
     def _asked(self, what: str, own: pd.DataFrame | None, variant: str | None) -> pd.DataFrame:
+        stage = f"TerrierCollection, {what}"
         if own is not None and variant is None:
-            return with_string_ids(own, f"TerrierCollection, {what}")
-        if self._dataset is None:
+            found = with_string_ids(own, stage)
+        elif self._dataset is None:
             raise NotProvidedError(f"{self.name}: there are no {what} for {variant!r}; only the {what} that were given are known")
-        asked = getattr(self._dataset, f"get_{what}")
-        return with_string_ids(asked() if variant is None else asked(variant), f"TerrierCollection, {what} of the dataset")
+        else:
+            asked, stage = getattr(self._dataset, f"get_{what}"), f"{stage} of the dataset"
+            found = with_string_ids(asked() if variant is None else asked(variant), stage)
+        return with_grades(found, stage) if what == "qrels" else found
 
     def text_loader(self, fields: str | Iterable[str] = "text", *, verbose: bool = False) -> IndexTexts:
         """Make a stage that adds stored fields of the index to frames with ``docno``.

@@ -903,6 +903,25 @@ def test_a_text_loader_goes_by_its_present_options():
     assert len(pickle.dumps(load)) == len(pickle.dumps(TextLoader(load.corpus)))  # what was made of them does not travel
 
 
+@pytest.mark.parametrize("labels", [[1.0, 0.0], ["1", "0"], [True, False], pd.array([1, 0], dtype="Int64")])
+def test_labels_of_a_collection_are_integers(labels):
+    corpus, topics = pd.DataFrame({"docno": ["d1"], "text": ["one"]}), pd.DataFrame({"qid": ["1"], "query": ["a"]})
+    qrels = pd.DataFrame({"qid": "1", "docno": ["d1", "d2"], "label": labels})
+    own = Collection("toy", corpus=corpus, topics={"test": topics}, qrels={"test": qrels})
+    assert own.get_qrels()["label"].dtype == "int64" and own.get_qrels()["label"].tolist() == [1, 0]
+    run = pd.DataFrame({"qid": ["1"], "docno": ["d1"], "score": [1.0], "rank": [0]})
+    options = {"names": ["run"], "plan": "tree"}
+    assert pt.Experiment([run], own.get_topics(), own.get_qrels(), ["P_1"], **options)["P_1"].tolist() == [1.0]
+
+
+@pytest.mark.parametrize("label", [0.5, np.nan, "high"])
+def test_labels_that_are_no_grades_are_refused_where_they_are_given(label):
+    qrels = pd.DataFrame({"qid": ["1", "2"], "docno": ["d1", "d2"], "label": [1, label]})
+    message = "toy: qrels 'test': column 'label' is NaN or not a whole number up to .* in 1 of 2 .*row 1 .qid='2', docno='d2'."
+    with pytest.raises(InputError, match=message):
+        Collection("toy", topics={"test": pd.DataFrame({"qid": ["1"], "query": ["a"]})}, qrels={"test": qrels})
+
+
 def test_frames_of_a_collection_are_the_callers_own():
     topics = pd.DataFrame({"qid": ["1"], "query": ["a"]})
     run = pd.DataFrame({"qid": ["1"], "docno": ["d1"], "score": [1.0], "rank": [0]})

@@ -78,7 +78,9 @@ def test_what_is_missing_is_told(planted, planted_index, make_index, tmp_path):
 
 def test_frames_and_files_stand_in_for_a_dataset(planted, planted_index, tmp_path):
     planted.get_topics()[["qid", "query"]].to_csv(tmp_path / "topics.tsv", sep="\t", header=False, index=False)
-    files = TerrierCollection(str(planted_index.path), topics=tmp_path / "topics.tsv", qrels=planted.get_qrels())
+    judged = planted.get_qrels().astype({"label": float})
+    files = TerrierCollection(str(planted_index.path), topics=tmp_path / "topics.tsv", qrels=judged)
+    assert files.get_qrels()["label"].dtype == "int64"
     assert files.get_topics()[["qid", "query"]].equals(planted.get_topics()[["qid", "query"]])
     assert not hasattr(files, "get_answers")
 
