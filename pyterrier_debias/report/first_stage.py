@@ -129,7 +129,7 @@ class PisaIndexer:
 def _checked(documents: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Documents in the form that PISA reads."""
     for document in documents:
-        if len(document["docno"].split()) != 1:
+        if document["docno"].split() != [document["docno"]]:
             raise InputError(f"PISA: docno {document['docno']!r} is empty or contains white space; rename it to index it")
         yield {"docno": document["docno"], "text": document["text"]}
 

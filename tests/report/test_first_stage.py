@@ -1,5 +1,6 @@
 import math
 import os
+import re
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
@@ -107,8 +108,9 @@ def test_errors_of_the_corpus_are_not_lost_in_pisas_thread(tmp_path):
         PisaIndexer(tmp_path)(broken())
     with pytest.raises(InputError, match="no documents"):
         PisaIndexer(tmp_path)([])
-    with pytest.raises(InputError, match="white space"):
-        PisaIndexer(tmp_path)([DOCUMENTS[0], {"docno": "x y", "text": "z"}])
+    for docno in ("x y", "x ", " x", "x\t", ""):
+        with pytest.raises(InputError, match=re.escape(f"docno {docno!r} is empty or contains white space")):
+            PisaIndexer(tmp_path)([DOCUMENTS[0], {"docno": docno, "text": "z"}])
 
 
 def test_a_collections_own_bm25_run_comes_first(tmp_path):
