@@ -5,7 +5,9 @@ lack: several answers to a query, skewed measures, ties, lists of unequal length
 true by construction, so every p value at or below 0.05 is a false alarm:
 
 - position, *rotated passages*: ranks of relevant passages; all versions of a passage, including the one called original, are
-  random rotations; a lexical ranker that prefers early matches ranks them among unchanged passages;
+  random rotations; a lexical ranker that prefers early matches ranks them among unchanged passages; *by passage*: all queries
+  about a passage see the same rotations, as in an audit (only where most queries share their passages:
+  ``--data FOLDER/squad --collections xquad.en.json.gz --queries 600``);
 - position, *rotated texts*: nDCG@10 of lists; all of them have random rotations of the same passages, and one is called original;
 - position, *swapped halves*: quality on passages and on passages whose halves are swapped, with the two conditions exchanged at
   random query by query: real differences, most of them 0, with random signs;
@@ -54,7 +56,7 @@ from pyterrier_debias.data.planted_rankers import wording_complexity
 from pyterrier_debias.gender.audit import neutral_qids
 from pyterrier_debias.linguistic.audit import of_candidates, prepared_topics, ranker_slope
 from pyterrier_debias.pooling.audit import judged_difference
-from pyterrier_debias.position.measures.sensitivity_result import displacements
+from pyterrier_debias.position.measures.sensitivity_result import displacements, labels_of, passage_clusters
 from pyterrier_debias.report.first_stage import first_stage
 from pyterrier_debias.survivorship.data.ranks import first_relevant_ranks, list_strata
 from pyterrier_debias.survivorship.formulas.binary_gain import discounted_gain
@@ -153,11 +155,16 @@ class Ground:
         return np.column_stack([self.quality(ranking) for ranking in self.rotated_lists])
 
     @cached_property
-    def moved(self) -> np.ndarray:
-        """The mean rank of a query's relevant passages, each rotated alone: queries with relevant passages, by rotations."""
+    def places(self) -> pd.DataFrame:
+        """The ranks of relevant passages, each rotated alone: pairs of query and passage, by rotations."""
         arms = pd.concat([self.reranked.assign(arm="original", draw=0), *self.rotated_lists])
         found = displacements(arms, self.qrels, self.topics["qid"].tolist())
-        return found.pivot_table(index="qid", columns="draw", values="after").to_numpy()
+        return found.pivot_table(index=["qid", "docno"], columns="draw", values="after")
+
+    @cached_property
+    def moved(self) -> np.ndarray:
+        """The mean rank of a query's relevant passages: queries with relevant passages, by rotations."""
+        return self.places.groupby("qid").mean().to_numpy()
 
     @cached_property
     def swapped(self) -> np.ndarray:
@@ -222,10 +229,25 @@ def rotated_passages(ground: Ground, seed: int) -> Figures:
     return _exchanged(ground.moved, ground, seed)
 
 
+def rotated_by_passage(ground: Ground, seed: int) -> Figures:
+    """The same where all queries about a passage see the same rotations of it."""
+    of, passages = pd.factorize(ground.places.index.get_level_values("docno"))
+    order = _chance(seed).permuted(np.tile(np.arange(ROTATIONS), (len(passages), 1)), axis=1)[of, :LISTS]
+    table = pd.DataFrame(np.take_along_axis(ground.places.to_numpy(), order, axis=1), index=ground.places.index)
+    table = table.groupby("qid").mean()
+    clusters = labels_of(passage_clusters(ground.qrels, table.index.tolist()), table.index)
+    if clusters is None or len(set(clusters)) > len(table) / 2:
+        return NONE
+    return _compared(table.to_numpy(), ground, seed, clusters)
+
+
 def _exchanged(values: np.ndarray, ground: Ground, seed: int) -> Figures:
-    table = _chance(seed).permuted(values, axis=1)[:, :LISTS]
-    interval = inverted_interval(table, resamples=ground.draws, seed=seed)
-    p = exchange_test(table, resamples=ground.draws, seed=seed).p
+    return _compared(_chance(seed).permuted(values, axis=1)[:, :LISTS], ground, seed)
+
+
+def _compared(table: np.ndarray, ground: Ground, seed: int, clusters: np.ndarray | None = None) -> Figures:
+    interval = inverted_interval(table, clusters=clusters, resamples=ground.draws, seed=seed)
+    p = exchange_test(table, clusters=clusters, resamples=ground.draws, seed=seed).p
     return interval.estimate, interval.low, interval.high, p, effective_number(table.var(axis=1))
 
 
@@ -304,6 +326,7 @@ def random_order(ground: Ground, seed: int) -> Figures:
 
 NULLS: dict[tuple[str, str], Callable[[Ground, int], Figures]] = {
     ("position", "rotated passages"): rotated_passages,
+    ("position", "rotated passages, by passage"): rotated_by_passage,
     ("position", "rotated texts"): rotated_texts,
     ("position", "swapped halves"): swapped_halves,
     ("gender", "random words"): random_words,

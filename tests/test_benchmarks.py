@@ -79,10 +79,10 @@ def test_nulls_of_real_collections_are_added_to(shared_data, tmp_path, monkeypat
     kept = pd.read_csv(tmp_path / "added" / "p_values.csv")
     started("real_nulls", f"{said} --nulls 2 --first-seed 1 --out {tmp_path / 'added'}", monkeypatch)
     both = pd.read_csv(tmp_path / "added" / "p_values.csv")
-    assert both.head(len(kept)).equals(kept) and both["seed"].tolist() == [0] * 9 + [1] * 9 + [2] * 9
+    assert both.head(len(kept)).equals(kept) and both["seed"].tolist() == [0] * 10 + [1] * 10 + [2] * 10
     started("real_nulls", f"{said} --nulls 1 --first-seed 2 --out {tmp_path / 'fresh'}", monkeypatch)
     fresh = pd.read_csv(tmp_path / "fresh" / "p_values.csv")
-    pd.testing.assert_frame_equal(both.tail(9).reset_index(drop=True), fresh)
+    pd.testing.assert_frame_equal(both.tail(10).reset_index(drop=True), fresh)
     inverted = both[both["test"].isin(["position", "survivorship", "gender", "pooling", "linguistic"])].dropna(subset=["p"])
     assert (((inverted["low"] > 0) | (inverted["high"] < 0)) == (inverted["p"] <= 0.05)).all()
     assert "3 --queries 20" in (tmp_path / "added" / "real_nulls.inc").read_text()

@@ -527,6 +527,9 @@ def test_clusters_of_one_are_no_clusters():
     alone = np.arange(len(d))
     assert ours.randomisation_test(np.zeros(100), d, clusters=alone) == ours.randomisation_test(np.zeros(100), d)
     assert ours.inverted_interval(d, clusters=alone, resamples=999) == ours.inverted_interval(d, resamples=999)
+    table = np.random.default_rng(0).random((100, 4))
+    for measured in (ours.exchange_test, ours.inverted_interval):
+        assert measured(table, clusters=alone, resamples=999) == measured(table, resamples=999)
     ends = [(i.low, i.high) for i in (ours.bootstrap_interval(d, clusters=c) for c in (None, alone))]
     assert ends[0] == pytest.approx(ends[1], abs=1e-3)
 
@@ -540,6 +543,50 @@ def test_only_the_test_by_cluster_is_calibrated_where_queries_share_documents():
     assert ours.binomial_interval(int(rejected[0]), 300).low > 0.2
     by_cluster = ours.binomial_interval(int(rejected[1]), 300)
     assert by_cluster.low <= 0.05 <= by_cluster.high
+
+
+def measured_by_cluster(seed, effect=0.0, clusters=20, size=5):
+    """Four measurements of queries of which five share what moves each of them; the first is lower by the effect."""
+    generator = np.random.default_rng(seed)
+    of = generator.permutation(np.repeat(np.arange(clusters), size))
+    table = generator.normal(size=(clusters, 4))[of] + 0.5 * generator.normal(size=(clusters * size, 4))
+    return table - effect * (np.arange(4) == 0), of.astype(str)
+
+
+def test_clusters_are_exchanged_together_by_hand():
+    """Two clusters of three measurements: nine choices."""
+    table, of = np.array([[0.1, 0.5, 0.4], [0.2, 0.9, 0.3], [0.6, 0.5, 0.9]]), ["a", "b", "a"]
+    every = []
+    for firsts in itertools.product(range(3), repeat=2):
+        own = [dict(zip("ab", firsts))[label] for label in of]
+        every.append(abs(sum(np.delete(row, first).mean() - row[first] for row, first in zip(table, own))))
+    found = ours.exchange_test(table, clusters=of)
+    assert found.p == np.mean([x >= every[0] - 1e-12 for x in every])
+    assert (found.statistic, found.n) == (pytest.approx((table[:, 1:].mean(axis=1) - table[:, 0]).mean()), 3)
+
+
+def test_only_the_exchange_by_cluster_is_calibrated_where_queries_share_documents():
+    rejected = np.zeros(2)
+    for seed in range(300):
+        table, of = measured_by_cluster(seed)
+        rejected += [ours.exchange_test(table, clusters=c, resamples=199, seed=seed).p <= 0.05 for c in (None, of)]
+    assert ours.binomial_interval(int(rejected[0]), 300).low > 0.2
+    by_cluster = ours.binomial_interval(int(rejected[1]), 300)
+    assert by_cluster.low <= 0.05 <= by_cluster.high
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_an_interval_of_measurements_by_cluster_agrees_with_its_test(seed):
+    table, of = measured_by_cluster(seed, 0.8, clusters=12, size=4)
+    of[:9] = "0"  # clusters of unequal size
+    options = {"clusters": of, "resamples": 499, "seed": seed}
+    interval = ours.inverted_interval(table, **options)
+    assert (interval.low <= 0 <= interval.high) == (ours.exchange_test(table, **options).p > 0.05)
+    for end, outward in ((interval.low, -1), (interval.high, 1)):
+        shifted = [table + (end + step * outward) * (np.arange(4) == 0) for step in (-1e-6, 1e-6)]
+        inside, outside = (ours.exchange_test(one, **options).p for one in shifted)
+        assert inside > 0.05 >= outside
+    assert interval.n == 48 and interval.estimate == pytest.approx((table[:, 1:].mean(axis=1) - table[:, 0]).mean())
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -589,8 +636,9 @@ def test_clusters_must_fit():
                 ours.sums_by_cluster(np.ones(3), labels)
     with pytest.raises(InputError, match="label 3 of 3"):
         ours.randomisation_test(np.zeros(3), np.ones(3), clusters=np.array([1.0, 2.0, np.nan]))
-    with pytest.raises(InputError, match="clusters are for differences"):
-        ours.inverted_interval(np.ones((3, 2)), clusters=["a", "b", "c"])
+    for measured in (ours.exchange_test, ours.inverted_interval):
+        with pytest.raises(InputError, match="got 2 labels for 3 units"):
+            measured(np.ones((3, 2)), clusters=["a", "b"])
     with pytest.raises(InputError, match="clusters are for the mean"):
         ours.bootstrap_interval(np.ones((3, 2)), clusters=["a", "b", "c"])
     alone = ours.inverted_interval(np.array([1.0, 2.0, 3.0]), clusters=["a"] * 3)

@@ -285,7 +285,13 @@ def _tolerance(d: np.ndarray) -> float:
     return float(1e-12 * max(1.0, np.abs(d).sum()))
 
 
-def exchange_test(values: np.ndarray, *, resamples: int = 10_000, seed: int = 0) -> TestResult:
+def exchange_test(
+    values: np.ndarray,
+    *,
+    clusters: Sequence[object] | np.ndarray | None = None,
+    resamples: int = 10_000,
+    seed: int = 0,
+) -> TestResult:
     """Randomisation test of the first of several measurements of each unit against the mean of the others, two-sided.
 
     Under the null hypothesis, the measurements of a unit are exchangeable: any of them might have been the first. The test
@@ -296,27 +302,36 @@ def exchange_test(values: np.ndarray, *, resamples: int = 10_000, seed: int = 0)
 
     Args:
         values: Shape [n, m], m >= 2: row i holds the m measurements of unit i.
+        clusters: n labels of units for which the same measurement is called the first, such as the passage that questions are
+            about, if measurement j of all of them was made on the same variant of it; None draws for each alone.
         resamples: The number of choices.
         seed: Seed of the resamples.
 
     Returns:
-        The mean over units of (mean of the others - first), and p.
+        The mean over units of (mean of the others - first), and p; ``n`` counts units, not clusters.
 
     Raises:
         InputError: If the shape is different, or a value is NaN or infinite.
+
+    Example:
+        >>> values = np.array([[0.9, 0.5, 0.6], [0.8, 0.4, 0.7], [0.9, 0.6, 0.3]])
+        >>> round(exchange_test(values).p, 3), round(exchange_test(values, clusters=list("aab")).p, 3)
+        (0.037, 0.111)
     """
     values = _measurements(values)
-    n, m = values.shape
-    if n == 0:
+    units = len(values)
+    if units == 0:
         return TestResult(float("nan"), float("nan"), 0, "exchange randomisation")
-    d = _had_been_first(values)
+    d = _had_been_first(sums_by_cluster(values, clusters)[0])
+    n, m = d.shape
+    mean = float(d[:, 0].sum() / units)
     observed, tolerance = abs(d[:, 0].sum()), _tolerance(d)
-    units, count = np.arange(n), 0
+    rows, count = np.arange(n), 0
     for choices in _choices(n, m, resamples, seed):
-        count += int((np.abs(d[units, choices].sum(axis=1)) >= observed - tolerance).sum())
+        count += int((np.abs(d[rows, choices].sum(axis=1)) >= observed - tolerance).sum())
     if _all_choices(n, m, resamples):
-        return TestResult(float(d[:, 0].mean()), count / m**n, n, "exchange randomisation (exact)")
-    return TestResult(float(d[:, 0].mean()), (1 + count) / (1 + resamples), n, "exchange randomisation")
+        return TestResult(mean, count / m**n, units, "exchange randomisation (exact)")
+    return TestResult(mean, (1 + count) / (1 + resamples), units, "exchange randomisation")
 
 
 def _measurements(values: np.ndarray) -> np.ndarray:
@@ -396,7 +411,7 @@ def inverted_interval(
 
     Args:
         values: Differences, shape [n]; or measurements, shape [n, m], of which the first is compared with the mean of the others.
-        clusters: For differences: labels of units that flip together; see :func:`randomisation_test`.
+        clusters: Labels of units that flip together, or that are exchanged together; see the tests.
         level: Nominal coverage.
         resamples: The number of sign patterns or choices; see the tests.
         seed: Seed of the resamples.
@@ -425,19 +440,18 @@ def inverted_interval(
     if not 0 < level < 1:
         raise InputError(f"an interval needs a level between 0 and 1, not {level}")
     values = np.asarray(values, dtype=float)
-    size_of = np.ones(len(values))
+    of_units = len(values)
     if values.ndim == 1:
         d, m = differences(np.zeros(len(values)), values), 2
         d, size_of = sums_by_cluster(d, clusters)
         d = without_rounding(d)  # sums of a cluster are rounded, too
         table, changed = np.column_stack([d, -d]), d != 0
-    elif clusters is not None:
-        raise InputError("clusters are for differences, not for measurements; give one difference for each unit")
     else:
-        table = _had_been_first(_measurements(values))
+        values, size_of = sums_by_cluster(_measurements(values), clusters)
+        table = _had_been_first(values)
         m, changed = values.shape[1], np.ptp(values, axis=1) > _tolerance(table)
         table[~changed] = 0.0
-    n, of_units = len(table), len(values)
+    n = len(table)
     estimate = float(table[:, 0].sum() / of_units) if n else float("nan")
     if n < 2:
         return Interval(estimate, float("nan"), float("nan"), level, of_units)

@@ -26,7 +26,7 @@ from pyterrier_debias.core.systems import Context, System, named_where_it_raises
 from pyterrier_debias.position.data.rotation import RotatePassages
 from pyterrier_debias.position.formulas.attributions import answer_thirds, move_parts, third_parts
 from pyterrier_debias.position.measures.sensitivity import PositionSensitivity, reindexing_reason
-from pyterrier_debias.position.measures.sensitivity_result import SensitivityResult
+from pyterrier_debias.position.measures.sensitivity_result import SensitivityResult, labels_of
 
 #: Judged@10 tells how much of a change may be due to rotation bringing up documents that nobody judged.
 _MEASURES = ("nDCG@10", "RR@10", "R@10", "Judged@10")
@@ -149,10 +149,21 @@ class _Examined:
 
     def _finding(self, measure: str, contrast: str, value: float | Interval, text: str, **more: Any) -> Finding:
         notes = f"{self.result.convention}; {more.pop('convention')}" if "convention" in more else self.result.convention
+        if self.result.clusters is not None and "values" in more:
+            more["clusters"] = self.result.clusters.loc[more["values"].index]
         return self.bias.finding(self.system.name, measure, contrast, value, text, convention=notes, **more)
 
-    def _interval(self, values: Any) -> Interval:
-        return bootstrap_interval(np.asarray(values, dtype=float), level=self.result.level, seed=self.seed)
+    def _interval(self, values: pd.Series) -> Interval:
+        clusters = labels_of(self.result.clusters, values.index)
+        return bootstrap_interval(values.to_numpy(dtype=float), clusters=clusters, level=self.result.level, seed=self.seed)
+
+    @property
+    def _how_tested(self) -> str:
+        """How a change was tested, for the convention of its figure."""
+        if self.result.untested:
+            return "not tested"
+        together = "" if self.result.clusters is None else " of all queries with the same 'relevant passages' together"
+        return f"p by exchange randomisation{together}; the interval inverts this test"
 
     def _quality(self) -> Iterator[Finding]:
         interval = self._interval(self.own[_MAIN])
@@ -202,11 +213,10 @@ class _Examined:
         if main["delta"] and not np.isnan(main["delta"]):
             text = f"{text[:-1]}; original/rotated - 1 is {main['delta']:+.1%}."
         yield self._finding(_MAIN, "rotated", rotated, text, values=self._values(_MAIN)["rotated"])
-        tested = "not tested" if self.result.untested else "p by exchange randomisation; the interval inverts this test"
         change = self._values(_MAIN)["difference"]
         parts = [Parts("position", third_parts(change, self.thirds))] if self.thirds else []
         primary = self.result.displacement.empty
-        yield self._change(main, text, p=main["p"], primary=primary, convention=tested, values=change, parts=parts)
+        yield self._change(main, text, p=main["p"], primary=primary, convention=self._how_tested, values=change, parts=parts)
         if not np.isnan(main["delta"]):
             yield self._finding(
                 f"delta {_MAIN}",
@@ -229,13 +239,12 @@ class _Examined:
         return rows.to_dict("records")
 
     def _placement(self) -> Iterator[Finding]:
-        tested = "not tested" if self.result.untested else "p by exchange randomisation; the interval inverts this test"
         for row in self._moves():
             text = _change_in_words(row, "when answers move from the start of their passages to the end")
             placed = self._placed(_MAIN)
             moves = Parts("position", move_parts(*(placed[place] for place in ("start", "middle", "end"))))
             change = placed["end"] - placed["start"]
-            yield self._change(row, text, p=row["p"], convention=tested, values=change, parts=[moves])
+            yield self._change(row, text, p=row["p"], convention=self._how_tested, values=change, parts=[moves])
 
     def _change(self, row: dict[str, Any], text: str, **more: Any) -> Finding:
         return self._finding(
@@ -297,8 +306,8 @@ class _Examined:
             n=int(found["n"]),
             values=self.result.displacement.groupby("qid", sort=False)["displacement"].mean(),
             primary=True,
-            convention="ranks a relevant passage moves down when it alone is rotated; mean over a query's passages and draws; p "
-            "by exchange randomisation; the interval inverts this test",
+            convention="ranks a relevant passage moves down when it alone is rotated; mean over a query's passages and draws; "
+            f"{self._how_tested}",
         )
 
 

@@ -130,6 +130,28 @@ def test_draws_are_the_audits(context):
     assert all("mean of 1 draw," in finding.convention for finding in one.findings)
 
 
+def test_questions_about_one_passage_are_one_cluster(context):
+    """The questions' lists are copied under other qids: as many figures, not more evidence."""
+    from dataclasses import replace
+
+    twice = {"qid": lambda frame: frame["qid"] + "b"}
+    topics, qrels, run = (
+        pd.concat([frame, frame.assign(**twice)], ignore_index=True)
+        for frame in (DATASET.get_topics(), DATASET.get_qrels(), DATASET.get_candidates())
+    )
+    copied = replace(SYSTEMS[1], candidates=pt.Transformer.from_df(run) >> DATASET.text_loader())
+    alone = {finding.key: finding for finding in examined(BIAS, replace(context, systems=[SYSTEMS[1]])).findings}
+    both = examined(BIAS, replace(context, systems=[copied], topics=topics, qrels=qrels)).findings
+    primary = next(finding for finding in both if finding.primary)
+    single = alone[primary.key]
+    assert (primary.n, primary.value, primary.low, primary.high, primary.p) == pytest.approx(
+        (60, single.value, single.low, single.high, single.p)
+    )
+    assert single.clusters is None and primary.clusters.nunique() == 30
+    assert "p by exchange randomisation of all queries with the same 'relevant passages' together" in primary.convention
+    assert all((finding.clusters is None) == (finding.values is None) for finding in both)
+
+
 def test_figures_show_every_system(result):
 
     assert [figure.name for figure in result.figures] == ["rotation", "placement", "answer-position"]

@@ -15,8 +15,9 @@ from pyterrier_debias.core.frames import ranked
 from pyterrier_debias.core.scripts import sentences
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.statistics import bootstrap_interval, exchange_test, inverted_interval
+from pyterrier_debias.core.text import keyed_hash
 from pyterrier_debias.position.formulas import psi
-from pyterrier_debias.position.measures.sensitivity_result import relative_change
+from pyterrier_debias.position.measures.sensitivity_result import passage_clusters, relative_change
 from tests.position.toy import Overlap, collection, world
 
 CANDIDATES, QRELS, ANSWERS = world(3)
@@ -411,6 +412,70 @@ def test_every_number_of_the_displacement(result):
     furthest = float(result.arms["rank"].max())
     interval = inverted_interval(values, level=0.8, resamples=99, seed=result.seed, least=-furthest, most=furthest)
     assert (summary["low"], summary["high"]) == pytest.approx((interval.low, interval.high), nan_ok=True)
+
+
+def shared_world(passages=24, questions=6, others=8):
+    """Several questions about each passage, among others that are not judged."""
+    rng = np.random.default_rng(0)
+
+    def text():
+        return " ".join(f"w{i}" for i in rng.integers(0, 200, 30))
+
+    texts, rows = [text() for _ in range(passages)], []
+    for number in range(passages * questions):
+        qid, passage = f"q{number}", number % passages
+        rows.append((qid, f"question {number}", f"d{passage}", texts[passage]))
+        rows += [(qid, f"question {number}", f"o{number}_{other}", text()) for other in range(others)]
+    candidates = pd.DataFrame(rows, columns=["qid", "query", "docno", "text"])
+    qrels = candidates.loc[candidates["docno"].str.startswith("d"), ["qid", "docno"]].assign(label=1)
+    return candidates, qrels.reset_index(drop=True)
+
+
+#: Scores a text, whatever the question: an order of words that it likes moves all questions about a passage.
+BY_TEXT = pt.apply.doc_score(lambda row: float(keyed_hash(0, row["text"]) % 1000))
+
+
+def test_questions_about_one_passage_are_tested_together():
+    """All texts are random rotations, so nothing is planted; a passage has the same rotation for each of its questions."""
+    candidates, qrels = shared_world()
+    probe = PositionSensitivity(BY_TEXT, draws=12, measures=["nDCG@10"], resamples=99)
+    found = probe.evaluate(candidates, qrels)
+    places = found.displacement.pivot_table(index=["docno", "qid"], columns="draw", values="after")
+    of, alarms, nulls = pd.factorize(places.index.get_level_values("docno"))[0], 0, 100
+    for seed in range(nulls):
+        order = np.random.default_rng([seed, 1]).permuted(np.tile(np.arange(12), (24, 1)), axis=1)[of, :4]
+        drawn = np.take_along_axis(places.to_numpy(), order, axis=1)
+        null = pd.DataFrame(drawn[:, 1:], index=places.index).stack().rename_axis(["docno", "qid", "draw"]).rename("after")
+        null = null.reset_index().assign(before=np.repeat(drawn[:, 0], 3), displacement=0)
+        summary = replace(found, displacement=null, resamples=199, seed=seed).displacement_summary()
+        alarms += summary["p"] <= 0.05
+        assert (summary["p"] <= 0.05) == (summary["low"] > 0 or summary["high"] < 0)
+    assert stats.binomtest(int(alarms), nulls, 0.05).pvalue > 0.01
+
+
+def test_clusters_are_those_of_shared_passages(result):
+    candidates, qrels = shared_world()
+    found = PositionSensitivity(BY_TEXT, **FAST).evaluate(candidates, qrels)
+    assert found.clusters["q25"] == "q1" and found.clusters.nunique() == 24
+    assert "as 24 clusters of queries" in found.notes[-1]
+    values = found.per_query[found.per_query["measure"] == "RR@10"]
+    table = values[["original", "rotated_0", "rotated_1", "rotated_2"]].to_numpy()
+    row, clusters = found.table.set_index("measure").loc["RR@10"], found.clusters.loc[values["qid"]]
+    assert row["p"] == exchange_test(table, clusters=clusters, resamples=199).p != exchange_test(table, resamples=199).p
+    ends = inverted_interval(table, clusters=clusters, resamples=199, least=-1, most=1)
+    assert (row["low"], row["high"]) == (ends.low, ends.high)
+    assert result.clusters is None
+    own = PositionSensitivity(BY_TEXT, rotation=RotatePassages(scope="pair"), **FAST).evaluate(candidates, qrels)
+    assert own.clusters is None
+
+
+def test_queries_that_share_half_of_their_passages_are_one_cluster():
+    relevant = {"1": "a", "2": "ab", "3": "bc", "4": "defgh", "5": "dijkl", "6": "ab", "7": "m", "8": ""}
+    qrels = pd.DataFrame([(qid, docno, 1) for qid, own in relevant.items() for docno in own], columns=["qid", "docno", "label"])
+    qrels = pd.concat([qrels, pd.DataFrame({"qid": ["8", "0"], "docno": ["m", "m"], "label": [0, 1]})])
+    found = passage_clusters(qrels, list("12345678"))
+    assert found.to_dict() == {"1": "1", "2": "1", "3": "1", "4": "4", "5": "5", "6": "1", "7": "7", "8": "8"}
+    assert passage_clusters(qrels, ["1", "4", "5", "7"]) is None  # one of five in common
 
 
 def scale(frame):

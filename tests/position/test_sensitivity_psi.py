@@ -85,6 +85,27 @@ def test_null_of_a_blind_ranker_is_enumeration():
     assert np.isnan(psi.bucketed(values, buckets, resamples=100).p_blind)
 
 
+def test_nulls_of_clusters_are_enumeration():
+    """Queries 1 and 3 are about one passage: the same draw, or the same order of places, for both."""
+    arms, buckets, of = RNG.random((4, 3)), np.array([0, 0, 1, 1]), np.array(["a", "b", "a", "c"])
+    observed = psi.position_sensitivity([arms[:2, 0].mean(), arms[2:, 0].mean()])
+    null = []
+    for a, b, c in itertools.product(range(3), repeat=3):
+        exchanged = arms[np.arange(4), [a, b, a, c]]
+        null.append(psi.position_sensitivity([exchanged[:2].mean(), exchanged[2:].mean()]))
+    index = psi.bucketed(arms[:, 0], buckets, arms[:, 1:], clusters=of, resamples=20_000, seed=1)
+    assert index.blind_floor == pytest.approx(np.mean(null), abs=0.01)
+    assert index.p_blind == pytest.approx(np.mean(np.array(null) >= observed - 1e-12), abs=0.02)
+    orders, observed = [list(order) for order in itertools.permutations(range(3))], psi.position_sensitivity(arms.mean(axis=0))
+    null = [
+        psi.position_sensitivity(np.mean([row[order] for row, order in zip(arms, (a, b, a, c))], axis=0))
+        for a, b, c in itertools.product(orders, repeat=3)
+    ]
+    index = psi.placed(arms, clusters=of, resamples=20_000, seed=1)
+    assert index.noise_floor == pytest.approx(np.mean(null), abs=0.01)
+    assert index.p == pytest.approx(np.mean(np.array(null) >= observed - 1e-12), abs=0.02)
+
+
 def test_difficult_queries_in_one_bucket_are_no_sensitivity():
     alarms = []
     for seed in range(150):

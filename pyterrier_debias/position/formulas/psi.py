@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from pyterrier_debias.core.errors import InputError, check_choice, check_number
-from pyterrier_debias.core.statistics import CELLS, p_from_null
+from pyterrier_debias.core.statistics import CELLS, p_from_null, sums_by_cluster
 from pyterrier_debias.core.text import Tokeniser
 from pyterrier_debias.position.data.rotation import rotated_text, word_spans, words_of_span
 
@@ -76,6 +76,7 @@ def bucketed(
     buckets: np.ndarray,
     rotated: np.ndarray | None = None,
     *,
+    clusters: np.ndarray | None = None,
     level: float = 0.95,
     resamples: int = 9_999,
     seed: int = 0,
@@ -93,6 +94,8 @@ def bucketed(
         buckets: Shape [n]: number of its bucket, from 0 to k - 1, none of them empty.
         rotated: Shape [n, draws]: quality of each query in each draw of rotated passages; None leaves the second null hypothesis
             out.
+        clusters: n labels of queries that are exchanged together; see
+            :func:`~pyterrier_debias.core.statistics.exchange_test`.
         level: Nominal coverage.
         resamples: Number of bootstrap resamples, and of permutations.
         seed: Seed of both.
@@ -118,22 +121,31 @@ def bucketed(
         return index
     arms = np.column_stack([values, rotated])
     queries = np.arange(len(values))
+    of = queries if clusters is None else np.unique(clusters, return_inverse=True)[1]
     blind = np.empty(resamples)
     for rows in _blocks(resamples, len(values)):
-        exchanged = arms[queries, generator.integers(0, arms.shape[1], size=(len(rows), len(values)))]
+        exchanged = arms[queries, generator.integers(0, arms.shape[1], size=(len(rows), of.max() + 1))[:, of]]
         blind[rows] = position_sensitivity(exchanged @ member / counts)
     # An index that is not defined (every quality 0) shows nothing.
     blind = np.nan_to_num(blind)
     return replace(index, blind_floor=float(blind.mean()), p_blind=p_from_null(index.value, blind))
 
 
-def placed(values: np.ndarray, *, level: float = 0.95, resamples: int = 9_999, seed: int = 0) -> SensitivityIndex:
+def placed(
+    values: np.ndarray,
+    *,
+    clusters: np.ndarray | None = None,
+    level: float = 0.95,
+    resamples: int = 9_999,
+    seed: int = 0,
+) -> SensitivityIndex:
     """PSI over positions at which the same queries' answers were put, so that differences between queries cannot confound it.
 
     The interval resamples queries; under the null hypothesis, the values of each query are permuted over the positions.
 
     Args:
         values: Shape [n, k]: quality of each query with its answer at each position.
+        clusters: n labels of queries whose values are permuted together.
         level: Nominal coverage.
         resamples: Number of bootstrap resamples, and of permutations.
         seed: Seed of both.
@@ -147,10 +159,10 @@ def placed(values: np.ndarray, *, level: float = 0.95, resamples: int = 9_999, s
         return SensitivityIndex(*(float("nan"),) * 5, n=n)
     generator = np.random.default_rng(seed)
     resampled = _bootstrap_means(values, resamples, generator)
-    null = np.empty(resamples)
+    null, sums = np.empty(resamples), sums_by_cluster(values, clusters)[0]
     for rows in _blocks(resamples, n * k):
-        shuffled = generator.permuted(np.broadcast_to(values, (len(rows), n, k)), axis=2)
-        null[rows] = position_sensitivity(shuffled.mean(axis=1))
+        shuffled = generator.permuted(np.broadcast_to(sums, (len(rows), *sums.shape)), axis=2)
+        null[rows] = position_sensitivity(shuffled.sum(axis=1) / n)
     return _judged(values.mean(axis=0), resampled, np.full(k, n), null, level, n)
 
 

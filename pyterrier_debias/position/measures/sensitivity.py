@@ -42,6 +42,7 @@ from pyterrier_debias.position.measures.sensitivity_result import (
     SensitivityResult,
     displacement_frame,
     displacements,
+    passage_clusters,
 )
 
 logger = logging.getLogger(__name__)
@@ -106,6 +107,10 @@ class PositionSensitivity(Stage):
     count 0. p comes from :func:`pyterrier_debias.core.statistics.exchange_test`: under the null hypothesis that position makes no
     difference, the original list is exchangeable with its rotations, because "nothing moved" is one of them
     (``RotatePassages(allow_identity=True)``), however few units a passage has. Intervals are bootstrap intervals over queries.
+    Questions about the same passage, as in SQuAD, see the same rotations of it. Queries that have at least half of their
+    relevant passages in common are therefore exchanged and drawn together
+    (:func:`~pyterrier_debias.position.measures.sensitivity_result.passage_clusters`); with ``RotatePassages(scope='pair')``,
+    each query has its own rotations and stays alone.
 
     Raises:
         InputError: If an option is unknown or out of range; raised when it is first used.
@@ -538,8 +543,9 @@ class PositionSensitivity(Stage):
 
     def _result(self, lists: _Lists, qids: list[str], qrels: pd.DataFrame) -> SensitivityResult:
         arms = lists.returned
+        clusters = passage_clusters(qrels, qids) if self._drawn_for(lists) == "passage" else None
         outcome = Outcome(
-            arms, qids, qrels, self.measures, lists.answers, self.level, self.resamples, self.seed, not lists.untested
+            arms, qids, qrels, self.measures, lists.answers, self.level, self.resamples, self.seed, not lists.untested, clusters
         )
         values = outcome.per_query()
         index, buckets, placements = outcome.sensitivity(values, self.buckets, self.bucket_unit)
@@ -556,6 +562,11 @@ class PositionSensitivity(Stage):
         absent = len(set(qids) - set(arms.loc[arms["arm"] == "original", "qid"]))
         if absent:
             notes.append(f"{absent} of {len(qids)} judged queries have no candidates; they count as 0 in every arm.")
+        if clusters is not None:
+            notes.append(
+                f"Some of the {len(qids)} judged queries have at least half of their relevant passages in common, and see the "
+                f"same rotations: they are tested together, as {clusters.nunique()} clusters of queries."
+            )
         if lists.answers is not None and outcome.answered().empty:
             notes.append(
                 "No given answer is in the text of a relevant candidate, so no answer was placed, and there is no PSI: check "
@@ -576,6 +587,7 @@ class PositionSensitivity(Stage):
             seed=self.seed,
             untested=lists.untested,
             cut_off=cut_off,
+            clusters=clusters,
         )
 
     def _displacement(self, lists: _Lists, qids: list[str], qrels: pd.DataFrame) -> tuple[pd.DataFrame, list[str], int]:
@@ -635,13 +647,15 @@ class PositionSensitivity(Stage):
         places, left_out = _places(original, rotated, probed, self.draws)
         return displacement_frame(places), left_out
 
+    def _drawn_for(self, lists: _Lists) -> str:
+        """What has a rotation of its own: the documents of a corpus are rotated without a query."""
+        return "passage" if lists.ranker is None else self._turning.scope
+
     def _convention(self, lists: _Lists) -> str:
         rotation = self._turning
-        # The documents of a corpus are rotated without a query.
-        drawn_for = "passage" if lists.ranker is None else rotation.scope
         parts = [
             f"rotation by {rotation.unit}" + (f" ({rotation.tokeniser})" if rotation.unit == "word" else ""),
-            f"one draw per {drawn_for}" if rotation.scope == "pair" else "",
+            f"one draw per {self._drawn_for(lists)}" if rotation.scope == "pair" else "",
             "" if rotation.allow_identity else "identity left out",
             f"mean of {self.draws} draw{'s' if self.draws > 1 else ''}, seed {rotation.seed}",
             "corpus indexed anew" if lists.ranker is None else f"depth {'all' if self.depth is None else self.depth}",

@@ -11,7 +11,14 @@ import pandas as pd
 
 from pyterrier_debias.core.counterfactuals import ranks_among_others
 from pyterrier_debias.core.evaluation import parse_measures, per_query, value_range
-from pyterrier_debias.core.statistics import Interval, bootstrap_interval, exchange_test, inverted_interval, paired_t
+from pyterrier_debias.core.statistics import (
+    Interval,
+    bootstrap_interval,
+    exchange_test,
+    inverted_interval,
+    paired_t,
+    sums_by_cluster,
+)
 from pyterrier_debias.position.formulas import psi
 
 if TYPE_CHECKING:
@@ -34,7 +41,8 @@ class SensitivityResult:
             - start`` and ``end - start``), ``measure``, ``before`` and ``after`` (means over queries), ``difference`` (after -
             before) with its interval ``low`` and ``high``, ``delta`` = before / after - 1 (the convention of Hofstätter et al.,
             whose table is relative to the *debiased* value) with ``delta_low`` and ``delta_high``, ``p`` (exchange
-            randomisation), ``p_t`` (paired t), ``n`` queries, ``changed``: how many of them have a different value in any draw.
+            randomisation), ``p_t`` (paired t, of single queries), ``n`` queries, ``changed``: how many of them have a different
+            value in any draw.
             The interval is the exchange test inverted, so that it contains 0 if ``p`` does not reject.
         per_query: One row per query and measure: ``qid``, ``measure``, ``original``, ``rotated`` (mean over draws),
             ``difference``, one column per draw (``rotated_0``, ...), and ``start``, ``middle``, ``end`` (NaN if no relevant
@@ -59,6 +67,9 @@ class SensitivityResult:
             sentence; every p that compares variants is then NaN. Otherwise empty.
         cut_off: The number of queries in which the ranker left the rotated passage out of a list, so that its rank is not known.
             Cut-offs at the end of the ranker (``ranker % 10``) do not count: the probe looks at the ranking before them.
+        clusters: The first qid of each query's cluster, by qid, if queries have relevant passages in common
+            (:func:`passage_clusters`); all tests and intervals but ``p_t`` and the interval of PSI are then by cluster. None if
+            all queries are independent.
     """
 
     table: pd.DataFrame
@@ -75,6 +86,7 @@ class SensitivityResult:
     seed: int
     untested: str = ""
     cut_off: int = 0
+    clusters: pd.Series | None = None
 
     def __repr__(self) -> str:
         """The main comparison in one line."""
@@ -90,9 +102,9 @@ class SensitivityResult:
 
         Returns:
             ``mean`` over queries of the mean over passages and draws, its interval ``low`` and ``high`` (NaN if passages were
-            cut off, because their ranks are not known), ``p`` (exchange randomisation over queries), ``n`` queries,
-            ``passages``; then, over all passages and draws, the shares that moved ``down``, ``up``, or out of the first ten
-            (``left_top_10``), and the quantiles ``q05`` to ``q95`` in ranks. Empty if nothing was probed.
+            cut off, because their ranks are not known), ``p`` (exchange randomisation over queries or their clusters), ``n``
+            queries, ``passages``; then, over all passages and draws, the shares that moved ``down``, ``up``, or out of the first
+            ten (``left_top_10``), and the quantiles ``q05`` to ``q95`` in ranks. Empty if nothing was probed.
         """
         frame = self.displacement
         if frame.empty:
@@ -101,16 +113,17 @@ class SensitivityResult:
         before = frame[frame["draw"] == frame["draw"].iloc[0]].groupby("qid", sort=False)["before"].mean()
         values = np.column_stack([before.loc[ranks.index], ranks])
         furthest = float(max(self.arms["rank"].max(), frame["before"].max(), frame["after"].max()))
-        interval = inverted_interval(
-            values, level=self.level, resamples=self.resamples, seed=self.seed, least=-furthest, most=furthest
-        )
+        how: dict[str, Any] = {
+            "clusters": labels_of(self.clusters, ranks.index), "resamples": self.resamples, "seed": self.seed
+        }  # fmt: skip
+        interval = inverted_interval(values, level=self.level, least=-furthest, most=furthest, **how)
         moved = frame["displacement"].to_numpy()
         return pd.Series(
             {
                 "mean": interval.estimate,
                 "low": float("nan") if self.cut_off else interval.low,
                 "high": float("nan") if self.cut_off else interval.high,
-                "p": float("nan") if self.untested else exchange_test(values, resamples=self.resamples, seed=self.seed).p,
+                "p": float("nan") if self.untested else exchange_test(values, **how).p,
                 "n": interval.n,
                 "passages": frame[["qid", "docno"]].drop_duplicates().shape[0],
                 "down": (moved > 0).mean(),
@@ -163,6 +176,7 @@ class Outcome:
         resamples: Bootstrap resamples and permutations.
         seed: Seed of both.
         tested: Whether variants are compared by tests; if no score changed, there is nothing to test.
+        clusters: See :attr:`SensitivityResult.clusters`.
     """
 
     arms: pd.DataFrame
@@ -174,6 +188,7 @@ class Outcome:
     resamples: int
     seed: int
     tested: bool = True
+    clusters: pd.Series | None = None
 
     def per_query(self) -> pd.DataFrame:
         """See :attr:`SensitivityResult.per_query`."""
@@ -210,7 +225,7 @@ class Outcome:
         Args:
             values: What :meth:`per_query` returned.
         """
-        rows = []
+        rows, values = [], values.set_index("qid")
         for measure, part in values.groupby("measure", sort=False):
             draws = [c for c in part if c.startswith("rotated_")]
             found = self._compared(part[["original", *draws]], measure)
@@ -225,13 +240,14 @@ class Outcome:
     def _compared(self, values: pd.DataFrame, measure: str) -> dict[str, float]:
         """The first column against the mean of the others."""
         table = values.to_numpy(dtype=float)
+        clusters = labels_of(self.clusters, values.index)
+        how: dict[str, Any] = {"clusters": clusters, "resamples": self.resamples, "seed": self.seed}
         before, difference = table[:, 0], _mean_difference(table[:, 0], table[:, 1:])
         after = before + difference
         least, most = value_range(measure)
-        interval = inverted_interval(
-            table, level=self.level, resamples=self.resamples, seed=self.seed, least=least - most, most=most - least
-        ).of_change_from(float(before.mean()), least, most)
-        delta = self._relative(before, after)
+        interval = inverted_interval(table, level=self.level, least=least - most, most=most - least, **how)
+        interval = interval.of_change_from(float(before.mean()), least, most)
+        delta = self._relative(before, after, clusters)
         return {
             "before": float(before.mean()),
             "after": float(after.mean()),
@@ -241,21 +257,23 @@ class Outcome:
             "delta": delta[0],
             "delta_low": delta[1],
             "delta_high": delta[2],
-            "p": exchange_test(table, resamples=self.resamples, seed=self.seed).p if self.tested else float("nan"),
+            "p": exchange_test(table, **how).p if self.tested else float("nan"),
             "p_t": paired_t(before, after).p if self.tested else float("nan"),
             "n": len(table),
             "changed": int((np.ptp(table, axis=1) != 0).sum()),
         }
 
-    def _interval(self, values: np.ndarray) -> Interval:
-        return bootstrap_interval(values, level=self.level, resamples=self.resamples, seed=self.seed)
+    def _interval(self, values: pd.Series) -> Interval:
+        clusters = labels_of(self.clusters, values.index)
+        options: dict[str, Any] = {"level": self.level, "resamples": self.resamples, "seed": self.seed}
+        return bootstrap_interval(values.to_numpy(), clusters=clusters, **options)
 
-    def _relative(self, before: np.ndarray, after: np.ndarray) -> tuple[float, float, float]:
+    def _relative(self, before: np.ndarray, after: np.ndarray, clusters: np.ndarray | None) -> tuple[float, float, float]:
         """before / after - 1 of the means, with its interval; NaN if the mean after is 0."""
         if not after.mean() > 0:
             return (float("nan"),) * 3
         interval = bootstrap_interval(
-            np.column_stack([before, after]),
+            sums_by_cluster(np.column_stack([before, after]), clusters)[0],
             relative_change,
             method="percentile",
             level=self.level,
@@ -290,16 +308,18 @@ class Outcome:
         rotated = bucketed[[c for c in first if c.startswith("rotated_")]].to_numpy()
         labels = labels[labels >= 0]
         if len(edges) > 2:
-            indices.append(("as found", psi.bucketed(quality, labels, rotated, **options)))
+            clusters = labels_of(self.clusters, bucketed.index)
+            indices.append(("as found", psi.bucketed(quality, labels, rotated, clusters=clusters, **options)))
         for bucket in range(len(edges) - 1):
-            interval = self._interval(quality[labels == bucket])
+            interval = self._interval(bucketed["original"][labels == bucket])
             bucket_rows.append((bucket, edges[bucket], edges[bucket + 1], *_shown(interval)))
 
         placements = [where for where in psi.PLACEMENTS if first[where].notna().any()]
         placed = first[placements].dropna()
         if len(placements) > 1:
-            indices.append(("placed", psi.placed(placed.to_numpy(), **options)))
-        placed_rows.extend((where, *_shown(self._interval(placed[where].to_numpy()))) for where in placements)
+            clusters = labels_of(self.clusters, placed.index)
+            indices.append(("placed", psi.placed(placed.to_numpy(), clusters=clusters, **options)))
+        placed_rows.extend((where, *_shown(self._interval(placed[where]))) for where in placements)
 
         if not self.tested:
             # Whether buckets of different queries differ can be told from the original lists.
@@ -314,6 +334,49 @@ class Outcome:
             pd.DataFrame(bucket_rows, columns=["bucket", "left", "right", "value", "low", "high", "n"]),
             pd.DataFrame(placed_rows, columns=["placement", "value", "low", "high", "n"]),
         )
+
+
+def passage_clusters(qrels: pd.DataFrame, qids: Sequence[str]) -> pd.Series | None:
+    """Which queries have relevant passages in common, so that a rotation that moves one of them moves the others, too.
+
+    Two queries are in one cluster if each has at least half of its relevant passages in common with the other, or if others
+    link them in this way. Queries that have only few of many relevant passages in common count as independent.
+
+    Args:
+        qrels: Judgements; a label of 1 or more means relevant.
+        qids: The queries.
+
+    Returns:
+        The first qid of each query's cluster, by qid; None if each query has its own.
+
+    Example:
+        >>> qrels = pd.DataFrame({"qid": ["1", "2", "2", "3"], "docno": ["a", "a", "b", "c"], "label": 1})
+        >>> passage_clusters(qrels, ["1", "2", "3"]).tolist()
+        ['1', '1', '3']
+    """
+    relevant = qrels.loc[(qrels["label"] >= 1) & qrels["qid"].isin(set(qids)), ["qid", "docno"]].drop_duplicates()
+    if not relevant["docno"].duplicated().any():
+        return None
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    rows, names = pd.factorize(relevant["qid"], sort=True)
+    columns, _ = pd.factorize(relevant["docno"])
+    has = coo_array((np.ones(len(rows), dtype=int), (rows, columns))).tocsr()
+    common, sizes = (has @ has.T).tocoo(), np.bincount(rows)
+    close = 2 * common.data >= np.maximum(sizes[common.row], sizes[common.col])
+    linked = coo_array((close[close], (common.row[close], common.col[close])), shape=common.shape)
+    number, of = connected_components(linked, directed=False)
+    if number == len(names):
+        return None
+    first = np.unique(of, return_index=True)[1]
+    labels = dict(zip(names, names[first[of]]))
+    return pd.Series({qid: labels.get(qid, qid) for qid in qids}, dtype=str)
+
+
+def labels_of(clusters: pd.Series | None, qids: pd.Index) -> np.ndarray | None:
+    """The clusters of some queries; None if all are independent."""
+    return None if clusters is None else clusters.loc[qids].to_numpy()
 
 
 def _mean_difference(before: np.ndarray, after: np.ndarray) -> np.ndarray:
