@@ -536,6 +536,8 @@ class Context:
         draws: The number of random variants of each text; None leaves it to the bias.
         verbose: Whether to show progress.
         sharing: All systems that may need the same retrieval later; None means ``systems``.
+        remarks: What biases tell the reader of the report besides their findings, one sentence each, which begins with the
+            system's name and a colon.
 
     When not to use it: outside a bias. An audit creates it and passes it to :meth:`~pyterrier_debias.Bias.examine`.
 
@@ -557,6 +559,7 @@ class Context:
     draws: int | None = None
     verbose: bool = False
     sharing: Sequence[System] | None = None
+    remarks: list[str] = field(default_factory=list, repr=False)
     _retrieved: list[_Retrieved] = field(default_factory=list, repr=False)
     _ranked: dict[tuple[str, int], tuple[Any, Any, _Whole | _Moved]] = field(default_factory=dict, repr=False)
     _raised: dict[str, BrokenSystemError] = field(default_factory=dict, repr=False)
@@ -658,8 +661,9 @@ class Context:
 
     @property
     def notes(self) -> list[str]:
-        """Remarks about the systems' queries, as far as these have run: one sentence each."""
-        return list(dict.fromkeys([*self._property_notes, *(note for system in self.systems for note in self._notes_on(system))]))
+        """Remarks about the systems, as far as these have run: one sentence each."""
+        own = (note for system in self.systems for note in self._notes_on(system))
+        return list(dict.fromkeys([*self._property_notes, *own, *self.remarks]))
 
     def unanswered(self, system: System) -> set[str] | None:
         """The qids of topics for which a system has no results, as far as it has run; None if it has not."""

@@ -612,6 +612,26 @@ class Ranker(Fittable, Stage):
         """Whether training reads less of a long document than scoring does, because ``long`` combines scores of passages."""
         return self.long == "maxp"
 
+    def unread(self, inp: pd.DataFrame) -> tuple[float, float, int] | None:
+        """How much of the documents does not fit into the window; no score is computed.
+
+        Args:
+            inp: A frame with ``docno``, ``query`` and :meth:`text_columns`; at most 1,000 documents are looked at.
+
+        Returns:
+            The share of tokens that are not read, the share of documents that are cut, and the window in tokens; None if no model
+            is in memory, if ``long`` says how long documents are scored, or if nothing is known.
+        """
+        rows = inp.drop_duplicates("docno")
+        if self.long != "truncate" or self._current() is None or not {"query", *self.text_columns()} <= {*inp} or not len(rows):
+            return None
+        rows = rows.iloc[np.linspace(0, len(rows) - 1, min(len(rows), 1_000)).astype(int)]
+        found = self.cuts(rows["query"].tolist(), self.documents(rows))
+        if found is None:
+            return None
+        cut, left, window = found
+        return float(cut.sum() / max(1, cut.sum() + left.sum())), float(np.mean(cut > 0)), window
+
     def training_text(self, text: str) -> str:
         """The part of a document that training reads: its first passage for ``long='firstp'``, else what fits into the window."""
         return passages(text, self.passage_length, self.passage_stride)[0][0] if self.long == "firstp" else text

@@ -216,7 +216,7 @@ def _notes(
 
 
 def _of_queries(context: Context, kept: Checkpoint | None) -> list[str]:
-    """Remarks about the systems' queries: of this run, and of an earlier one whose rankers did not run again."""
+    """Remarks about the systems and their queries: of this run, and of an earlier one whose rankers did not run again."""
     if kept is None:
         return context.notes
     name, made = "notes", {"systems": [[system.name, None] for system in context.systems]}

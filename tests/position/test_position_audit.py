@@ -8,11 +8,21 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 
-from pyterrier_debias import PlantedCollection, PlantedRanker, PositionSensitivity, RotatePassages, System, audit
+from pyterrier_debias import (
+    Collection,
+    CrossEncoder,
+    PlantedCollection,
+    PlantedRanker,
+    PositionSensitivity,
+    RotatePassages,
+    System,
+    audit,
+)
 from pyterrier_debias.core.frames import ranked
 from pyterrier_debias.core.statistics import binomial_interval
 from pyterrier_debias.core.systems import Context
 from pyterrier_debias.position.audit import PositionBias, _draw_buckets
+from tests import tiny_models
 from tests.biases import compare_with_values, drawn, examined, primary_tests
 from tests.position.toy import Overlap, collection
 
@@ -150,6 +160,43 @@ def test_questions_about_one_passage_are_one_cluster(context):
     assert single.clusters is None and primary.clusters.nunique() == 30
     assert "p by exchange randomisation of all queries with the same 'relevant passages' together" in primary.convention
     assert all((finding.clusters is None) == (finding.values is None) for finding in both)
+
+
+def test_a_window_that_leaves_out_much_is_noted(tmp_path):
+    tiny_models.build(tmp_path / "model")
+    rng = np.random.default_rng(0)
+    rows = [(f"q{q}", "the river", f"d{q}_{d}", " ".join(rng.choice(tiny_models.WORDS, 14))) for q in range(8) for d in range(4)]
+    candidates = pd.DataFrame(rows, columns=["qid", "query", "docno", "text"]).assign(score=0.0)
+    candidates["rank"] = candidates.groupby("qid").cumcount()
+    qrels = pd.DataFrame({"qid": [f"q{q}" for q in range(8)], "docno": [f"d{q}_0" for q in range(8)], "label": 1})
+
+    def notes(ranker):
+        found = PositionSensitivity(ranker, draws=1, resamples=19).evaluate(candidates, qrels).notes
+        return [note for note in found if "window" in note]
+
+    short, whole = (CrossEncoder(str(tmp_path / "model"), max_length=size, device="cpu") for size in (12, 20))
+    cut, left, window = short.cuts(candidates["query"].tolist(), candidates["text"].tolist())
+    assert window == 12 and (cut > 0).all()
+    told = (
+        f"CrossEncoder does not read {cut.sum() / (cut + left).sum():.0%} of the tokens of the passages: 100% of them are longer "
+        f"than its window of 12 tokens"
+    )
+    for ranker in (short, short % 3):
+        assert len(notes(ranker)) == 1 and notes(ranker)[0].startswith(told)
+    # All is read, passages are scored, the ranker reads other texts, or it is not known what it reads.
+    passages = CrossEncoder(str(tmp_path / "model"), max_length=12, device="cpu", long="maxp", passage_length=5, passage_stride=5)
+    for ranker in (whole, passages, pt.apply.generic(lambda frame: frame) >> short, pt.apply.generic(short.transform)):
+        assert notes(ranker) == []
+    dataset = Collection(
+        "windows", corpus=candidates[["docno", "text"]], topics={"test": candidates[["qid", "query"]].drop_duplicates()},
+        qrels={"test": qrels},
+    )  # fmt: skip
+    run = pt.Transformer.from_df(candidates.drop(columns="text")) >> dataset.text_loader()
+    options = {"biases": "position", "draws": 1, "checkpoint": tmp_path / "kept"}
+    report = audit({"short": run >> short, "whole": run >> whole}, dataset, **options)
+    assert [note for note in report.settings["notes"] if "window" in note] == [f"short: {notes(short)[0]}"]
+    again = audit({"short": run >> short, "whole": run >> whole}, dataset, **options)
+    assert again.settings["notes"] == report.settings["notes"]
 
 
 def test_figures_show_every_system(result):

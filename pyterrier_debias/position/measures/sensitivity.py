@@ -30,7 +30,7 @@ from pyterrier_debias.core.frames import (
 )
 from pyterrier_debias.core.indexing import handed_over
 from pyterrier_debias.core.retrieval import answered, unanswered_notes
-from pyterrier_debias.core.stage import Stage, flatten
+from pyterrier_debias.core.stage import Stage, flatten, parts_of
 from pyterrier_debias.core.systems import System, check_run, probed_system, takes_topics
 from pyterrier_debias.core.telling import gathered
 from pyterrier_debias.position.data.answers import AnswerPositions, answers_in_texts
@@ -52,6 +52,8 @@ _LONG = 500
 
 #: Queries whose list is cut in half to see whether the ranker notices.
 _CONTROL_QUERIES = 10
+#: From which share of tokens, or of texts that are cut, on the window of a ranker is worth a note.
+_MUCH_UNREAD = 0.05
 #: The shortest list of which half can be ranked.
 _CONTROLLED = 3
 
@@ -567,6 +569,8 @@ class PositionSensitivity(Stage):
                 f"Some of the {len(qids)} judged queries have at least half of their relevant passages in common, and see the "
                 f"same rotations: they are tested together, as {clusters.nunique()} clusters of queries."
             )
+        if lists.ranker is not None:
+            notes += _unread(lists.ranker, lists.candidates)
         if lists.answers is not None and outcome.answered().empty:
             notes.append(
                 "No given answer is in the text of a relevant candidate, so no answer was placed, and there is no PSI: check "
@@ -724,6 +728,25 @@ class _Lists:
         if self.cut is None:
             return self.arms
         return self.arms[self.arms["rank"] < self.cut].reset_index(drop=True)
+
+
+def _unread(ranker: pt.Transformer, candidates: pd.DataFrame) -> list[str]:
+    """A note if a ranker of this package leaves out much of the texts, which it reads as they are; the windows of others are
+    not known."""
+    from pyterrier_debias.rankers.base import Ranker
+
+    stage = flatten(ranker)[0]
+    while not isinstance(stage, Ranker) and (inner := parts_of(stage)):
+        stage = flatten(inner[0])[0]
+    found = stage.unread(candidates) if isinstance(stage, Ranker) else None
+    if found is None or max(found[:2]) < _MUCH_UNREAD:
+        return []
+    tokens, texts, window = found
+    return [
+        f"{type(stage).__name__} does not read {tokens:.0%} of the tokens of the passages: {texts:.0%} of them are longer than "
+        f"its window of {window} tokens, so a displacement may be due to this window. Raise max_length where the model allows "
+        f"it, or use long='maxp'."
+    ]
 
 
 def _never_moved(arms: pd.DataFrame) -> bool:

@@ -58,7 +58,8 @@ class SensitivityResult:
         displacement: One row per relevant candidate and draw: ``qid``, ``docno``, ``label``, ``draw``, ``before``, ``after``
             (ranks from 0 among the un-rotated others), ``displacement`` (after - before: positive is further down).
         arms: The rankings, as :meth:`PositionSensitivity.transform` returns them.
-        notes: Remarks for the reader, such as that the ranker looks at whole lists, or that some queries count 0.
+        notes: Remarks for the reader, such as that the ranker looks at whole lists, that its window leaves out much of the
+            passages, or that some queries count 0.
         convention: The options under which all this was computed.
         level: Coverage of the intervals.
         resamples: The number of bootstrap resamples and permutations.
