@@ -172,6 +172,31 @@ def test_a_marked_blank_has_no_place():
     assert places(rows("a  b", " ", start=1, end=2)) == []
 
 
+def test_answers_that_are_not_where_they_are_marked_are_searched_for(caplog):
+    """Rotation, or a title before the text, moves an answer away from its offsets."""
+    text = "It is cold. The capital is Paris, they say."
+    marked = rows(text, "paris", "It is", start=[27, 0], end=[32, 5])
+    assert AnswerPositions()(marked)["position"].tolist() == [6, 0]
+    assert not caplog.text
+    for change in (RotatePassages(offset=3), pt.apply.text(lambda row: f"Cities. {row['text']}")):
+        moved = change(marked)
+        found = AnswerPositions()(moved)
+        assert [moved["text"][0][s:e] for s, e in zip(found["start"], found["end"])] == ["Paris", "It is"]
+        assert "2 of 2 answers are not at their offsets" in caplog.text
+        caplog.clear()
+    agreed = pd.concat([marked.iloc[:1], marked.iloc[:1].assign(start=1, end=6)])
+    assert AnswerPositions()(agreed)["position"].tolist() == [6, 6]
+    both_wrong = pd.concat([agreed.iloc[1:], agreed.iloc[1:].assign(start=2, end=7)])
+    assert AnswerPositions()(both_wrong)["position"].tolist() == [6]
+
+
+@pytest.mark.parametrize("answer", ["ISN'T  so", "isn\u2019t so.", "isn't\nso", "isn\x92't so"])
+def test_offsets_are_those_of_an_answer_in_another_form(answer, caplog):
+    frame = rows("It isn't so, he said; it isn't so.", answer, start=25, end=33)
+    assert places(frame) == [6]
+    assert not caplog.text
+
+
 def test_agreeing_annotators_gave_one_answer():
     frame = rows("to be or not to be", "be", "be", "be", "or", start=[3, 3, 16, 6], end=[5, 5, 18, 8])
     assert AnswerPositions()(frame)["position"].tolist() == [1, 5, 2]

@@ -97,6 +97,19 @@ def test_answers_that_are_in_no_relevant_candidate_are_noted(result):
     assert not any(told in note for note in (*result.notes, *without.notes))
 
 
+def test_offsets_in_another_text_are_not_used():
+    """The candidates were rotated, or have titles, and the offsets of the answers are those of the dataset."""
+    strings, titled = ANSWERS[["qid", "docno", "answer"]], CANDIDATES.assign(text="Of words. " + CANDIDATES["text"])
+    for candidates in (titled, RotatePassages(seed=1, unit="sentence")(CANDIDATES)):
+        marked, searched = (
+            PositionSensitivity(EARLY, answers=known, draws=1, **FAST).evaluate(candidates, QRELS) for known in (ANSWERS, strings)
+        )
+        pd.testing.assert_frame_equal(marked.table, searched.table)
+        pd.testing.assert_frame_equal(marked.psi, searched.psi)
+        assert any("answers are not at their offsets" in note for note in marked.notes)
+        assert not any("offsets" in note for note in searched.notes)
+
+
 def test_answers_can_be_placed_by_words():
     spans = ANSWERS.set_index(["qid", "docno"])
     probe = PositionSensitivity(EARLY, answers=ANSWERS, placement_unit="word", placements=["start"], draws=1)

@@ -19,6 +19,7 @@ from pyterrier_debias.core.frames import check_text, numbers, reads_frames, stag
 from pyterrier_debias.core.scripts import Segmenter, composed, folded, word_places
 from pyterrier_debias.core.stage import Stage
 from pyterrier_debias.core.statistics import TestResult, p_from_null
+from pyterrier_debias.core.telling import warn_of
 from pyterrier_debias.core.text import Tokeniser, as_name, keyed_hash
 from pyterrier_debias.data.base import STORE_WHOLE, cut_texts
 from pyterrier_debias.position.data.rotation import (
@@ -51,7 +52,9 @@ class AnswerPositions(Stage):
     Hugging Face hub: a mapping of ``text`` to the list and of ``answer_start`` to the places, which are used if there is no
     ``start``. Rows that are equal in all of these count once, because labellers who agree gave the same answer.
 
-    An answer with ``start`` is taken to be there. Otherwise the words of the answer are matched against those of the passage, and
+    An answer with ``start`` is taken to be there if its letters and digits are; case, punctuation and white space may differ.
+    If they are not (the text was rotated, or a title was put before it), a warning gives the number of such answers, and they are
+    searched for, as answers without ``start`` are: the words of the answer are matched against those of the passage, and
     each match, or only the first (``repeats``), becomes a row. An answer without a match is *omitted*: one row with
     ``matched=False``. Omissions are reported because there are many if labellers wrote in their own words, and omitted answers
     need not begin where the others do.
@@ -67,7 +70,7 @@ class AnswerPositions(Stage):
 
     Rotated positions are computed from the offset, by ((a - r) mod n) + 1, not matched again in the rotated text. Matching would
     lose the answers that are cut, (L - 1)/n of those with L words, mostly long ones. If you want that, match in the rotated
-    text: ``RotatePassages() >> AnswerPositions()`` with answers as strings.
+    text: ``RotatePassages() >> AnswerPositions()``.
 
     Raises:
         InputError: If an option is unknown or out of range; raised when the stage is first used.
@@ -135,6 +138,20 @@ class AnswerPositions(Stage):
             InputError: If an option is unknown, a text or answer is missing, a marked answer is outside its text, or the lists of
                 answers and places differ in length.
         """
+        return self.located(inp)[0]
+
+    def located(self, inp: pd.DataFrame) -> tuple[pd.DataFrame, tuple[int, int]]:
+        """As :meth:`transform`; and how many answers were searched for because they are not where they are marked.
+
+        Args:
+            inp: See the class.
+
+        Returns:
+            The output of :meth:`transform`; the number of answers that are not where they are marked, and of all marked ones.
+
+        Raises:
+            InputError: As for :meth:`transform`.
+        """
         counting = RotatePassages(tokeniser=self.tokeniser, segmenter=self.segmenter)
         rotation = counting if self.rotation is None else self.rotation
         needed = ["docno", self.text_field, *(["qid"] if rotation.scope == "pair" else [])]
@@ -143,6 +160,7 @@ class AnswerPositions(Stage):
             v.columns(includes=[*needed, "answers"], mode="answers")
         answers = self._one_answer_a_row(inp, v.mode)
         check_text(answers, self.text_field, self)
+        answers, astray, marked = self._without_wrong_places(answers)
         finder = _Finder(self, counting, rotation)
         found: list[tuple[int, ...]] = []
         texts, docnos, strings = (answers[c].tolist() for c in (self.text_field, "docno", "answer"))
@@ -164,7 +182,7 @@ class AnswerPositions(Stage):
             # A marked stretch without any word (spaces; a lone bracket, under some tokenisers) has no position.
             placed = [place for place in placed if place[4]]
             found.extend(placed or [(row, _NONE, _NONE, _NONE, 0, n, offset)])
-        return self._frame(answers, np.array(found, dtype=np.int64).reshape(-1, 7))
+        return self._frame(answers, np.array(found, dtype=np.int64).reshape(-1, 7)), (astray, marked)
 
     def _one_answer_a_row(self, inp: pd.DataFrame, mode: str) -> pd.DataFrame:
         """One row per answer, with ``start`` and ``end``, no row twice."""
@@ -180,9 +198,22 @@ class AnswerPositions(Stage):
             end = self._marked(frame, "end")
         else:
             end = start.where(start == _NONE, start + frame["answer"].map(len).astype(int))
-        frame = frame.assign(start=start, end=end)
-        key = [c for c in ("qid", "docno", "answer", "start", "end") if c in frame]
-        return frame.drop_duplicates(key).reset_index(drop=True)
+        return _distinct(frame.assign(start=start, end=end))
+
+    def _without_wrong_places(self, answers: pd.DataFrame) -> tuple[pd.DataFrame, int, int]:
+        """The answers, without the places at which the text has another string; how many these are, and how many had a place."""
+        places = zip(*(answers[c].tolist() for c in (self.text_field, "answer", "start", "end")))
+        wrong = np.array([0 <= s < e <= len(text) and not _is_at(answer, text[s:e]) for text, answer, s, e in places], dtype=bool)
+        astray, marked = int(wrong.sum()), int((answers["start"] != _NONE).sum())
+        if astray:
+            warn_of(
+                logger,
+                f"{stage_name(self)}: %d of %d answers are not at their offsets (start, end) in these texts; their strings were "
+                f"searched for",
+                astray, marked,
+            )  # fmt: skip
+            answers = _distinct(answers.assign(start=answers["start"].mask(wrong, _NONE), end=answers["end"].mask(wrong, _NONE)))
+        return answers, astray, marked
 
     def _with_listed_places(self, lists: pd.DataFrame) -> pd.DataFrame:
         """Places as lists of the same length as the answers; a single unknown place stands for all of them."""
@@ -306,6 +337,21 @@ def answers_in_texts(known: pd.DataFrame, dataset: Any, text_field: str, stage: 
         stage_name(stage), documents["cut"].sum(), len(documents), lost.sum(), STORE_WHOLE,
     )  # fmt: skip
     return known[~lost]
+
+
+def _distinct(answers: pd.DataFrame) -> pd.DataFrame:
+    """Each answer once: labellers who agree gave the same one."""
+    key = [c for c in ("qid", "docno", "answer", "start", "end") if c in answers]
+    return answers.drop_duplicates(key).reset_index(drop=True)
+
+
+def _is_at(answer: str, piece: str) -> bool:
+    """Whether a piece of a text is the answer, as far as letters and digits tell; of a blank answer nothing is known."""
+    return answer == piece or not answer.strip() or _letters(answer) == _letters(piece) != ""
+
+
+def _letters(text: str) -> str:
+    return "".join(filter(str.isalnum, folded(text)))
 
 
 class _Passage:

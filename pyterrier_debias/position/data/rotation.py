@@ -270,7 +270,8 @@ class RotatePassages(RowWise):
 
     ``docno``, ``score`` and ``rank`` are kept. Score *after* rotation: scores in the input belong to the original text. After
     this stage, a cache that identifies documents by docno is refused; use ``ScorerCache(path, ranker, key='text_variant')`` with
-    a separate folder.
+    a separate folder. Offsets of answers (``start``, ``end``) are kept, too, although they are those in the original text;
+    ``AnswerPositions`` and ``PositionSensitivity`` notice this, and search for the answers' strings.
 
     The draw depends only on ``seed``, docno (and qid) and ``draw``, not on the order of rows or the size of batches. An empty or
     one-word passage is not changed; a warning gives the share of such passages.

@@ -166,8 +166,9 @@ class PositionSensitivity(Stage):
         Args:
             pipeline: A ranker, a pipeline that begins with a retriever, or a :class:`pyterrier_debias.System`.
             dataset: The source of judgements, answers and, for retrievers, the corpus, if they are not given.
-            answers: A frame with ``qid``, ``docno``, ``answer``, and ``start`` and ``end`` (in characters) if known; otherwise
-                the string is searched for in the passage. The first answer in a passage counts. Default is the dataset's.
+            answers: A frame with ``qid``, ``docno``, ``answer``, and ``start`` and ``end`` (in characters) if known. Otherwise,
+                or if the answer is not there (its passage was rotated, or has a title), the string is searched for in the
+                passage; a note says how many were not there. The first answer in a passage counts. Default is the dataset's.
             rotation: How passages are rotated; None means ``RotatePassages()``. Its ``text_field`` is the column that is read.
                 A tokeniser that rewrites texts (any except ``'whitespace'``) rewrites all lists, so that only positions differ:
                 the original list is then that of ``RotatePassages(..., offset=0) >> ranker``.
@@ -360,7 +361,8 @@ class PositionSensitivity(Stage):
         candidates = first_candidates(inp, self.depth, self)
         check_text(candidates, text, self)
         check_pairs(candidates, self)
-        answers = self._positions(candidates)
+        answers, astray = self._positions(candidates)
+        told += astray
         variants = variants or Variants()
         ranker, cut = without_cutoff(ranker)
         frames, moves, still, change, checked = [], [], True, 0.0, False
@@ -410,20 +412,24 @@ class PositionSensitivity(Stage):
         keys = list(zip(*(part[column].tolist() for column in (self._turning.text_field, *ids))))
         return variants.made(("rotated", self._turning, draw), keys, lambda *key: turn(*key)[0])
 
-    def _positions(self, texts: pd.DataFrame) -> pd.DataFrame | None:
-        """The first answer of each (qid, docno) that has a text here: ``start``, ``end``, ``position``, ``relative``."""
+    def _positions(self, texts: pd.DataFrame) -> tuple[pd.DataFrame | None, list[str]]:
+        """The first answer of each (qid, docno) that has a text here: ``start``, ``end``, ``position``, ``relative``; notes."""
         answers = self.answers if self.answers is not None else provided(self.dataset, "get_answers")
         if answers is None:
-            return None
+            return None, []
         pt.validate.columns(answers, includes=["qid", "docno", "answer"], context=self)
         text = self._turning.text_field
         keys = [c for c in ("qid", "docno") if c in texts]
         answers = with_string_ids(answers, self).drop(columns=text, errors="ignore")
         known = answers.merge(texts[[*keys, text]].drop_duplicates(keys), on=keys)
         known = answers_in_texts(known, self.dataset, text, self)
-        found = AnswerPositions(text_field=text, rotation=self._turning)(known)
+        found, (astray, marked) = AnswerPositions(text_field=text, rotation=self._turning).located(known)
         found = found[found["matched"].to_numpy(dtype=bool)].sort_values(["qid", "docno", "start", "end"])
-        return found.drop_duplicates(["qid", "docno"]).reset_index(drop=True)
+        notes = [
+            f"{astray} of {marked} answers are not at their offsets (start, end) in these passages; their strings were searched "
+            f"for."
+        ]
+        return found.drop_duplicates(["qid", "docno"]).reset_index(drop=True), notes[: bool(astray)]
 
     def _ranked(
         self,
@@ -517,8 +523,9 @@ class PositionSensitivity(Stage):
         arms = pd.concat(frames, ignore_index=True)
         fixed = sum(still), len(still)
         untested = "" if not unmoved else self._nothing_changed(fixed) if all(still) else _BY_CONSTRUCTION
-        told = tuple(unanswered_notes(system.name, len(topics), failed))
-        return _Lists(arms, self._positions(texts), system.name, untested=untested, told=told, fixed=fixed)
+        answered_at, astray = self._positions(texts)
+        told = (*unanswered_notes(system.name, len(topics), failed), *astray)
+        return _Lists(arms, answered_at, system.name, untested=untested, told=told, fixed=fixed)
 
     def _corpus(
         self, draw: int | None, wanted: set[str], kept: dict[str, str], still: list[bool]
