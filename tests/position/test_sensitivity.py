@@ -200,6 +200,19 @@ def test_pipelines_and_systems_are_taken_apart(result):
 # ---------------------------------------------------------------------------------------------- values and tests
 
 
+def test_a_ranker_of_given_candidates_needs_no_run_of_its_dataset(result):
+    """The dataset is asked for judgements and answers only."""
+    known = collection(3)
+    bare = Collection(
+        "bare", corpus=known.get_corpus(), topics={"test": known.get_topics()}, qrels={"test": QRELS}, answers=ANSWERS
+    )
+    found = PositionSensitivity(EARLY, dataset=bare, **FAST).evaluate(CANDIDATES)
+    pd.testing.assert_frame_equal(found.table, result.table)
+    pd.testing.assert_frame_equal(found.psi, result.psi)
+    with pytest.raises(InputError, match="the collection has no run for it to rank"):
+        PositionSensitivity(EARLY, dataset=bare, **FAST).evaluate(bare.get_topics())
+
+
 def test_values_are_those_of_experiments(result):
     topics = CANDIDATES[["qid", "query"]].drop_duplicates()
     first = pt.Transformer.from_df(CANDIDATES)
