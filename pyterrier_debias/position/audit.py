@@ -287,8 +287,9 @@ class _Examined:
         found = self.result.displacement_summary()
         if found.empty:
             return
-        moved = f"moves {'down' if found['mean'] > 0 else 'up'} by {abs(found['mean']):.2f} ranks on average"
-        ends = f"[{found['low']:+.2f}, {found['high']:+.2f}]"
+        way, low, high = ("up", -found["high"], -found["low"]) if found["mean"] < 0 else ("down", found["low"], found["high"])
+        moved = f"moves {way} by {abs(found['mean']):.2f} ranks on average"
+        ends = f"[{low:+.2f}, {high:+.2f}]"
         if self.result.cut_off:
             ends = f"(no interval: the ranker leaves the passage out of some lists of {self.result.cut_off} queries)"
         text = (

@@ -133,6 +133,15 @@ def test_every_finding_says_what_it_is(findings):
     assert f"{change['value']:+.3f} [{change['low']:+.3f}, {change['high']:+.3f}]" in change["text"]
 
 
+def test_a_passage_that_moves_up_has_an_interval_upwards():
+    """The finding counts downwards; words and interval of its sentence have one direction."""
+    late = System("late", FIRST, pt.apply.doc_score(lambda row: -Overlap(early=1.0).score(row["query"], row["text"])))
+    row = audit(late, DATASET, biases="position").findings.set_index(["measure", "contrast"]).loc["displacement", "rotated alone"]
+    assert row["low"] < row["value"] < 0
+    ends = f"[{-row['high']:+.2f}, {-row['low']:+.2f}]"
+    assert f"moves up by {-row['value']:.2f} ranks on average {ends}" in row["text"]
+
+
 def test_draws_are_the_audits(context):
     from dataclasses import replace
 
