@@ -487,9 +487,17 @@ def _beyond(result: AuditTables, row: Mapping[str, Any], figure: _Figure | None)
     The slope of order bias measures effects with a direction only: it is 0 if a reranker prefers both ends of a list.
     The displacement of source bias counts other documents only: it is 0 if the rewritten text is directly ahead.
     No order of lists that are hardly longer than the cut-off of length bias has a large figure.
+    The displacement of position bias is a mean over rotations: it is about 0 if answers are spread evenly over their passages.
     """
     if figure is None or not row["primary"] or max(abs(_end(row, end)) for end in ("low", "high")) > figure.margin:
         return ""
+    moved = _other(result, row, _ROTATION.measure, "end - start") if figure in (_DISPLACEMENT, _ROTATION) else None
+    if moved is not None and max(moved["low"], -moved["high"]) > _ROTATION.margin:
+        way = "falls" if moved["value"] < 0 else "rises"
+        return (
+            f"this is a mean over rotations: nDCG@10 {way} by {_size(moved, _ROTATION, alone=True)} when the answers of "
+            f"{query_count(moved['n'])} move from the start of their passages to the end"
+        )
     tau = _other(result, row, "Kendall's tau", "own order, shuffled") if figure is _ORDER else None
     if tau is not None and _end(tau, "high") < tau["null_value"] - _DISAGREEMENT:
         return (

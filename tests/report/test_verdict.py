@@ -201,6 +201,37 @@ def test_results_that_depend_on_the_order_without_a_direction_are_not_a_no(high,
     assert not check_budgets(steep, [Budget("order", at_most=0.6)])[0].crossed  # the direction explains it
 
 
+@pytest.mark.parametrize(
+    ("value", "low", "high", "outcome"),
+    [
+        (-0.109, -0.139, -0.08, "cannot tell"), (0.109, 0.08, 0.139, "cannot tell"), (-0.05, -0.08, -0.0201, "cannot tell"),
+        (-0.05, -0.08, -0.02, "no"), (0.05, -0.01, 0.1, "no"), (0.05, NAN, NAN, "no"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("p", [0.5, 0.001])
+def test_where_the_place_of_an_answer_matters_a_small_mean_displacement_is_not_a_no(value, low, high, outcome, p):
+    """The mean is small if answers are spread over their passages; the gate says the same."""
+    more = {"measure": "displacement", "contrast": "rotated alone"}
+    ranks = found(value=0.1, low=-0.01, high=0.2, p=p, p_corrected=p, **more)
+    moved = found(value=value, low=low, high=high, measure="nDCG@10", contrast="end - start", primary=False, n=40)
+    result = made([ranks, moved], biases=["position"])
+    ((one,),) = (verdict.answers for verdict in verdicts(result))
+    size = f"{abs(value):.3f} [{min(abs(low), abs(high)):.3f}, {max(abs(low), abs(high)):.3f}]"
+    told = (
+        f"this is a mean over rotations: nDCG@10 {'falls' if value < 0 else 'rises'} by {size} when the answers of 40 queries "
+        f"move from the start of their passages to the end"
+    )
+    if p < 0.05:
+        assert one.outcome == "yes" and one.sentence.startswith("Yes, but by less") == (outcome == "no")
+    else:
+        doubted = f"Cannot tell: any effect is below 0.2 ranks, but {told} (on 50 queries)."
+        assert (one.outcome, one.sentence == doubted) == (outcome, outcome != "no")
+    (kept,) = check_budgets(result, [Budget("position", at_most=0.5)])
+    assert kept.crossed == (told in kept.text) == (outcome != "no")
+    far = made([replace(ranks, value=1.5, low=1.2, high=1.8), moved], biases=["position"])
+    assert not check_budgets(far, [Budget("position", at_most=2)])[0].crossed  # this one is known, and allowed
+
+
 @pytest.mark.parametrize(("bias", "contrast"), [("position", "original"), ("linguistic", "all queries")])
 @pytest.mark.parametrize(
     ("quality", "convention", "outcome"), [(0.0, "", "cannot tell"), (0.1, "", "no"), (0.0, "a; not tested", "no")]
