@@ -293,14 +293,14 @@ def takes_topics(pipeline: Any, dataset: Any, stage: Any) -> bool:
     return outputs is not None and not _needs_candidates(first, outputs) and not _ranks(pipeline)
 
 
-def probed_system(pipeline: Any, dataset: Any, stage: Any, given: str = "topics") -> System:
+def probed_system(pipeline: Any, dataset: Any, stage: Any, *, candidates: bool = False) -> System:
     """The system that a probe examines: the pipeline, split; for a ranker alone, candidates are given to the probe.
 
     Args:
         pipeline: See :func:`takes_topics`.
         dataset: See :func:`takes_topics`.
         stage: See :func:`takes_topics`.
-        given: What the probe was given, ``'topics'`` or ``'candidates'``; for these, a ranker needs no run of the dataset.
+        candidates: Whether the probe was given candidates; a ranker then needs no run of the dataset.
 
     Returns:
         The system, named after its stages; see :func:`~pyterrier_debias.core.naming.system_name`.
@@ -308,7 +308,7 @@ def probed_system(pipeline: Any, dataset: Any, stage: Any, given: str = "topics"
     Raises:
         InputError: See :func:`takes_topics` and :meth:`System.of`.
     """
-    if takes_topics(pipeline, dataset if given == "topics" else None, stage):
+    if takes_topics(pipeline, None if candidates else dataset, stage):
         name = pipeline.name if isinstance(pipeline, System) else system_name(pipeline)
         return with_indexer(System.of(name, pipeline, dataset=dataset), dataset)
     return System(system_name(pipeline), pt.Transformer.identity(), pipeline)

@@ -323,7 +323,7 @@ class WordingSensitivity(Stage):
         return own.assign(qid=own["needed"])[["qid", "arm", "query", "complexity"]]
 
     def _ask(self, inp: pd.DataFrame, given: str, wordings: pd.DataFrame, kept: int | None = None) -> _Asked:
-        system = probed_system(self.pipeline, self.dataset, self, given)
+        system = probed_system(self.pipeline, self.dataset, self, candidates=given == "candidates")
         ranker = system.ranker if system.ranker is not None or isinstance(self.pipeline, System) else self.pipeline
         reason = None if given == "candidates" and ranker is not None else asking_again_reason(system, inp)
         if reason is None and given == "candidates" and ranker is None:

@@ -341,7 +341,7 @@ class PositionSensitivity(Stage):
         variants: Variants | None = None,
     ) -> _Lists:
         """Rankings of all arms; how relevant passages move; and of each list only the first ``kept``, where that is not None."""
-        system = probed_system(self.pipeline, self.dataset, self, given)
+        system = probed_system(self.pipeline, self.dataset, self, candidates=given == "candidates")
         text = self._turning.text_field
         if given == "topics" and system.ranker is None:
             return self._indexed_anew(system, inp, relevant, kept)
