@@ -575,17 +575,24 @@ def test_only_the_exchange_by_cluster_is_calibrated_where_queries_share_document
     assert by_cluster.low <= 0.05 <= by_cluster.high
 
 
+def interval_that_agrees(values, test, options):
+    """The interval, after a check that it holds exactly those means that the test does not reject once they are taken away."""
+    interval = ours.inverted_interval(values, **options)
+    assert (interval.low <= 0 <= interval.high) == (test(0.0) > 0.05)
+    for end, outward in ((interval.low, -1), (interval.high, 1)):
+        inside, outside = (test(end + step * outward) for step in (-1e-6, 1e-6))
+        assert inside > 0.05 >= outside
+    return interval
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_an_interval_of_measurements_by_cluster_agrees_with_its_test(seed):
     table, of = measured_by_cluster(seed, 0.8, clusters=12, size=4)
     of[:9] = "0"  # clusters of unequal size
     options = {"clusters": of, "resamples": 499, "seed": seed}
-    interval = ours.inverted_interval(table, **options)
-    assert (interval.low <= 0 <= interval.high) == (ours.exchange_test(table, **options).p > 0.05)
-    for end, outward in ((interval.low, -1), (interval.high, 1)):
-        shifted = [table + (end + step * outward) * (np.arange(4) == 0) for step in (-1e-6, 1e-6)]
-        inside, outside = (ours.exchange_test(one, **options).p for one in shifted)
-        assert inside > 0.05 >= outside
+    interval = interval_that_agrees(
+        table, lambda mean: ours.exchange_test(table + mean * (np.arange(4) == 0), **options).p, options
+    )
     assert interval.n == 48 and interval.estimate == pytest.approx((table[:, 1:].mean(axis=1) - table[:, 0]).mean())
 
 
@@ -595,11 +602,7 @@ def test_an_interval_by_cluster_agrees_with_its_test(seed):
     d, of = clustered(seed, 0.45, clusters=12, size=4)
     of[:9] = "0"  # clusters of unequal size
     options = {"clusters": of, "resamples": 499, "seed": seed}
-    interval = ours.inverted_interval(d, **options)
-    assert (interval.low <= 0 <= interval.high) == (ours.randomisation_test(np.zeros(48), d, **options).p > 0.05)
-    for end, outward in ((interval.low, -1), (interval.high, 1)):
-        inside, outside = (ours.randomisation_test(np.full(48, end + step * outward), d, **options).p for step in (-1e-6, 1e-6))
-        assert inside > 0.05 >= outside
+    interval = interval_that_agrees(d, lambda mean: ours.randomisation_test(np.full(48, mean), d, **options).p, options)
     assert interval.n == 48 and interval.estimate == pytest.approx(d.mean())
     plain = ours.inverted_interval(d, resamples=499, seed=seed)
     assert interval.high - interval.low > plain.high - plain.low

@@ -203,8 +203,8 @@ class Spread(Stage):
         """A name for the ranker as it is now, and where workers find its pickle."""
         with self._state.lock:
             # A worker that loads it later must not read a folder that was written anew meanwhile.
-            altered = [stage.altered() for stage in all_stages(self.ranker) if hasattr(stage, "altered")]
-            now = [identities(self.ranker), altered]
+            replaced = [stage.replaced() for stage in all_stages(self.ranker) if hasattr(stage, "replaced")]
+            now = [identities(self.ranker), replaced]
             before = self._state.sent
             if before is None or before[0] is not pool or not same_value(before[1], now):
                 try:

@@ -125,7 +125,8 @@ class _Examined:
             variants = context.once("rotated texts", None, Variants)
             result = probe.figures(context.candidates(system), context.qrels, topics=context.topics, variants=variants)
             own = result.per_query.pivot(index="qid", columns="measure", values="original")
-        context.remarks.extend(f"{system.name}: {note}" for note in result.notes if "its window" in note)
+        if result.unread:
+            context.remarks.append(f"{system.name}: {result.unread}")
         thirds = context.once("answer thirds", None, partial(answer_thirds, context))
         return cls(bias, system, result, own, thirds, context.seed, context.place(system.name))
 

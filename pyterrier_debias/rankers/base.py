@@ -807,8 +807,11 @@ class Ranker(Fittable, Stage):
     def altered(self) -> bool:
         """Whether what is in memory cannot be loaded again: the module (weights, frozen or not, dropout, hooks) or the tokenizer
         was changed, or the source was, for example a folder that was written anew."""
-        loaded = self._loaded
-        return loaded is not None and (loaded.changed() or loaded.origin != self._source_fingerprint(loaded.source))
+        return self._loaded is not None and (self._loaded.changed() or self.replaced())
+
+    def replaced(self) -> bool:
+        """Whether the source, for example a folder, holds other weights now than those that were loaded from it."""
+        return self._loaded is not None and self._loaded.origin != self._source_fingerprint(self._loaded.source)
 
     def mark_trained(self) -> None:
         """Declare that the weights in memory are no longer those that were loaded, in case the ranker cannot notice it."""

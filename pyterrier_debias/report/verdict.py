@@ -507,10 +507,11 @@ def _beyond(result: AuditTables, row: Mapping[str, Any], figure: _Figure | None)
     share = _other(result, row, "share of pairs", "rewritten ahead") if figure is _SOURCE else None
     if share is not None and abs(share["value"] - 0.5) > _AHEAD and not _end(share, "low") <= 0.5 <= _end(share, "high"):
         return f"the rewritten text is ahead in {share['value']:.1%} of a query's pairs"
-    own = result.per_query[(result.per_query["bias"] == row["bias"]) & (result.per_query["system"] == row["system"])]
-    most = own["value"][own["measure"] == "attainable length percentile"].mean()
-    if figure is _LENGTH and most < _ATTAINABLE * figure.margin - ROUNDING:
-        return f"no order of its candidates has more than {_amount(most, figure)}, because they are few or equally long"
+    if figure is _LENGTH:
+        own = result.per_query[(result.per_query["bias"] == row["bias"]) & (result.per_query["system"] == row["system"])]
+        most = own["value"][own["measure"] == "attainable length percentile"].mean()
+        if most < _ATTAINABLE * figure.margin - ROUNDING:
+            return f"no order of its candidates has more than {_amount(most, figure)}, because they are few or equally long"
     return ""
 
 

@@ -425,11 +425,11 @@ class PositionSensitivity(Stage):
         known = answers_in_texts(known, self.dataset, text, self)
         found, (astray, marked) = AnswerPositions(text_field=text, rotation=self._turning).located(known)
         found = found[found["matched"].to_numpy(dtype=bool)].sort_values(["qid", "docno", "start", "end"])
-        notes = [
+        told = (
             f"{astray} of {marked} answers are not at their offsets (start, end) in these passages; their strings were searched "
             f"for."
-        ]
-        return found.drop_duplicates(["qid", "docno"]).reset_index(drop=True), notes[: bool(astray)]
+        )
+        return found.drop_duplicates(["qid", "docno"]).reset_index(drop=True), [told] if astray else []
 
     def _ranked(
         self,
@@ -576,8 +576,9 @@ class PositionSensitivity(Stage):
                 f"Some of the {len(qids)} judged queries have at least half of their relevant passages in common, and see the "
                 f"same rotations: they are tested together, as {clusters.nunique()} clusters of queries."
             )
-        if lists.ranker is not None:
-            notes += _unread(lists.ranker, lists.candidates)
+        unread = "" if lists.ranker is None else _unread(lists.ranker, lists.candidates)
+        if unread:
+            notes.append(unread)
         if lists.answers is not None and outcome.answered().empty:
             notes.append(
                 "No given answer is in the text of a relevant candidate, so no answer was placed, and there is no PSI: check "
@@ -598,6 +599,7 @@ class PositionSensitivity(Stage):
             seed=self.seed,
             untested=lists.untested,
             cut_off=cut_off,
+            unread=unread,
             clusters=clusters,
         )
 
@@ -737,8 +739,8 @@ class _Lists:
         return self.arms[self.arms["rank"] < self.cut].reset_index(drop=True)
 
 
-def _unread(ranker: pt.Transformer, candidates: pd.DataFrame) -> list[str]:
-    """A note if a ranker of this package leaves out much of the texts, which it reads as they are; the windows of others are
+def _unread(ranker: pt.Transformer, candidates: pd.DataFrame) -> str:
+    """A sentence if a ranker of this package leaves out much of the texts, which it reads as they are; the windows of others are
     not known."""
     from pyterrier_debias.rankers.base import Ranker
 
@@ -747,13 +749,13 @@ def _unread(ranker: pt.Transformer, candidates: pd.DataFrame) -> list[str]:
         stage = flatten(inner[0])[0]
     found = stage.unread(candidates) if isinstance(stage, Ranker) else None
     if found is None or max(found[:2]) < _MUCH_UNREAD:
-        return []
+        return ""
     tokens, texts, window = found
-    return [
+    return (
         f"{type(stage).__name__} does not read {tokens:.0%} of the tokens of the passages: {texts:.0%} of them are longer than "
         f"its window of {window} tokens, so a displacement may be due to this window. Raise max_length where the model allows "
         f"it, or use long='maxp'."
-    ]
+    )
 
 
 def _never_moved(arms: pd.DataFrame) -> bool:

@@ -68,6 +68,8 @@ class SensitivityResult:
             sentence; every p that compares variants is then NaN. Otherwise empty.
         cut_off: The number of queries in which the ranker left the rotated passage out of a list, so that its rank is not known.
             Cut-offs at the end of the ranker (``ranker % 10``) do not count: the probe looks at the ranking before them.
+        unread: How much of the passages the window of the ranker leaves out, in a sentence, which is also in the notes; empty if
+            it is little, or not known.
         clusters: The first qid of each query's cluster, by qid, if queries have relevant passages in common
             (:func:`passage_clusters`); all tests and intervals but ``p_t`` and the interval of PSI are then by cluster. None if
             all queries are independent.
@@ -87,6 +89,7 @@ class SensitivityResult:
     seed: int
     untested: str = ""
     cut_off: int = 0
+    unread: str = ""
     clusters: pd.Series | None = None
 
     def __repr__(self) -> str:
